@@ -1,0 +1,295 @@
+"""Every knob of a training: one frozen, typed, checked `Config`, its presets, its command line and its JSON.
+
+`python train.py [preset] [--flag value …]`: a preset is a `Config`, each field is a flag of the same name, and what
+is not given keeps the preset's value. `parse` builds any of the commands' lines the same way. Nothing here imports
+torch, so that help and usage errors answer at once.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+import tyro
+
+PAD, UNK, BOS, EOS = range(4)  # the first ids of every vocabulary
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "fp32", "bf16"]
+T = TypeVar("T")
+
+
+class TapisError(Exception):
+    """Something the user can put right: one or two lines that say what is wrong and what to type instead."""
+
+    exit_code = 1
+
+
+class ConfigError(TapisError):
+    """A flag or a field is out of its range, or two of them do not fit together."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a training is made of."""
+
+    # Data
+    data: str = "Helsinki-NLP/opus_books"
+    """Hub id, folder in the hub's layout, folder of train/valid/test.<language> files, or demo"""
+    source: str = "en"
+    """Language to translate from"""
+    target: str = "fr"
+    """Language to translate into"""
+    valid_share: float = 0.02
+    """Share of the pairs kept for validation when the data has no valid part"""
+    test_share: float = 0.02
+    """Share of the pairs kept for the test when the data has no test part"""
+    vocab_size: int = 16_000
+    """Joint subword vocabulary, at most"""
+    max_length: int = 128
+    """Longest side of a training pair, in tokens; longer pairs are dropped and counted"""
+
+    # Model
+    d_model: int = 256
+    """Width of the model"""
+    n_heads: int = 4
+    """Attention heads"""
+    n_encoder_layers: int = 3
+    """Encoder blocks"""
+    n_decoder_layers: int = 3
+    """Decoder blocks"""
+    d_ff: int = 1024
+    """Width inside the feed-forward blocks"""
+    dropout: float = 0.1
+    """Share of activations dropped in training"""
+    norm: Literal["pre", "post"] = "pre"
+    """Normalization before each sublayer, or after it as in the paper"""
+    tie_embeddings: bool = True
+    """One matrix for source embeddings, target embeddings and projection"""
+
+    # Training
+    epochs: int = 10
+    """Passes over the training pairs"""
+    batch_tokens: int = 4096
+    """Budget of a batch: sentences times the length of its longest side, in tokens"""
+    accumulate: int = 1
+    """Batches per optimizer step"""
+    lr: float = 1e-3
+    """Highest learning rate, reached at the end of the warm-up"""
+    warmup_steps: int = 1000
+    """Steps of linear warm-up, at most a tenth of the training"""
+    schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
+    """Decay after the warm-up: to zero along a cosine, or the paper's inverse square root"""
+    label_smoothing: float = 0.1
+    """Share of the target probability spread over the vocabulary"""
+    clip_norm: float = 1.0
+    """Gradients longer than this are scaled down to it; 0 for never"""
+    ema_decay: float = 0.0
+    """Decay of the moving average of the weights that is validated and kept; 0 for none"""
+    seed: int = 1
+    """Seed of the initialization, the batch order and dropout"""
+
+    # Run
+    name: str = ""
+    """Folder under weights/ and runs/; by default PRESET-SOURCE-TARGET"""
+    device: DeviceName = "auto"
+    """Where to compute; auto takes cuda, then mps, then cpu"""
+    precision: Precision = "auto"
+    """bf16 is autocast; auto takes it where the hardware is fast at it"""
+    valid_every: int = 0
+    """Steps between validations; 0 for once an epoch"""
+    save_minutes: float = 5.0
+    """Minutes between saves of the training state, besides those at every validation"""
+    log_every: int = 10
+    """Steps between TensorBoard scalars"""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            allowed = get_args(field.type)
+            if allowed and getattr(self, field.name) not in allowed:
+                raise ConfigError(f"{flag(field.name)} is {getattr(self, field.name)}; it takes {', '.join(allowed)}")
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
+        if self.d_model % 2 or self.d_model % self.n_heads:
+            raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
+        if self.batch_tokens < self.max_length + 1:
+            raise ConfigError(
+                f"--batch-tokens ({self.batch_tokens}) must hold a sentence of --max-length ({self.max_length}) + 1"
+            )
+        if self.source == self.target:
+            raise ConfigError(f"--source and --target are both {self.source}")
+        for name in ("source", "target", "name"):
+            value = getattr(self, name)
+            if value in (".", "..") or any(c in r'/\:*?"<>|' or not c.isprintable() for c in value):
+                raise ConfigError(f"{flag(name)} {value!r} cannot be part of a file name")
+        if self.valid_share + self.test_share > 0.5:
+            raise ConfigError("--valid-share and --test-share together must leave half of the pairs for training")
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Config":
+        """The inverse of `to_json`. Unknown, missing and ill-typed fields are named in a ConfigError."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"not JSON ({error})") from None
+        if not isinstance(values, dict):
+            raise ConfigError("not a JSON object")
+        types = {field.name: type(field.default) for field in fields(cls)}
+        if values.keys() != types.keys():
+            raise ConfigError(f"fields missing or unknown: {', '.join(sorted(values.keys() ^ types.keys()))}")
+        for name, expected in types.items():
+            if expected is float and type(values[name]) is int:
+                values[name] = float(values[name])
+            if type(values[name]) is not expected:
+                raise ConfigError(f"{name} is {values[name]!r}; {expected.__name__} expected")
+        return cls(**values)
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "valid_share": (0.0, 0.5),
+    "test_share": (0.0, 0.5),
+    "vocab_size": (260, 1_000_000),  # 4 special tokens and the 256 bytes are always there
+    "max_length": (2, 100_000),
+    "d_model": (2, 65_536),
+    "n_heads": (1, 1024),
+    "n_encoder_layers": (1, 1000),
+    "n_decoder_layers": (1, 1000),
+    "d_ff": (1, 1_000_000),
+    "dropout": (0.0, 0.9),
+    "epochs": (1, 1_000_000),
+    "batch_tokens": (1, 100_000_000),
+    "accumulate": (1, 100_000),
+    "lr": (1e-12, 100.0),
+    "warmup_steps": (0, 100_000_000),
+    "label_smoothing": (0.0, 0.9),
+    "clip_norm": (0.0, 1e9),
+    "ema_decay": (0.0, 0.99999),
+    "seed": (0, 2**31 - 1),
+    "valid_every": (0, 1_000_000_000),
+    "save_minutes": (0.0, 1e6),
+    "log_every": (1, 1_000_000),
+}
+
+PRESETS = {
+    # Novels, 127,000 pairs in en-fr; 15 million parameters.
+    "opus_books": Config(),
+    # The built-in English-French corpus, about two minutes on two CPU cores; 1 million parameters.
+    "demo": Config(
+        data="demo",
+        vocab_size=1000,
+        d_model=128,
+        n_encoder_layers=2,
+        n_decoder_layers=2,
+        d_ff=512,
+        epochs=12,
+        batch_tokens=1024,
+        lr=3e-3,
+        warmup_steps=100,
+        name="demo",
+    ),
+    # The paper's base model and schedule (table 3, section 5.3), 63 million parameters; for a GPU and a large corpus.
+    "base": Config(
+        vocab_size=37_000,
+        d_model=512,
+        n_heads=8,
+        n_encoder_layers=6,
+        n_decoder_layers=6,
+        d_ff=2048,
+        norm="post",
+        batch_tokens=25_000,
+        lr=7e-4,  # 512^-0.5 · 4000^-0.5
+        warmup_steps=4000,
+        schedule="inverse_sqrt",
+        clip_norm=0.0,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a Transformer to translate."""
+
+    config: tyro.conf.OmitArgPrefixes[Config]
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Load, split and tokenize the data, print what it is and how long the training would take, and train nothing"""
+    resume: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with weights/NAME exactly where it stopped"""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Start afresh where weights/NAME holds a run already"""
+
+
+# What --resume may change: none of these alters the model, the data or the batches.
+RESUMABLE = {"epochs", "valid_every", "save_minutes", "log_every", "device"}
+
+
+def flag(name: str) -> str:
+    """A field's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def parse(options: type[T], description: str, args: Sequence[str], default: T | None = None) -> T:
+    """A command's line as a dataclass; --help prints and exits with 0.
+
+    Raises a ConfigError for a wrong flag: what is wrong, and what was perhaps meant, out of tyro's framed page.
+    """
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            parsed: T = tyro.cli(options, description=description, args=list(args), default=default)  # type: ignore[assignment]
+            return parsed
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        lines = [line.strip("│╭╰─╮╯ ") for line in printed.getvalue().splitlines()]
+        message, _, rest = "\n".join(lines[1:]).partition("\n\n")
+        meant = re.search(r"^--\S+", rest.partition("Perhaps you meant")[2], re.MULTILINE)
+        hint = f"did you mean {meant.group()}? " if meant else ""
+        raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
+
+
+def take_preset(args: Sequence[str]) -> tuple[str, list[str]]:
+    """Splits `[preset] [flags]` into the preset's name and the flags."""
+    if not args or args[0].startswith("-"):
+        return "opus_books", list(args)
+    if args[0] not in PRESETS:
+        raise ConfigError(f"no preset {args[0]!r}; there are {', '.join(PRESETS)} (opus_books when none is named)")
+    return args[0], list(args[1:])
+
+
+def named(config: Config, preset: str) -> Config:
+    """The config with its run's name filled in."""
+    return config if config.name else replace(config, name=f"{preset}-{config.source}-{config.target}")
+
+
+def run_command(main: Callable[[Sequence[str]], None]) -> None:
+    """Runs a command's main and ends the process: 0, 2 for a wrong flag, 1 for another error, 130 for Ctrl-C.
+
+    Errors that the user can put right are printed on standard error without a traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        main(sys.argv[1:])
+        sys.stdout.flush()
+    except TapisError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -1,0 +1,93 @@
+"""Hypotheses and references → scores, by the one function `score`; the command scores a run.
+
+    python evaluate.py                                          the test part of the run's own data
+    python evaluate.py --source test.en --reference test.fr     any two files
+
+BLEU is corpus BLEU (Papineni et al. 2002) as sacreBLEU counts it (Post 2018), cased, on 13a tokens; chrF is chrF2
+(Popović 2015). Both come from torchmetrics, and a test holds them against sacrebleu itself.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from torchmetrics.functional.text import chrf_score, sacre_bleu_score
+
+from config import ConfigError, DeviceName, parse, run_command
+from corpus import DataError, load_corpus, read_lines
+from translate import Translator
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Both from 0 to 100."""
+
+    bleu: float
+    chrf: float
+
+
+def signature() -> str:
+    """What the BLEU was counted with, in sacreBLEU's form."""
+    return f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:none|version:torchmetrics-{version('torchmetrics')}"
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+    """Corpus scores of hypotheses against one reference each."""
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
+    lists = [[reference] for reference in references]
+    bleu = sacre_bleu_score(hypotheses, lists, tokenize="13a")
+    chrf = chrf_score(hypotheses, lists, n_word_order=0)
+    return Scores(bleu=100 * float(bleu), chrf=100 * float(chrf))
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Score a trained model."""
+
+    run: str = ""
+    """Run under weights/, or a folder; by default the run trained last"""
+    split: Literal["valid", "test"] = "test"
+    """Part of the run's own data to score, where no files are given"""
+    source: Path | None = None
+    """File of sentences to translate, one a line"""
+    reference: Path | None = None
+    """File of their translations, one a line"""
+    output: Path | None = None
+    """File to write the hypotheses to, one a line"""
+    device: DeviceName = "auto"
+    """Where to compute"""
+
+
+def main(args: Sequence[str]) -> None:
+    options = parse(EvaluateOptions, "Score a trained model: BLEU, chrF and the signature.", args)
+    if (options.source is None) != (options.reference is None):
+        raise ConfigError("--source and --reference go together")
+    translator = Translator.load(options.run, options.device)
+    if options.source and options.reference:
+        sources, references = read_lines(options.source), read_lines(options.reference)
+        what = str(options.source)
+    else:
+        corpus = load_corpus(translator.config)
+        pairs = {"valid": corpus.valid, "test": corpus.test}[options.split]
+        sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        what = f"{options.split} part of {translator.config.data}"
+    if len(sources) != len(references) or not sources:
+        raise DataError(f"{what}: {len(sources):,} sources and {len(references):,} references; they must be pairs")
+    print(f"run {translator.config.name}, {what}: {len(sources):,} sentences", file=sys.stderr)
+    start = time.perf_counter()
+    hypotheses = translator(sources)
+    seconds = time.perf_counter() - start
+    if options.output:
+        options.output.write_text("".join(line + "\n" for line in hypotheses), encoding="utf-8")
+    scores = score(hypotheses, references)
+    print(f"translated in {seconds:.1f} s, {len(sources) / seconds:.0f} sentences/s", file=sys.stderr)
+    print(f"BLEU {scores.bleu:.1f}  chrF {scores.chrf:.1f}  {signature()}")
+
+
+if __name__ == "__main__":
+    run_command(main)

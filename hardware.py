@@ -1,0 +1,49 @@
+"""Which device computes, in which precision, and what it is called in reports."""
+
+import contextlib
+import platform
+
+import torch
+
+from config import ConfigError, DeviceName, Precision
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """The device of that name; auto takes cuda, then mps, then cpu. Raises ConfigError where there is none such."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
+    elif not available[name]:
+        there = ", ".join(kind for kind, is_there in available.items() if is_there)
+        raise ConfigError(f"--device {name}: this machine, or this build of torch, has none; available: {there}")
+    return torch.device(name)
+
+
+def choose_precision(name: Precision, device: torch.device) -> Precision:
+    """fp32 or bf16; auto takes bf16 where the hardware is fast at it."""
+    return name if name != "auto" else "bf16" if _bf16_is_fast(device) else "fp32"
+
+
+def _bf16_is_fast(device: torch.device) -> bool:
+    """GPUs: tensor cores for it (Ampere and later). CPUs: AVX512-BF16 or AMX, which take a quarter of fp32's time."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    has = torch.cpu.get_capabilities()
+    return device.type == "cpu" and bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+
+
+def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """The context in which forward passes run: matrix products in bf16, or nothing in fp32."""
+    if precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def device_label(device: torch.device) -> str:
+    """The device in words, as a person would name it: `cpu (AMD EPYC, 2 threads)`."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    if device.type == "mps":
+        return f"mps ({platform.machine()})"
+    model = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
+    return f"cpu ({model}, {torch.get_num_threads()} threads)"

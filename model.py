@@ -1,0 +1,355 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv 1706.03762), written out.
+
+From the inside out: `InputEmbeddings` and `PositionalEncoding` turn token ids into vectors;
+`scaled_dot_product_attention`, `MultiHeadAttentionBlock`, `FeedForwardBlock`, `LayerNormalization` and
+`ResidualConnection` are the parts of an `EncoderBlock` and a `DecoderBlock`; `Encoder` and `Decoder` stack those;
+`ProjectionLayer` turns vectors into logits; `Transformer` holds it all together, as `encode`, `decode` and `project`.
+`DecoderCache` lets decoding compute each position once.
+
+A mask is boolean and True means "may attend". The masks themselves are made in dataset.py, the softmax over the
+vocabulary belongs to the loss (train.py) and to the search (decode.py).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from config import Config
+
+# Dimensions, in every shape comment of the project:
+#   B sentences in a batch    S source positions    T target positions    V vocabulary
+#   D d_model                 H heads               K = D / H, the size of one head
+
+
+class InputEmbeddings(nn.Module):
+    """Token ids (B, T) → vectors (B, T, D), multiplied by √d_model (section 3.4)."""
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.embedding = nn.Embedding(vocab_size, d_model)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        vectors: Tensor = self.embedding(ids)
+        return vectors * math.sqrt(self.d_model)
+
+
+class PositionalEncoding(nn.Module):
+    """Adds to position t the sines and cosines of section 3.5, then applies dropout (section 5.4).
+
+    PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos(t / 10000^(2i/D)). The table is a buffer: it moves with
+    the model, is not learned, and is not saved. It grows when a longer sentence comes.
+    """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, positions: int, dropout: float) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("table", self.sinusoids(positions), persistent=False)
+
+    def sinusoids(self, positions: int) -> Tensor:
+        """The first rows of the table: (positions, D)."""
+        position = torch.arange(positions, dtype=torch.float64).unsqueeze(1)
+        even = torch.arange(0, self.d_model, 2, dtype=torch.float64)
+        angle = position * torch.exp(even * (-math.log(10_000.0) / self.d_model))
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, D) at positions start … start + T − 1 → (B, T, D)."""
+        end = start + x.size(1)
+        if end > self.table.size(0):
+            self.table = self.sinusoids(2 * end).to(self.table)
+        encoded: Tensor = self.dropout(x + self.table[start:end])
+        return encoded
+
+
+class LayerNormalization(nn.Module):
+    """Over the last dimension: alpha · (x − mean) / √(variance + eps) + bias (Ba et al. 2016, arXiv 1607.06450).
+
+    The variance is the biased one and eps stands inside the root, as in the article and in `torch.nn.LayerNorm`.
+    """
+
+    def __init__(self, features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.alpha = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+        return self.alpha * (x - mean) * torch.rsqrt(variance + self.eps) + self.bias
+
+
+class FeedForwardBlock(nn.Module):
+    """max(0, x W₁ + b₁) W₂ + b₂ at every position: (…, D) → (…, d_ff) → (…, D) (section 3.3)."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.linear_1 = nn.Linear(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+        self.linear_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear_2(self.dropout(torch.relu(self.linear_1(x))))
+        return y
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
+    """softmax(Q Kᵀ / √K) V (section 3.2.1): query (B, H, T, K), key and value (B, H, S, K) → (B, H, T, K).
+
+    mask, where given, broadcasts to (B, H, T, S); every row of it must allow something. dropout is the share of the
+    attention weights set to zero.
+    """
+    if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout)
+    # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = F.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
+    return weights @ value
+
+
+@dataclass
+class KeyValueCache:
+    """The keys and values (B, H, S, K) that one attention block computed at earlier steps of a decoding.
+
+    Self-attention's grows by the new position at every step; attention to the source is computed once.
+    """
+
+    grows: bool
+    key: Tensor | None = None
+    value: Tensor | None = None
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key[rows], self.value[rows]
+
+
+class MultiHeadAttentionBlock(nn.Module):
+    """H attentions side by side, each in D / H dimensions: Concat(head₁ … head_H) W_o (section 3.2.2)."""
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.w_q = nn.Linear(d_model, d_model, bias=False)
+        self.w_k = nn.Linear(d_model, d_model, bias=False)
+        self.w_v = nn.Linear(d_model, d_model, bias=False)
+        self.w_o = nn.Linear(d_model, d_model, bias=False)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, H, T, K)."""
+        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """q (B, T, D), k and v (B, S, D), mask broadcastable to (B, H, T, S) → (B, T, D)."""
+        query = self.heads(self.w_q(q))
+        if cache is not None and cache.key is not None and cache.value is not None and not cache.grows:
+            key, value = cache.key, cache.value
+        else:
+            key, value = self.heads(self.w_k(k)), self.heads(self.w_v(v))
+            if cache is not None:
+                if cache.key is not None and cache.value is not None:
+                    key, value = torch.cat([cache.key, key], dim=2), torch.cat([cache.value, value], dim=2)
+                cache.key, cache.value = key, value
+        x = scaled_dot_product_attention(query, key, value, mask, self.dropout if self.training else 0.0)
+        y: Tensor = self.w_o(x.transpose(1, 2).flatten(2))
+        return y
+
+
+class ResidualConnection(nn.Module):
+    """x + sublayer(x), with dropout on the sublayer's output (section 5.4) and one of two orders of normalization.
+
+    "post" is the paper's, norm(x + sublayer(x)) (section 3.1); "pre", x + sublayer(norm(x)), trains without a long
+    warm-up (Xiong et al. 2020, arXiv 2002.04745).
+    """
+
+    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+        super().__init__()
+        self.pre = norm == "pre"
+        self.norm = LayerNormalization(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        y: Tensor = self.dropout(sublayer(self.norm(x) if self.pre else x))
+        z: Tensor = x + y if self.pre else self.norm(x + y)
+        return z
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward, each in a residual connection (section 3.1, figure 1 left)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
+        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff, config.dropout)
+        self.residuals = nn.ModuleList(
+            ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, src_mask))
+        x = self.residuals[1](x, self.feed_forward)
+        return x
+
+
+class Encoder(nn.Module):
+    """A stack of encoder blocks; with pre-norm, the sum that leaves it is normalized once more."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_encoder_layers))
+        self.norm = LayerNormalization(config.d_model) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x, src_mask)
+        x = self.norm(x)
+        return x
+
+
+@dataclass
+class BlockCache:
+    """The two caches of one decoder block."""
+
+    self_attention: KeyValueCache = field(default_factory=lambda: KeyValueCache(grows=True))
+    cross_attention: KeyValueCache = field(default_factory=lambda: KeyValueCache(grows=False))
+
+
+class DecoderCache:
+    """What the decoder computed at earlier steps of a decoding: the caches of its blocks, and how many steps."""
+
+    def __init__(self, n_layers: int) -> None:
+        self.blocks = [BlockCache() for _ in range(n_layers)]
+        self.length = 0
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order: the search dropped, copied or reordered hypotheses."""
+        for block in self.blocks:
+            block.self_attention.select(rows)
+            block.cross_attention.select(rows)
+
+
+class DecoderBlock(nn.Module):
+    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1, figure 1 right)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
+        self.cross_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
+        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff, config.dropout)
+        self.residuals = nn.ModuleList(
+            ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(3)
+        )
+
+    def forward(
+        self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: BlockCache | None
+    ) -> Tensor:
+        own, cross = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, tgt_mask, own))
+        x = self.residuals[1](x, lambda x: self.cross_attention(x, memory, memory, src_mask, cross))
+        x = self.residuals[2](x, self.feed_forward)
+        return x
+
+
+class Decoder(nn.Module):
+    """A stack of decoder blocks; with pre-norm, the sum that leaves it is normalized once more."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.n_decoder_layers))
+        self.norm = LayerNormalization(config.d_model) if config.norm == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        src_mask: Tensor,
+        tgt_mask: Tensor | None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        for i, block in enumerate(self.blocks):
+            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None)
+        x = self.norm(x)
+        return x
+
+
+class ProjectionLayer(nn.Module):
+    """Vectors (…, D) → logits (…, V), the scores before the softmax (section 3.4)."""
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_model, vocab_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x)
+        return logits
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and projection over one joint vocabulary; one matrix serves all three ends when tied."""
+
+    def __init__(self, vocab_size: int, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.src_embed = InputEmbeddings(vocab_size, config.d_model)
+        self.tgt_embed = InputEmbeddings(vocab_size, config.d_model)
+        self.src_position = PositionalEncoding(config.d_model, config.max_length + 2, config.dropout)
+        self.tgt_position = PositionalEncoding(config.d_model, config.max_length + 2, config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.projection = ProjectionLayer(config.d_model, vocab_size)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        for embed in (self.src_embed, self.tgt_embed):  # unit variance after the multiplication by √d_model
+            nn.init.normal_(embed.embedding.weight, std=config.d_model**-0.5)
+        if config.tie_embeddings:  # Press and Wolf 2017, arXiv 1608.05859
+            self.tgt_embed.embedding.weight = self.src_embed.embedding.weight
+            self.projection.linear.weight = self.src_embed.embedding.weight
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D)."""
+        memory: Tensor = self.encoder(self.src_position(self.src_embed(src)), src_mask)
+        return memory
+
+    def decode(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        src_mask: Tensor,
+        tgt_mask: Tensor | None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """Target ids (B, T), memory (B, S, D), masks (B, 1, 1, S) and (B, 1, T, T) → vectors (B, T, D).
+
+        With a cache, tgt holds only the positions since the last call (one of them needs no tgt_mask), and the cache
+        takes them in.
+        """
+        start = cache.length if cache else 0
+        x = self.tgt_position(self.tgt_embed(tgt), start)
+        vectors: Tensor = self.decoder(x, memory, src_mask, tgt_mask, cache)
+        if cache:
+            cache.length += tgt.size(1)
+        return vectors
+
+    def project(self, x: Tensor) -> Tensor:
+        """Vectors (…, D) → logits (…, V)."""
+        logits: Tensor = self.projection(x)
+        return logits
+
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+        """Teacher forcing: source ids (B, S), target ids (B, T) → logits (B, T, V), each for the next target id."""
+        return self.project(self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask))

@@ -1,0 +1,103 @@
+"""What a training tells while it runs: lines on standard error, and TensorBoard under runs/<name>."""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from config import Config
+
+SAMPLES = 8  # validation sentences shown in TensorBoard, the same each time
+EVENTS = "events.out.tfevents.*"
+
+
+def say(line: str) -> None:
+    """A line on standard error, above the progress bar where there is one."""
+    tqdm.write(line, file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """One step: its losses summed over n_tgt target tokens, in nats, and how it went."""
+
+    step: int
+    loss: float
+    plain: float
+    """The cross-entropy without label smoothing; perplexity is exp of its mean"""
+    grad_norm: float
+    lr: float
+    n_tgt: int
+    n_tokens: int
+    """Source and target tokens, without padding"""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The whole validation part, scored after `step` steps; loss is comparable with the training's."""
+
+    step: int
+    loss: float
+    perplexity: float
+    bleu: float
+    chrf: float
+
+    def rank(self) -> tuple[float, float]:
+        """What the best is chosen by: BLEU, then loss (early on, every BLEU is 0)."""
+        return self.bleu, -self.loss
+
+
+class Logs:
+    """The TensorBoard folder of a run. Every scalar's x is the step."""
+
+    def __init__(self, folder: Path, config: Config, step: int) -> None:
+        """Goes on after step: what a run that was killed logged beyond it is hidden by its next life."""
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1)
+        self.writer.add_text("config", f"```\n{config.to_json()}```", step)
+        self.folder, self.every = folder, config.log_every
+
+    def steps(self, window: Sequence[StepLog], padding: float) -> None:
+        """Scalars of the first step and of every log_every-th; means over the steps since, from the window's end."""
+        now = window[-1]
+        if now.step != 1 and now.step % self.every:
+            return
+        recent = window[-self.every :]
+        n_tgt = sum(log.n_tgt for log in recent)
+        for name, value in {
+            "train/loss": sum(log.loss for log in recent) / n_tgt,
+            "train/perplexity": perplexity(sum(log.plain for log in recent), n_tgt),
+            "train/lr": now.lr,
+            "train/grad_norm": now.grad_norm,
+            "perf/tokens_per_second": tokens_per_second(recent),
+            "perf/padding": padding,
+        }.items():
+            self.writer.add_scalar(name, value, now.step)
+        if now.step == 1:
+            self.writer.flush()
+
+    def validation(self, result: Validation, samples: Sequence[Sequence[str]]) -> None:
+        """Scores, and rows of source, reference and hypothesis."""
+        for name in ("loss", "perplexity", "bleu", "chrf"):
+            self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
+        rows = [("source", "reference", "hypothesis"), ("---",) * 3, *samples[:SAMPLES]]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+        self.writer.add_text("valid/samples", table, result.step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def perplexity(plain: float, n_tgt: float) -> float:
+    """exp of the mean cross-entropy, of which an untrained model's may be beyond what a float holds."""
+    return math.exp(min(plain / n_tgt, 100.0))
+
+
+def tokens_per_second(window: Sequence[StepLog]) -> float:
+    """The median over steps, which a busy machine disturbs less than the mean."""
+    return float(np.median([log.n_tokens / log.seconds for log in window]))

@@ -1,0 +1,70 @@
+"""One joint subword vocabulary for both languages: byte-level BPE, trained on the training pairs only.
+
+Byte pair encoding is Sennrich et al. 2016 (arXiv 1508.07909); over bytes, as in GPT-2, every text has a token
+sequence and comes back from it exactly, so that UNK is never used. `Tokenizer` trains, saves, loads, encodes and
+decodes; the work is done by the `tokenizers` library.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from config import BOS, EOS, PAD, UNK, TapisError
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of PAD, UNK, BOS, EOS
+
+
+class TokenizerError(TapisError):
+    """The file is no tokenizer of ours."""
+
+
+class Tokenizer:
+    """Text ↔ token ids. The ids of a sentence hold no PAD, BOS or EOS: those are added where batches are made."""
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        inner.encode_special_tokens = True  # "</s>" in a text is four characters, not EOS
+        self.inner = inner
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
+        """Learns at most vocab_size tokens from texts; a small corpus may not have so many."""
+        inner = tokenizers.Tokenizer(models.BPE())
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        inner.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=SPECIAL,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        inner.train_from_iterator(texts, trainer)
+        return cls(inner)
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """Raises TokenizerError where path does not hold such a tokenizer."""
+        try:
+            inner = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except Exception as error:  # the library raises plain Exception for what it cannot parse
+            raise TokenizerError(f"{path} is not a tokenizer: {error}") from None
+        if [inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] != SPECIAL:
+            raise TokenizerError(
+                f"{path} is not a tokenizer of Tapis: its first four tokens must be {' '.join(SPECIAL)}"
+            )
+        return cls(inner)
+
+    def to_json(self) -> str:
+        return self.inner.to_str()
+
+    def __len__(self) -> int:
+        return self.inner.get_vocab_size()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """Texts without the blank before the first word. Bytes that are no UTF-8 become U+FFFD."""
+        texts = self.inner.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        return [text.removeprefix(" ") for text in texts]

@@ -1,0 +1,352 @@
+"""Trains a Transformer to translate: the loop, validation and resuming; and the command.
+
+    python train.py                     novels, English to French, from the hub
+    python train.py demo                the built-in corpus, about two minutes
+    python train.py --data FOLDER --source de --target en --name NAME
+    python train.py --resume --name NAME
+
+`main` gets the pairs, the tokenizer and the run folder ready; `Training.run` is the loop. A step is one update of the
+weights. What happens at a step is a pure function of the config, the data and the step's number: the batch order of
+seed and epoch, dropout of seed and step. Resuming therefore needs the weights, Adam's moments and that number.
+"""
+
+import math
+import platform
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from importlib.metadata import version
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils import clip_grad_norm_
+from tqdm import tqdm
+
+from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, load_parameters, parameters
+from config import (
+    PRESETS,
+    RESUMABLE,
+    Config,
+    ConfigError,
+    TapisError,
+    TrainOptions,
+    flag,
+    named,
+    parse,
+    run_command,
+    take_preset,
+)
+from corpus import Corpus, DataError, load_corpus
+from dataset import Batch, EncodedPairs, batches, padding_share
+from evaluate import score, signature
+from hardware import autocast, choose_device, choose_precision, device_label
+from model import Transformer
+from objective import batch_loss, learning_rate
+from report import EVENTS, Logs, StepLog, Validation, perplexity, say, tokens_per_second
+from tokenizer import Tokenizer
+from translate import Translator
+
+
+class TrainingError(TapisError):
+    """The training cannot go on, and what to do about it."""
+
+
+class StoppedError(TapisError):
+    """The user, or the system, ended the training; it can be resumed."""
+
+    exit_code = 130
+
+
+class Interruption:
+    """Remembers the first SIGINT or SIGTERM, so that the loop ends between two steps; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.came = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        say("ending after this step; once more to end at once")
+
+
+class Training:
+    """One run: its data in tokens, its model and optimizer, and where it is."""
+
+    def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> None:
+        self.config, self.corpus, self.tokenizer = config, corpus, tokenizer
+        self.device = choose_device(config.device)
+        self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
+        self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
+        if not len(self.train_pairs):
+            raise DataError(
+                f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
+            )
+        torch.manual_seed(config.seed)
+        self.model = Transformer(len(tokenizer), config).to(self.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.averages = {name: p.clone() for name, p in parameters(self.model).items()} if config.ema_decay else {}
+        self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
+        self.padding = padding_share(self.train_pairs, self.dealt)
+        self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
+        self.total_steps = config.epochs * self.steps_per_epoch
+        self.step = 0
+        self.seconds = 0.0
+        self.best: Validation | None = None
+
+    def step_batches(self, step: int) -> list[Batch]:
+        """The batches of a step, counted from 1, on the CPU."""
+        epoch, place = divmod(step - 1, self.steps_per_epoch)
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.dealt = batches(self.train_pairs, self.config.batch_tokens, self.config.seed, epoch)
+        n = self.config.accumulate
+        return [self.train_pairs.batch(rows) for rows in self.dealt[place * n : (place + 1) * n]]
+
+    def update(self, step: int) -> StepLog:
+        """One step, counted from 1: the gradient of its batches' mean loss, clipped, and Adam."""
+        start, config = time.perf_counter(), self.config
+        self.model.train()
+        torch.manual_seed(int(np.random.SeedSequence((config.seed, step)).generate_state(1)[0]))
+        parts = self.step_batches(step)
+        n_tgt = sum(part.n_tgt for part in parts)
+        loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for part in parts:
+            with autocast(self.device, config.precision):
+                part_loss, part_plain = batch_loss(self.model, part.to(self.device), config.label_smoothing)
+            (part_loss / n_tgt).backward()  # type: ignore[no-untyped-call]
+            loss += part_loss.detach()
+            plain += part_plain
+        norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"the gradient of step {step:,} is not finite; the weights are left as they were\n"
+                "try a lower --lr, a longer --warmup-steps, or --precision fp32"
+            )
+        lr = learning_rate(step, self.total_steps, config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        decay = min(config.ema_decay, (1 + step) / (10 + step))  # a young average does not remember the first steps
+        for name, average in self.averages.items():
+            average.lerp_(self.model.get_parameter(name).detach(), 1 - decay)
+        n_tokens = sum(part.n_tokens for part in parts)
+        return StepLog(step, loss.item(), plain.item(), norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
+
+    @torch.no_grad()
+    def validate(self, model: Transformer) -> tuple[Validation, list[str]]:
+        """Scores a model on the whole validation part, and translates it."""
+        model.eval()
+        loss, plain, n_tgt = 0.0, 0.0, 0
+        for rows in batches(self.valid_pairs, max(self.config.batch_tokens, 4096), seed=0, epoch=0):
+            batch = self.valid_pairs.batch(rows)
+            with autocast(self.device, self.config.precision):
+                part_loss, part_plain = batch_loss(model, batch.to(self.device), self.config.label_smoothing)
+            loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
+        hypotheses = self.translator(model)([source for source, _ in self.corpus.valid])
+        scores = score(hypotheses, [target for _, target in self.corpus.valid])
+        return Validation(self.step, loss / n_tgt, perplexity(plain, n_tgt), scores.bleu, scores.chrf), hypotheses
+
+    def translator(self, model: Transformer) -> Translator:
+        return Translator(model, self.tokenizer, self.config, self.device)
+
+    def run(self, folder: RunFolder) -> None:
+        """The loop, from self.step to the last step. Raises StoppedError when interrupted, with all of it saved."""
+        config, interruption = self.config, Interruption()
+        logs = Logs(RUNS / config.name, config, self.step)
+        say(f"logs      {logs.folder.resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
+        bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
+        window: list[StepLog] = []  # the steps since the last validation
+        valid_every = config.valid_every or self.steps_per_epoch
+        started = time.perf_counter()
+        while self.step < self.total_steps:
+            window.append(self.update(self.step + 1))
+            self.step += 1
+            logs.steps(window, self.padding)
+            bar.set_postfix(
+                loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
+                tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
+                refresh=False,
+            )
+            bar.update()
+            if self.step % valid_every == 0 or self.step == self.total_steps:
+                self.keep(folder, logs, window)
+                window = []
+            elif time.perf_counter() - started < 60 * config.save_minutes and not interruption.came:
+                continue
+            self.seconds += time.perf_counter() - started
+            started = time.perf_counter()
+            folder.save_state(self.state())
+            if interruption.came and self.step < self.total_steps:
+                bar.close()
+                raise StoppedError(
+                    f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
+                    f"go on with: python train.py --resume --name {config.name}"
+                )
+        bar.close()
+        logs.close()
+
+    def keep(self, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
+        """Validates the weights, or their moving average, and keeps them where they are the best yet."""
+        model = self.model
+        if self.averages:
+            model = Transformer(len(self.tokenizer), self.config).to(self.device)
+            load_parameters(model, self.averages, "the moving average")
+        result, hypotheses = self.validate(model)
+        rows = [(*pair, hypothesis) for pair, hypothesis in zip(self.corpus.valid, hypotheses, strict=True)]
+        logs.validation(result, rows)
+        loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
+        say(
+            f"epoch {self.step / self.steps_per_epoch:.3g}/{self.config.epochs}  step {self.step:,}  "
+            f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
+            f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s"
+        )
+        say(f"    {rows[0][0]} → {rows[0][2]}")
+        if self.best is None or result.rank() > self.best.rank():
+            self.best = result
+            folder.save_model(parameters(model))
+        folder.save_metrics({**folder.load_metrics(), "best": asdict(self.best), "last": asdict(result)})
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "best": asdict(self.best) if self.best else None,
+            "model": parameters(self.model),
+            "averages": self.averages,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`. Raises CheckpointError where it is another run's."""
+        try:
+            load_parameters(self.model, state["model"], "the training state")
+            for name, average in self.averages.items():
+                average.copy_(state["averages"][name])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.step, self.seconds = int(state["step"]), float(state["seconds"])
+            self.best = Validation(**state["best"]) if state["best"] else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
+
+
+def describe(training: Training) -> dict[str, Any]:
+    """Prints what is about to be trained on what; returns the same for metrics.json."""
+    config, corpus, pairs = training.config, training.corpus, training.train_pairs
+    n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    lengths = np.maximum(pairs.src_lengths, pairs.tgt_lengths) - 1  # without EOS
+    half, most, longest = (int(x) for x in np.percentile(lengths, [50, 95, 100]))
+    say(f"data      {config.data}, {config.source} → {config.target}: {corpus.read:,} pairs read")
+    for rule in corpus.rules:
+        if rule.count:
+            source, target = rule.examples[0]
+            say(f"          {rule.count:,} dropped: {rule.name}, such as {source[:40]!r} / {target[:40]!r}")
+    if pairs.too_long:
+        say(f"          {pairs.too_long:,} dropped: a side of more than {config.max_length} tokens")
+    say(f"          train {len(pairs):,}  valid {len(corpus.valid):,}  test {len(corpus.test):,} pairs")
+    say(
+        f"tokens    vocabulary {len(training.tokenizer):,}; a pair's longer side: half ≤ {half}, 95 % ≤ {most}, all ≤ {longest}"
+    )
+    say(
+        f"batches   {len(training.dealt):,} an epoch, of at most {config.batch_tokens:,} tokens a side, "
+        f"{training.padding:.1%} padding; {training.total_steps:,} steps in {config.epochs} epochs"
+    )
+    say(f"model     {n_parameters:,} parameters")
+    say(f"device    {device_label(training.device)}, {config.precision}")
+    return {
+        "data": {**corpus.report(), "too_long": pairs.too_long, "padding": training.padding},
+        "vocabulary": len(training.tokenizer),
+        "parameters": n_parameters,
+        "hardware": device_label(training.device),
+        "precision": config.precision,
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("torch", "tokenizers", "datasets", "torchmetrics")},
+        },
+    }
+
+
+def estimate_minutes(training: Training) -> float:
+    """The time that all steps would take, from ten of them after two to warm up; validations come on top."""
+    steps = np.linspace(1, training.steps_per_epoch, 12).astype(int).tolist()
+    seconds = [training.update(step).seconds for step in steps]
+    return float(np.mean(seconds[2:])) * training.total_steps / 60
+
+
+def resolve(args: Sequence[str]) -> TrainOptions:
+    """The command line as options: of the preset, or of the saved run with --resume, whose config it may extend."""
+    preset, flags = take_preset(args)
+    text = f"Train a Transformer to translate. Presets, named before the flags: {', '.join(PRESETS)}."
+    options = parse(TrainOptions, text, flags, TrainOptions(config=PRESETS[preset]))
+    config = named(options.config, preset)
+    if not options.resume:
+        precision = choose_precision(config.precision, choose_device(config.device))
+        return replace(options, config=replace(config, precision=precision))
+    saved = RunFolder.find(config.name).load_config()
+    options = parse(TrainOptions, text, flags, TrainOptions(config=saved))
+    changed = [f.name for f in fields(Config) if getattr(options.config, f.name) != getattr(saved, f.name)]
+    if refused := [flag(name) for name in changed if name not in RESUMABLE]:
+        raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
+    return options
+
+
+def main(args: Sequence[str]) -> None:
+    options = resolve(args)
+    config = options.config
+    folder = RunFolder(WEIGHTS / config.name)
+    if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
+        raise ConfigError(
+            f"{folder.path} holds a run already: go on with it by --resume,\n"
+            "or choose another --name, or start it afresh by --overwrite"
+        )
+    corpus = load_corpus(config)
+    if options.resume:
+        training = Training(config, corpus, folder.load_tokenizer())
+        training.restore(folder.load_state())
+    else:
+        tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), config.vocab_size)
+        training = Training(config, corpus, tokenizer)
+    report = describe(training)
+    if options.dry_run:
+        say(f"time      about {estimate_minutes(training):.1f} minutes of training, and the validations")
+        return
+    if options.resume:
+        folder.save_config(config)
+        say(f"resumed   at step {training.step:,} of {training.total_steps:,}")
+    else:
+        folder.start(config, training.tokenizer)
+        for old in (RUNS / config.name).glob(EVENTS):
+            old.unlink()
+    folder.save_metrics({**folder.load_metrics(), **report})
+    training.run(folder)
+    finish(training, folder)
+
+
+def finish(training: Training, folder: RunFolder) -> None:
+    """Scores the best model on the test part, and says where everything is."""
+    best, metrics = training.best, folder.load_metrics()
+    if best is None:
+        raise CheckpointError(f"{folder.path} has no validated model")
+    metrics["seconds"] = round(training.seconds, 1)
+    _, _, model = folder.load_model(training.device)
+    say(
+        f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s in all"
+    )
+    if training.corpus.test:
+        hypotheses = training.translator(model)([source for source, _ in training.corpus.test])
+        scores = score(hypotheses, [target for _, target in training.corpus.test])
+        metrics["test"] = {**asdict(scores), "signature": signature()}
+        say(f"test      BLEU {scores.bleu:.1f}  chrF {scores.chrf:.1f}  {signature()}")
+    folder.save_metrics(metrics)
+    say(f'weights   {folder.path}; translate with: python translate.py --run {training.config.name} "…"')
+
+
+if __name__ == "__main__":
+    run_command(main)

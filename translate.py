@@ -1,0 +1,161 @@
+"""Sentences → sentences, in Python with `Translator` and on the command line.
+
+    python translate.py "The cat is sitting on the mat."     one line for each argument
+    python translate.py < sentences.en > sentences.fr        N lines in, N lines out
+
+Standard output carries the translations and nothing else. On a terminal, with no argument, it prompts.
+"""
+
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+from torch import Tensor
+
+from checkpoint import RunFolder
+from config import EOS, Config, DeviceName, Precision, TapisError, parse, run_command
+from dataset import pad, padding_mask
+from decode import Step, greedy_search
+from hardware import autocast, choose_device
+from model import DecoderCache, Transformer
+from tokenizer import Tokenizer
+
+EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
+LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, little enough to see results soon
+
+
+class Translator:
+    """A model with its tokenizer, as a function from sentences to sentences."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: Config,
+        device: torch.device,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.device, self.precision = device, precision
+
+    @classmethod
+    def load(cls, run: str | Path = "", device: DeviceName = "auto") -> "Translator":
+        """The best model of a run, by its name under weights/ or its folder; by default, of the run trained last.
+
+        Raises CheckpointError where there is no such run or a file of it is damaged.
+        """
+        where = choose_device(device)
+        config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
+        return cls(model, tokenizer, config, where, "bf16" if where.type == "cuda" else "fp32")
+
+    def __call__(self, sentences: Sequence[str], batch_tokens: int = 4096) -> list[str]:
+        """One translation for each sentence, in order; a blank sentence gives an empty one.
+
+        batch_tokens bounds sentences times source length, with which memory grows.
+        """
+        sources = self.tokenizer.encode(sentences)
+        order = [i for i in sorted(range(len(sources)), key=lambda i: len(sources[i])) if sentences[i].strip()]
+        outputs: list[list[int]] = [[] for _ in sources]
+        with torch.inference_mode(), autocast(self.device, self.precision):
+            for rows in _batches(order, [len(source) + 1 for source in sources], batch_tokens):
+                for row, output in zip(rows, self._decode([sources[i] for i in rows]), strict=True):
+                    outputs[row] = output
+        return [" ".join(text.split()) for text in self.tokenizer.decode(outputs)]
+
+    def _decode(self, sources: list[list[int]]) -> list[list[int]]:
+        src = pad([[*source, EOS] for source in sources]).to(self.device)
+        limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
+        return greedy_search(model_step(self.model, src), limits)
+
+
+def model_step(model: Transformer, src: Tensor) -> Step:
+    """The step function of a search over the translations of src (B, S), with its caches inside."""
+    src_mask = padding_mask(src)
+    memory = model.encode(src, src_mask)
+    cache = DecoderCache(model.config.n_decoder_layers)
+
+    def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
+        nonlocal src_mask
+        if rows is not None:
+            src_mask = src_mask[rows]  # memory needs none: its keys and values are in the cache from the first step on
+            cache.select(rows)
+        vectors = model.decode(tokens[:, None], memory, src_mask, None, cache)
+        return model.project(vectors[:, 0]).float()
+
+    return step
+
+
+def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Cuts rows ordered by length so that rows times the longest stays within batch_tokens, one row at least."""
+    batch: list[int] = []
+    for row in order:
+        if batch and (len(batch) + 1) * lengths[row] > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """Translate sentences with a trained model."""
+
+    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """What to translate, one line of output each; without any, the lines of standard input"""
+    run: str = ""
+    """Run under weights/, or a folder; by default the run trained last"""
+    device: DeviceName = "auto"
+    """Where to compute"""
+
+
+def main(args: Sequence[str]) -> None:
+    options = parse(TranslateOptions, "Translate sentences with a trained model.", args)
+    translator = Translator.load(options.run, options.device)
+    if not options.run:
+        print(f"run {translator.config.name}", file=sys.stderr)
+    if options.sentences:
+        _print(translator([" ".join(sentence.split()) for sentence in options.sentences]))
+    elif sys.stdin.isatty():
+        _converse(translator)
+    else:
+        lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
+        for chunk in _chunks(lines, LINES_AT_ONCE):
+            _print(translator([" ".join(line.split()) for line in chunk]))
+
+
+def _print(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(line + "\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _converse(translator: Translator) -> None:
+    """A prompt on the terminal, until an end of file."""
+    config = translator.config
+    print(f"{config.source} → {config.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            return
+        _print(translator([" ".join(line.split())]))
+
+
+def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    lines = iter(lines)
+    try:
+        while chunk := list(islice(lines, size)):
+            yield chunk
+    except UnicodeDecodeError as error:
+        raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
+
+
+if __name__ == "__main__":
+    run_command(main)
