@@ -61,12 +61,21 @@ class StoppedError(TapisError):
 
 
 class Interruption:
-    """Remembers the first SIGINT or SIGTERM, so that the loop ends between two steps; a second one ends at once."""
+    """While entered, the first SIGINT or SIGTERM is remembered, so that the loop ends between two steps.
+
+    A second one ends at once.
+    """
 
     def __init__(self) -> None:
         self.came = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._receive)
+
+    def __enter__(self) -> "Interruption":
+        self.before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.came:
@@ -156,9 +165,9 @@ class Training:
     def translator(self, model: Transformer) -> Translator:
         return Translator(model, self.tokenizer, self.config, self.device)
 
-    def run(self, folder: RunFolder) -> None:
+    def run(self, folder: RunFolder, interruption: Interruption) -> None:
         """The loop, from self.step to the last step. Raises StoppedError when interrupted, with all of it saved."""
-        config, interruption = self.config, Interruption()
+        config = self.config
         logs = Logs(RUNS / config.name, config, self.step)
         say(f"logs      {logs.folder.resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
         bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
@@ -252,7 +261,7 @@ def describe(training: Training) -> dict[str, Any]:
         say(f"          {pairs.too_long:,} dropped: a side of more than {config.max_length} tokens")
     say(f"          train {len(pairs):,}  valid {len(corpus.valid):,}  test {len(corpus.test):,} pairs")
     say(
-        f"tokens    vocabulary {len(training.tokenizer):,}; a pair's longer side: half ≤ {half}, 95 % ≤ {most}, all ≤ {longest}"
+        f"tokens    vocabulary {len(training.tokenizer):,}; longer sides: half ≤ {half}, 95 % ≤ {most}, all ≤ {longest}"
     )
     say(
         f"batches   {len(training.dealt):,} an epoch, of at most {config.batch_tokens:,} tokens a side, "
@@ -325,7 +334,8 @@ def main(args: Sequence[str]) -> None:
         for old in (RUNS / config.name).glob(EVENTS):
             old.unlink()
     folder.save_metrics({**folder.load_metrics(), **report})
-    training.run(folder)
+    with Interruption() as interruption:
+        training.run(folder, interruption)
     finish(training, folder)
 
 
@@ -336,9 +346,7 @@ def finish(training: Training, folder: RunFolder) -> None:
         raise CheckpointError(f"{folder.path} has no validated model")
     metrics["seconds"] = round(training.seconds, 1)
     _, _, model = folder.load_model(training.device)
-    say(
-        f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s in all"
-    )
+    say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     if training.corpus.test:
         hypotheses = training.translator(model)([source for source, _ in training.corpus.test])
         scores = score(hypotheses, [target for _, target in training.corpus.test])

@@ -1,0 +1,138 @@
+"""What several test modules need: small configs, small data, and the commands run as a user runs them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from checkpoint import RunFolder
+from config import PRESETS, Config
+from corpus import Corpus, load_corpus
+from model import Transformer
+from tokenizer import Tokenizer
+from translate import Translator
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def needs_shared(name: str) -> pytest.MarkDecorator:
+    """Skips, by name, what needs real data that is not part of the project."""
+    return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test in a folder of its own, which is where weights/ and runs/ are, with the random state of its own."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    yield
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Config:
+    """A model that trains a step in a millisecond."""
+    return replace(
+        PRESETS["demo"],
+        d_model=16,
+        n_heads=2,
+        d_ff=32,
+        vocab_size=300,
+        batch_tokens=256,
+        epochs=1,
+        warmup_steps=4,
+        precision="fp32",
+        device="cpu",
+        name="tiny",
+    )
+
+
+@pytest.fixture(scope="session")
+def demo() -> Corpus:
+    return load_corpus(PRESETS["demo"])
+
+
+@pytest.fixture(scope="session")
+def small(demo: Corpus) -> Corpus:
+    """A few hundred of the demo's pairs."""
+    return replace(demo, train=demo.train[:400], valid=demo.valid[:20], test=demo.test[:20])
+
+
+@pytest.fixture(scope="session")
+def few(demo: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of a few hundred pairs, for commands that only have to end."""
+    folder = tmp_path_factory.mktemp("few")
+    for part, pairs in (("train", demo.train[:600]), ("valid", demo.valid[:12]), ("test", demo.test[:12])):
+        for side, language in enumerate(("en", "fr")):
+            text = "".join(pair[side] + "\n" for pair in pairs)
+            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(demo: Corpus) -> Tokenizer:
+    return Tokenizer.train((side for pair in demo.train[:1000] for side in pair), 300)
+
+
+@pytest.fixture
+def model(tiny: Config, tokenizer: Tokenizer) -> Transformer:
+    """Untrained, with weights of its own that no symmetry hides behind, in evaluation mode."""
+    model = Transformer(len(tokenizer), tiny)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def command() -> Command:
+    """Runs one of the commands in the current folder, with warnings as errors."""
+
+    def run(*args: str, text: str | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-W", "error", str(ROOT / args[0]), *args[1:]],
+            input=text,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=280,
+            check=False,
+            env={**os.environ, "PYTHONUTF8": "0", **environment},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subprocess.CompletedProcess[str]":
+    """The demo trained by its command, as `make demo` does; its folder is in args[-1]."""
+    folder = tmp_path_factory.mktemp("trained")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = command("train.py", "demo")
+    finally:
+        os.chdir(before)
+    assert done.returncode == 0, done.stderr
+    return subprocess.CompletedProcess([str(folder)], done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def translator(trained: "subprocess.CompletedProcess[str]") -> Translator:
+    return Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu")
+
+
+@pytest.fixture
+def run_folder(tiny: Config, tokenizer: Tokenizer, model: Transformer) -> RunFolder:
+    """weights/tiny with an untrained model."""
+    from checkpoint import parameters
+
+    folder = RunFolder(Path("weights/tiny"))
+    folder.start(tiny, tokenizer)
+    folder.save_model(parameters(model))
+    return folder

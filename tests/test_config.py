@@ -1,0 +1,106 @@
+"""Ranges, fits between fields, JSON and the command line."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from config import PRESETS, RESUMABLE, Config, ConfigError, TrainOptions, flag, named, parse, take_preset
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_json_gives_the_same_config_back(preset: str) -> None:
+    assert Config.from_json(PRESETS[preset].to_json()) == PRESETS[preset]
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"dropout": 0.95}, "--dropout"),
+        ({"dropout": float("nan")}, "--dropout"),
+        ({"vocab_size": 100}, "--vocab-size"),
+        ({"epochs": 0}, "--epochs"),
+        ({"norm": "both"}, "--norm"),
+        ({"d_model": 30, "n_heads": 4}, "--n-heads"),
+        ({"d_model": 9, "n_heads": 3}, "even"),
+        ({"batch_tokens": 20}, "--batch-tokens"),
+        ({"source": "fr", "target": "fr"}, "--source and --target"),
+        ({"name": "../elsewhere"}, "--name"),
+        ({"name": ".."}, "--name"),
+        ({"target": "a/b"}, "--target"),
+        ({"valid_share": 0.4, "test_share": 0.4}, "--valid-share"),
+    ],
+)
+def test_what_is_out_of_range_is_named(change: dict[str, object], names: str) -> None:
+    with pytest.raises(ConfigError, match=names):
+        replace(Config(), **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("{}", "fields missing"),
+        (Config().to_json().replace('"epochs": 10', '"epochs": "ten"'), "epochs is 'ten'"),
+        (Config().to_json().replace('"epochs": 10', '"epochs": true'), "epochs is True"),
+        (Config().to_json().replace('"epochs"', '"epoch"'), "epoch, epochs"),
+        (Config().to_json().replace('"d_model": 256', '"d_model": -2'), "--d-model"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_damaged_config_is_refused_in_words(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Config.from_json(text)
+
+
+def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        parse(TrainOptions, "", ["--help"], TrainOptions(PRESETS["demo"]))
+    assert exit.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(flag(field.name) in printed for field in fields(Config))
+
+
+def test_flags_change_the_preset_and_nothing_else() -> None:
+    options = parse(TrainOptions, "", ["--d-model", "64", "--no-tie-embeddings"], TrainOptions(PRESETS["demo"]))
+    assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--d-modle", "5"], "did you mean --d-model"),
+        (["--d-model", "wide"], "--d-model"),
+        (["--norm", "x"], "'pre', 'post'"),
+        (["--lr"], "--lr"),
+        (["--epochs", "0"], "--epochs is 0; it must be from 1"),
+    ],
+)
+def test_a_wrong_flag_gets_two_lines(args: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as error:
+        parse(TrainOptions, "", args, TrainOptions(PRESETS["demo"]))
+    assert len(str(error.value).splitlines()) <= 2
+
+
+def test_presets() -> None:
+    assert take_preset([]) == ("opus_books", [])
+    assert take_preset(["--lr", "1"]) == ("opus_books", ["--lr", "1"])
+    assert take_preset(["demo", "--lr", "1"]) == ("demo", ["--lr", "1"])
+    with pytest.raises(ConfigError, match="opus_books, demo, base"):
+        take_preset(["dem"])
+
+
+def test_a_run_is_named_after_its_preset_and_languages() -> None:
+    assert named(PRESETS["base"], "base").name == "base-en-fr"
+    assert named(replace(PRESETS["base"], name="mine"), "base").name == "mine"
+
+
+def test_the_base_preset_is_the_papers() -> None:
+    base = PRESETS["base"]
+    assert (base.d_model, base.d_ff, base.n_heads, base.n_encoder_layers, base.n_decoder_layers) == (512, 2048, 8, 6, 6)
+    assert (base.dropout, base.label_smoothing, base.norm, base.warmup_steps) == (0.1, 0.1, "post", 4000)
+    assert base.lr == pytest.approx(512**-0.5 * 4000**-0.5, rel=0.01)
+
+
+def test_resuming_may_change_only_fields_that_exist() -> None:
+    assert {field.name for field in fields(Config)} >= RESUMABLE

@@ -1,0 +1,325 @@
+"""Reading, cleaning, splitting, leaks; the built-in demo; the hub through its double, where real data is at hand."""
+
+import importlib.util
+import json
+import re
+import sys
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SHARED, Command, needs_shared
+
+from config import PRESETS, Config
+from corpus import Corpus, DataError, Pair, Rule, clean, load_corpus, normalize, read_lines, split, without_leaks
+
+PAIRS = [(f"sentence number {i}", f"phrase numéro {i}") for i in range(2000)]
+EN_FR = Config(data="data")
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_bytes(text.encode())
+
+
+def text(lines: list[str]) -> str:
+    return "".join(line + "\n" for line in lines)
+
+
+# Folders of files
+
+
+def test_a_folder_with_all_parts(tmp_path: Path) -> None:
+    write(
+        tmp_path / "data",
+        train_en="a\nb\n",
+        train_fr="c\nd\n",
+        valid_en="e\n",
+        valid_fr="f\n",
+        test_en="g\n",
+        test_fr="h\n",
+    )
+    corpus = load_corpus(EN_FR)
+    assert (corpus.train, corpus.valid, corpus.test) == ([("a", "c"), ("b", "d")], [("e", "f")], [("g", "h")])
+    assert load_corpus(replace(EN_FR, source="fr", target="en")).train == [("c", "a"), ("d", "b")]
+
+
+def test_missing_parts_are_taken_out_of_train(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en=text([p[0] for p in PAIRS]), train_fr=text([p[1] for p in PAIRS]))
+    corpus = load_corpus(replace(EN_FR, valid_share=0.1, test_share=0.05))
+    assert sorted(corpus.train + corpus.valid + corpus.test) == sorted(PAIRS)
+    assert 150 < len(corpus.valid) < 250
+    assert 60 < len(corpus.test) < 140
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"train_en": "a\n"}, r"no train\.fr\n.*choose among these.*: en$"),
+        ({"train_en": "a\nb\n", "train_fr": "c\n"}, r"train\.en has 2 lines, .*train\.fr 1"),
+        ({"train_en": "a\n", "train_fr": "c\n", "valid_en": "x\n"}, r"valid\.fr is missing"),
+        ({"train_en": "\n", "train_fr": "c\n", "valid_en": "e\n", "valid_fr": "f\n"}, "no pairs in the train part"),
+        ({"train_en": "a\n", "train_fr": "b\n", "valid_en": "\n", "valid_fr": "f\n"}, "no pairs in the valid part"),
+    ],
+)
+def test_a_broken_folder_is_named(tmp_path: Path, files: dict[str, str], says: str) -> None:
+    write(tmp_path / "data", **files)
+    with pytest.raises(DataError, match=says):
+        load_corpus(EN_FR)
+
+
+@pytest.mark.parametrize("data", ["nowhere", "/no/such/folder", "../x", "a/b/c"])
+def test_data_that_is_nowhere(data: str) -> None:
+    with pytest.raises(DataError, match=r"python train\.py demo"):
+        load_corpus(Config(data=data))
+
+
+@pytest.mark.parametrize("raw", [b"a\nb\n", b"a\r\nb\r\n", b"\xef\xbb\xbfa\nb", b"a\nb\n"])
+def test_lines_with_or_without_bom_lf_or_crlf(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "f").write_bytes(raw)
+    assert read_lines(tmp_path / "f") == ["a", "b"]
+
+
+def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a\u2028b\x0bc\x85d\n\ne\n", encoding="utf-8")
+    assert read_lines(tmp_path / "f") == ["a\u2028b\x0bc\x85d", "", "e"]
+
+
+def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"good\nb\xe9d\n")
+    with pytest.raises(DataError, match="not UTF-8 at byte 6"):
+        read_lines(tmp_path / "f")
+
+
+# Cleaning, splitting and leaks
+
+
+def test_cleaning() -> None:
+    empty = Rule("empty side")
+    pairs = [(" e\u0301te\u0301 \u00a0 ", "a  b"), ("x", "   "), ("", "y")]
+    assert list(clean(pairs, empty)) == [("été", "a b")]
+    assert (empty.count, empty.examples) == (2, [("x", ""), ("", "y")])
+
+
+def test_duplicates_leave_training_only(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en="a\na\n", train_fr="c\nc\n", valid_en="e\ne\n", valid_fr="f\nf\n")
+    corpus = load_corpus(replace(EN_FR, test_share=0))
+    assert (len(corpus.train), len(corpus.valid)) == (1, 2)
+    assert {rule.name: rule.count for rule in corpus.rules}["exact duplicate"] == 1
+
+
+def test_a_pair_stays_on_its_side_for_ever() -> None:
+    before = split({"train": PAIRS[:1000]}, 0.1, 0.1)
+    after = split({"train": PAIRS[::-1]}, 0.1, 0.1)
+    turned = split({"train": [(b.upper() + " !", a) for a, b in PAIRS[:1000]]}, 0.1, 0.1)
+    for part, pairs in before.items():
+        assert set(pairs) <= set(after[part])
+        assert {normalize(a) for _, a in turned[part]} == {normalize(a) for a, _ in pairs}
+
+
+def test_given_parts_stay_as_they_are() -> None:
+    parts = split({"train": PAIRS[:100], "valid": PAIRS[100:110], "test": PAIRS[110:120]}, 0.5, 0.0)
+    assert [len(parts[name]) for name in ("train", "valid", "test")] == [100, 10, 10]
+
+
+def test_what_is_held_out_is_not_trained_on() -> None:
+    leak = Rule("leak")
+    train: list[Pair] = [("A cat.", "x"), ("y", "un  CHIEN"), ("z", "w")]
+    kept = list(without_leaks(train, [("a cat", "q"), ("r", "Un chien!")], leak))
+    assert (kept, leak.count) == ([("z", "w")], 2)
+
+
+# The demo
+
+
+def test_the_demo_is_what_its_script_makes() -> None:
+    spec = importlib.util.spec_from_file_location("make_corpus", ROOT / "demo" / "make_corpus.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_corpus"] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    for part, pairs in module.make().items():
+        for side, language in enumerate(("en", "fr")):
+            assert read_lines(ROOT / "demo" / f"{part}.{language}") == [pair[side] for pair in pairs]
+
+
+def test_the_demo_is_distinct_and_leak_free(demo: Corpus) -> None:
+    assert demo.read == len(demo.train) + len(demo.valid) + len(demo.test)
+    for side in (0, 1):
+        parts = [{pair[side] for pair in part} for part in (demo.train, demo.valid, demo.test)]
+        assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
+    assert len(set(demo.train)) == len(demo.train) > 5000
+
+
+def test_the_tutorials_sentence_is_only_in_the_test_part(demo: Corpus) -> None:
+    both = {"The cat sits on the mat.", "The cat is sitting on the mat."}
+    assert not both & {en for en, _ in demo.train + demo.valid}
+    assert {fr for en, fr in demo.test if en in both} == {"Le chat est assis sur le tapis."}
+
+
+def test_the_demos_french_elides_contracts_and_agrees(demo: Corpus) -> None:
+    wrong = re.compile(
+        r"\b(le|la|de|ne|que|je|ma|sa|ce) [aeiouéêœhAEIOUÉ]|\b(à|de) les?\b"
+        r"|\b(la|une|cette|ma|sa) (chat|chien|roi|tapis)\b"
+        r"|\b(le|un|ce) (vache|souris|reine|fille|table|maison)\b|\bun [a-z]+s (chat|chien)\b"
+    )
+    for _, fr in demo.train + demo.valid + demo.test:
+        assert not wrong.search(fr), fr
+        assert unicodedata.is_normalized("NFC", fr)
+    everything = " ".join(fr for _, fr in demo.train)
+    for form in (
+        "l'oiseau",
+        "n'aime",
+        "qu'elle",
+        "au jardin",
+        "aux",
+        "du ",
+        "bel ",
+        "vieil ",
+        "assises",
+        "pas d'",
+        "?",
+    ):
+        assert form in everything
+
+
+# The hub
+
+
+def test_an_unreachable_hub_says_so_soon(command: Command, tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = command("train.py", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
+    assert time.monotonic() - start < 10
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "train.py: the hub cannot be reached for Helsinki-NLP/opus_books, and no earlier copy of en-fr is here",
+        "type instead: python train.py demo, or: python train.py --data FOLDER",
+    ]
+
+
+def entry(folder: Path, path: Path) -> dict[str, object]:
+    """A file or folder as the hub's API describes it."""
+    kind = "directory" if path.is_dir() else "file"
+    return {"type": kind, "oid": path.name, "size": path.stat().st_size, "path": str(path.relative_to(folder))}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """A one-dataset hub on loopback that serves the files of a folder, as much of its protocol as is needed."""
+    folder = Path("hub").absolute()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+            path = self.path.partition("?")[0]
+            body, status = b"{}", 404
+            headers = {"X-Repo-Commit": "0" * 40}
+            if path.startswith("/datasets/owner/books/resolve/"):
+                name = path.removeprefix("/datasets/owner/books/resolve/").partition("/")[2]
+                if name in files:
+                    body, status = files[name].read_bytes(), 200
+                    headers["ETag"] = f'"{hash(body)}"'
+                else:
+                    headers["X-Error-Code"] = "EntryNotFound"
+            elif path.startswith("/api/datasets/owner/books/tree"):
+                rest = path.removeprefix("/api/datasets/owner/books/tree/").partition("/")[2]
+                body, status = json.dumps([entry(folder, p) for p in sorted((folder / rest).iterdir())]).encode(), 200
+            elif path.startswith("/api/datasets/owner/books"):
+                siblings = [{"rfilename": name} for name in files]
+                info = {
+                    "id": "owner/books",
+                    "sha": "0" * 40,
+                    "siblings": siblings,
+                    "tags": [],
+                    "downloads": 0,
+                    "likes": 0,
+                }
+                body, status = json.dumps({**info, "private": False, "gated": False, "disabled": False}).encode(), 200
+            self.send_response(status)
+            for name, value in {
+                **headers,
+                "Content-Length": str(len(body)),
+                "Content-Type": "application/json",
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["paths"]
+            body = json.dumps([entry(folder, folder / p) for p in wanted if (folder / p).exists()]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", folder
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def hub_layout(folder: Path, pair: str = "en-fr") -> None:
+    """A folder as the hub lays out opus_books: one parquet file a pair, and a README that names the pairs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / pair).mkdir(parents=True)
+    first, second = pair.split("-")
+    rows = [{first: a, second: b} for a, b in PAIRS[:300]]
+    table = pa.table({"id": [str(i) for i in range(300)], "translation": rows})
+    pq.write_table(table, folder / pair / "train-00000-of-00001.parquet")
+    readme = f"---\nconfigs:\n- config_name: {pair}\n  data_files:\n  - split: train\n    path: {pair}/train-*\n---\n"
+    (folder / "README.md").write_text(readme, encoding="utf-8")
+
+
+def test_the_hub_in_either_direction_then_its_copy(hub: tuple[str, Path], command: Command, tmp_path: Path) -> None:
+    endpoint, folder = hub
+    hub_layout(folder)
+    args = ["--data", "owner/books", "--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
+    there = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
+    done = command("train.py", *args, "--source", "fr", "--target", "en", **there)
+    assert done.returncode == 0, done.stderr
+    assert "owner/books, fr → en: 300 pairs read" in done.stderr
+    missing = command("train.py", *args, "--target", "it", **there)
+    assert missing.returncode == 1
+    assert missing.stderr.splitlines() == [
+        "train.py: owner/books has neither en-it nor it-en",
+        "choose among these with --source and --target: en-fr",
+    ]
+    gone = command("train.py", *args, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
+    assert gone.returncode == 0, gone.stderr
+    assert "300 pairs read" in gone.stderr
+
+
+def test_a_hub_layout_folder_needs_no_network(command: Command, tmp_path: Path) -> None:
+    hub_layout(tmp_path / "books", "en-it")
+    args = ["--data", "books", "--source", "it", "--target", "en", "--vocab-size", "300", "--dry-run"]
+    done = command("train.py", *args, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
+    assert done.returncode == 0, done.stderr
+    assert "books, it → en: 300 pairs read" in done.stderr
+
+
+@needs_shared("opus_books")
+@pytest.mark.parametrize("pair", [("en", "fr"), ("it", "en")])
+def test_opus_books(pair: tuple[str, str], command: Command, tmp_path: Path) -> None:
+    data = ["--data", str(SHARED / "opus_books"), "--source", pair[0], "--target", pair[1]]
+    done = command("train.py", *data, "--d-model", "16", "--d-ff", "16", "--dry-run", HF_HOME=str(tmp_path / "hf"))
+    assert done.returncode == 0, done.stderr
+    assert f"{pair[0]} → {pair[1]}" in done.stderr
+    assert PRESETS["opus_books"].data == "Helsinki-NLP/opus_books"

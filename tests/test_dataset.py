@@ -1,0 +1,98 @@
+"""Masks against the worked examples, the teacher-forcing shift, and how pairs are dealt into batches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED, needs_shared
+
+from config import BOS, EOS, PAD, PRESETS
+from corpus import Corpus, load_corpus
+from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share
+from tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def pairs(demo: Corpus, tokenizer: Tokenizer) -> EncodedPairs:
+    return EncodedPairs(demo.train[:1000], tokenizer)
+
+
+def test_padding_mask_of_the_tutorials() -> None:
+    mask = padding_mask(torch.tensor([[101, 2054, 2003, 1996, 512, 0, 0, 0]]))
+    assert mask.shape == (1, 1, 1, 8)
+    assert mask.flatten().tolist() == [True] * 5 + [False] * 3
+
+
+def test_causal_mask_of_four() -> None:
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    assert causal_mask(4).shape == (1, 1, 4, 4)
+    assert causal_mask(4)[0, 0].int().tolist() == expected
+
+
+def test_collate_shifts_and_pads() -> None:
+    batch = collate([[10, 11, 12], [13]], [[20], [21, 22]])
+    assert batch.src.tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
+    assert batch.tgt.tolist() == [[BOS, 20, PAD], [BOS, 21, 22]]
+    assert batch.labels.tolist() == [[20, EOS, PAD], [21, 22, EOS]]
+    assert batch.n_tgt == 5
+    assert batch.n_tokens == 5 + 6
+    assert torch.equal(batch.src_mask, padding_mask(batch.src))
+    assert torch.equal(batch.tgt_mask, padding_mask(batch.tgt) & causal_mask(3))
+    assert batch.tgt_mask.any(-1).all(), "a row that may attend to nothing would be NaN"
+
+
+def test_every_pair_is_in_one_batch_of_every_epoch(pairs: EncodedPairs) -> None:
+    for epoch in (0, 1):
+        rows = np.concatenate(batches(pairs, 512, seed=1, epoch=epoch))
+        assert sorted(rows.tolist()) == list(range(len(pairs)))
+
+
+def test_batches_keep_the_budget(pairs: EncodedPairs) -> None:
+    for rows in batches(pairs, 512, seed=1, epoch=0):
+        batch = pairs.batch(rows)
+        assert max(batch.src.numel(), batch.tgt.numel()) <= 512
+
+
+def test_a_pair_beyond_the_budget_is_a_batch_alone(tokenizer: Tokenizer) -> None:
+    pairs = EncodedPairs([("a", "b"), ("x" * 500, "y" * 500), ("c", "d")], tokenizer)
+    assert sorted(map(len, batches(pairs, 64, seed=1, epoch=0))) == [1, 2]
+
+
+def test_batches_are_a_function_of_seed_and_epoch(pairs: EncodedPairs) -> None:
+    def dealt(seed: int, epoch: int) -> list[list[int]]:
+        return [rows.tolist() for rows in batches(pairs, 512, seed, epoch)]
+
+    assert dealt(1, 3) == dealt(1, 3)
+    assert dealt(1, 3) != dealt(1, 4)
+    assert dealt(1, 3) != dealt(2, 3)
+    assert {len(dealt(1, epoch)) for epoch in range(5)} == {len(dealt(2, 0))}, "the number of steps must be known"
+
+
+def test_epochs_differ_in_who_meets_whom(pairs: EncodedPairs) -> None:
+    def companies(epoch: int) -> set[frozenset[int]]:
+        return {frozenset(rows.tolist()) for rows in batches(pairs, 512, 1, epoch)}
+
+    assert len(companies(0) & companies(1)) < 0.7 * len(companies(0)), "only the equally long can change places"
+
+
+def test_long_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
+    pairs = EncodedPairs([("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)], tokenizer, max_length=20)
+    assert (len(pairs), pairs.too_long) == (1, 2)
+
+
+def test_padding_share_is_what_the_tensors_hold(pairs: EncodedPairs) -> None:
+    dealt = batches(pairs, 512, seed=1, epoch=0)
+    made = [pairs.batch(rows) for rows in dealt]
+    positions = sum(batch.src.numel() + batch.labels.numel() for batch in made)
+    padding = sum(int((batch.src == PAD).sum() + (batch.labels == PAD).sum()) for batch in made)
+    assert padding_share(pairs, dealt) == pytest.approx(padding / positions)
+    assert padding_share(pairs, dealt) < 0.08
+
+
+@needs_shared("multi30k")
+def test_multi30k_is_padded_by_less_than_8_percent() -> None:
+    corpus = load_corpus(replace(PRESETS["opus_books"], data=str(SHARED / "multi30k")))
+    tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 8000)
+    pairs = EncodedPairs(corpus.train, tokenizer, 128)
+    assert padding_share(pairs, batches(pairs, 4096, seed=1, epoch=0)) < 0.08

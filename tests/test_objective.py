@@ -1,0 +1,70 @@
+"""The loss against torch's own, and the schedules at their corners."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from config import PAD, Config
+from dataset import collate
+from model import Transformer
+from objective import batch_loss, label_smoothed_cross_entropy, learning_rate
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_the_loss_and_its_gradient_are_torchs(smoothing: float) -> None:
+    logits, labels = torch.randn(7, 11, requires_grad=True), torch.randint(11, (7,))
+    loss, plain = label_smoothed_cross_entropy(logits, labels, smoothing)
+    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(plain, F.cross_entropy(logits.detach(), labels, reduction="sum"))
+    torch.testing.assert_close(torch.autograd.grad(loss, logits), torch.autograd.grad(expected, logits))
+
+
+def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
+    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 40), torch.arange(5), 0.1)
+    assert (plain / 5).exp().item() == pytest.approx(40)
+
+
+def test_padding_is_not_scored(model: Transformer) -> None:
+    together = collate([[50, 51], [52]], [[60], [61, 62, 63]])
+    alone = [collate([[50, 51]], [[60]]), collate([[52]], [[61, 62, 63]])]
+    loss, plain = batch_loss(model, together, 0.1)
+    parts = [batch_loss(model, batch, 0.1) for batch in alone]
+    torch.testing.assert_close(loss, parts[0][0] + parts[1][0])
+    torch.testing.assert_close(plain, parts[0][1] + parts[1][1])
+    every = model(together.src, together.tgt, together.src_mask, together.tgt_mask)
+    expected = F.cross_entropy(
+        every.flatten(0, 1), together.labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
+    )
+    torch.testing.assert_close(loss, expected)
+
+
+def test_warm_up_is_linear_and_cosine_ends_near_zero() -> None:
+    config = replace(Config(), lr=1.0, warmup_steps=10, schedule="cosine")
+    rates = [learning_rate(step, 1000, config) for step in range(1, 1001)]
+    assert rates[:10] == pytest.approx([step / 10 for step in range(1, 11)])
+    assert max(rates) == rates[9] == 1.0
+    assert all(a > b for a, b in pairwise(rates[9:]))
+    assert 0 < rates[-1] < 1e-4
+    assert rates[9 + 495] == pytest.approx(0.5, abs=0.01)
+
+
+def test_inverse_square_root_is_the_papers() -> None:
+    """lrate = d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), section 5.3, formula 3."""
+    config = replace(Config(), lr=512**-0.5 * 4000**-0.5, warmup_steps=4000, schedule="inverse_sqrt")
+    for step in (1, 100, 4000, 4001, 50_000, 100_000):
+        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(step, 100_000, config) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt"])
+def test_short_trainings_warm_up_for_a_tenth(schedule: Literal["cosine", "inverse_sqrt"]) -> None:
+    config = replace(Config(), lr=1.0, warmup_steps=1000, schedule=schedule)
+    rates = [learning_rate(step, 50, config) for step in range(1, 51)]
+    assert rates[4] == max(rates) == 1.0
+    assert all(rate > 0 for rate in rates)
+    assert learning_rate(1, 1, config) > 0

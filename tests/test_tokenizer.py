@@ -1,0 +1,66 @@
+"""Round trips, special tokens that are not text, and training that repeats."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from config import BOS, EOS, PAD, UNK
+from corpus import Corpus
+from tokenizer import SPECIAL, Tokenizer, TokenizerError
+
+TEXTS = [
+    "The cat is sitting on the mat.",
+    "L'œuf n'est pas là, « dit-elle » — aujourd'hui…",
+    "貓坐在墊子上。 猫がマットに座っている。 고양이",
+    "القطة على السجادة वह चटाई पर है แมวนั่ง Кошка",
+    "👩‍👩‍👧‍👦 e\u0301 \u200f ñ",
+    "</s> <pad> <s> <unk> [MASK]",
+    "tabs\tand  two blanks",
+    "\x00\x7f",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    (ids,) = tokenizer.encode([text])
+    assert tokenizer.decode([ids]) == [text]
+    assert not {PAD, UNK, BOS, EOS} & set(ids)
+
+
+def test_special_tokens_are_the_first_ids(tokenizer: Tokenizer) -> None:
+    assert [tokenizer.inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] == SPECIAL
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+
+
+def test_decoding_drops_special_tokens(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.encode(["Le chat"])
+    assert tokenizer.decode([[BOS, *ids, EOS, PAD]]) == ["Le chat"]
+
+
+def test_training_repeats_and_saves(demo: Corpus, tmp_path: Path) -> None:
+    texts = [side for pair in demo.train[:500] for side in pair]
+    first, second = Tokenizer.train(texts, 400), Tokenizer.train(texts, 400)
+    assert json.loads(first.to_json()) == json.loads(second.to_json())
+    assert len(first) == 400
+    path = tmp_path / "tokenizer.json"
+    path.write_text(first.to_json(), encoding="utf-8")
+    assert Tokenizer.load(path).encode([*TEXTS, *texts]) == first.encode([*TEXTS, *texts])
+
+
+def test_the_vocabulary_is_no_larger_than_the_text_gives() -> None:
+    assert len(Tokenizer.train(["a b"], 1000)) < 300
+
+
+def test_a_larger_vocabulary_makes_shorter_sentences(demo: Corpus) -> None:
+    texts = [side for pair in demo.train[:500] for side in pair]
+    small, large = Tokenizer.train(texts, 300), Tokenizer.train(texts, 600)
+    assert sum(map(len, large.encode(texts))) < sum(map(len, small.encode(texts)))
+
+
+@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "", lambda t: t.replace("<pad>", "<PAD>")])
+def test_another_file_is_no_tokenizer(tokenizer: Tokenizer, tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(damage(tokenizer.to_json()), encoding="utf-8")
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a tokenizer"):
+        Tokenizer.load(path)

@@ -1,0 +1,330 @@
+"""Accumulation, exact resume, what is kept and logged, and the command from start to end."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, Command
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from checkpoint import RunFolder, parameters
+from config import Config, ConfigError
+from corpus import Corpus
+from report import Validation
+from tokenizer import Tokenizer
+from train import Interruption, Training, TrainingError, resolve
+
+
+def snapshot(training: Training) -> dict[str, torch.Tensor]:
+    return {name: parameter.clone() for name, parameter in parameters(training.model).items()}
+
+
+def advance(training: Training, steps: int) -> None:
+    for _ in range(steps):
+        training.update(training.step + 1)
+        training.step += 1
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_ten_steps_are_five_and_five_resumed(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, ema_decay: float
+) -> None:
+    config = replace(tiny, ema_decay=ema_decay, epochs=3, dropout=0.2)
+    straight = Training(config, small, tokenizer)
+    assert straight.steps_per_epoch > 5
+    advance(straight, 10)
+    first = Training(config, small, tokenizer)
+    advance(first, 5)
+    folder = RunFolder(tmp_path / "run")
+    folder.save_state(first.state())
+    torch.manual_seed(99)
+    second = Training(config, small, tokenizer)
+    second.restore(folder.load_state())
+    assert second.step == 5
+    advance(second, 5)
+    for name, parameter in parameters(straight.model).items():
+        assert torch.equal(parameters(second.model)[name], parameter), name
+    for name, average in straight.averages.items():
+        assert torch.equal(second.averages[name], average), name
+    assert bool(straight.averages) == bool(ema_decay)
+
+
+def test_accumulated_batches_are_one_batch(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    config = replace(tiny, dropout=0.0, lr=0.1)
+    one, four = Training(config, small, tokenizer), Training(replace(config, accumulate=4), small, tokenizer)
+    assert four.steps_per_epoch == -(-len(one.dealt) // 4)
+    merged = four.step_batches(1)
+    assert len(merged) == 4 and len({batch.tgt.shape for batch in merged}) > 1, "unequal parts show a mean of means"
+    log = four.update(1)
+    rows = [row for part in four.dealt[:4] for row in part]
+    one.step_batches = lambda step: [one.train_pairs.batch(rows)]  # type: ignore[method-assign, arg-type]
+    whole = one.update(1)
+    assert (log.n_tgt, log.n_tokens) == (whole.n_tgt, whole.n_tokens)
+    assert log.loss == pytest.approx(whole.loss, rel=1e-5)
+    assert log.grad_norm == pytest.approx(whole.grad_norm, rel=1e-4)
+
+
+def test_an_epoch_takes_every_pair_once_in_its_steps(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, accumulate=3, epochs=2), small, tokenizer)
+    first = [batch for step in range(1, training.steps_per_epoch + 1) for batch in training.step_batches(step)]
+    assert sum(len(batch.src) for batch in first) == len(small.train)
+    assert training.epoch == 0
+    training.step_batches(training.steps_per_epoch + 1)
+    assert training.epoch == 1
+
+
+def test_gradients_are_clipped(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, clip_norm=0.01), small, tokenizer)
+    seen: list[float] = []
+    step = training.optimizer.step
+
+    def spy() -> None:
+        gradients = [p.grad.flatten() for p in training.model.parameters() if p.grad is not None]
+        seen.append(torch.cat(gradients).norm().item())
+        step()
+
+    training.optimizer.step = spy  # type: ignore[method-assign, assignment]
+    assert training.update(1).grad_norm > 0.01
+    assert seen == [pytest.approx(0.01, rel=1e-3)]
+
+
+def test_a_gradient_that_is_not_finite_touches_nothing(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    with torch.no_grad():
+        training.model.projection.linear.weight[0] = torch.inf
+    before = snapshot(training)
+    with pytest.raises(TrainingError, match=r"step 1 is not finite.*\n.*--lr"):
+        training.update(1)
+    assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+
+
+def test_the_average_is_validated_and_kept(tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    training = Training(replace(tiny, ema_decay=0.9, lr=0.05), small, tokenizer)
+    folder = RunFolder(tmp_path / "run")
+    folder.start(training.config, tokenizer)
+    training.run(folder, Interruption())
+    _, _, kept = folder.load_model(torch.device("cpu"))
+    assert all(torch.equal(parameters(kept)[name], average) for name, average in training.averages.items())
+    assert any(
+        not torch.equal(average, parameters(training.model)[name]) for name, average in training.averages.items()
+    )
+
+
+def test_ten_pairs_are_learned_by_heart(tiny: Config, demo: Corpus, tokenizer: Tokenizer) -> None:
+    ten = replace(demo, train=demo.train[:10], valid=demo.train[:10])
+    config = replace(
+        tiny, d_model=64, d_ff=128, dropout=0.0, epochs=120, batch_tokens=512, lr=5e-3, label_smoothing=0.0
+    )
+    training = Training(config, ten, tokenizer)
+    advance(training, training.total_steps)
+    result, hypotheses = training.validate(training.model)
+    assert hypotheses == [target for _, target in ten.valid]
+    assert result.bleu == pytest.approx(100) and result.perplexity < 1.05
+
+
+def test_the_best_is_by_bleu_then_loss() -> None:
+    def rank(bleu: float, loss: float) -> tuple[float, float]:
+        return Validation(1, loss, 1.0, bleu, 0.0).rank()
+
+    assert rank(2.0, 9.0) > rank(1.0, 1.0)
+    assert rank(0.0, 1.0) > rank(0.0, 2.0)
+
+
+# The command
+
+SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
+
+
+def small_run(few: Path, *more: str) -> list[str]:
+    """The demo's command on a small model and a few pairs."""
+    return ["train.py", "demo", "--data", str(few), *SMALL, "--epochs", "1", *more]
+
+
+@pytest.fixture
+def one_epoch(command: Command, few: Path) -> "subprocess.CompletedProcess[str]":
+    done = command(*small_run(few))
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+    assert one_epoch.stdout == ""
+    folder = Path("weights/demo")
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "metrics.json",
+        "training",
+    }
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert {"data", "best", "last", "test", "hardware", "seconds", "versions", "parameters"} <= metrics.keys()
+    assert "tok:13a" in metrics["test"]["signature"]
+    assert Config.from_json((folder / "config.json").read_text(encoding="utf-8")).precision in ("fp32", "bf16")
+    assert "device    cpu" in one_epoch.stderr
+    assert f"tensorboard --logdir {Path('runs').absolute()}" in one_epoch.stderr
+
+
+def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+    events = EventAccumulator("runs/demo", size_guidance={"tensors": 0})
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {
+        *(f"train/{name}" for name in ("loss", "perplexity", "lr", "grad_norm")),
+        *(f"perf/{name}" for name in ("tokens_per_second", "padding")),
+        *(f"valid/{name}" for name in ("loss", "perplexity", "bleu", "chrf")),
+    }
+    assert events.Scalars("train/loss")[0].step == 1
+    assert set(events.Tags()["tensors"]) == {"config/text_summary", "valid/samples/text_summary"}
+    (sample,) = events.Tensors("valid/samples/text_summary")
+    text = sample.tensor_proto.string_val[0].decode()
+    assert text.count("\n") == 1 + 8 and text.startswith("| source | reference | hypothesis |")
+
+
+def test_a_run_is_not_overwritten_unasked(
+    one_epoch: "subprocess.CompletedProcess[str]", command: Command, few: Path
+) -> None:
+    before = Path("weights/demo/model.safetensors").read_bytes()
+    again = command(*small_run(few))
+    assert again.returncode == 2
+    assert "--resume" in again.stderr and "--overwrite" in again.stderr and len(again.stderr.splitlines()) == 2
+    assert Path("weights/demo/model.safetensors").read_bytes() == before
+    assert command(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
+    assert Path("weights/demo/model.safetensors").read_bytes() != before
+
+
+def test_a_finished_run_goes_further_with_more_epochs(
+    one_epoch: "subprocess.CompletedProcess[str]", command: Command
+) -> None:
+    done = command("train.py", "demo", "--resume", "--epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2/2" in done.stderr and "epoch 1/2" not in done.stderr
+    refused = command("train.py", "demo", "--resume", "--d-model", "32", "--lr", "1")
+    assert refused.returncode == 2
+    assert "--d-model, --lr cannot change on --resume" in refused.stderr
+    again = command("train.py", "demo", "--resume")
+    assert again.returncode == 0
+    assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
+
+
+def test_a_dry_run_reports_and_leaves_nothing(command: Command) -> None:
+    done = command("train.py", "demo", "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "")
+    for word in ("pairs read", "train 6,0", "vocabulary 1,000", "padding", "parameters", "device", "minutes"):
+        assert word in done.stderr
+    assert not list(Path().iterdir())
+
+
+def test_a_stopped_run_goes_on_and_ends_the_same(command: Command, few: Path) -> None:
+    """Stopped by a signal in mid-epoch, resumed by the command that it printed: the same weights, to the bit."""
+    args = small_run(few, "--epochs", "12", "--precision", "fp32")
+    assert command(*args, "--name", "straight").returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / args[0]), *args[1:], "--name", "stopped"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("epoch 1/12"):
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 130
+    assert "go on with: python train.py --resume --name stopped" in rest
+    states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
+    assert states[1]["step"] < states[0]["step"]
+    assert command("train.py", "--resume", "--name", "stopped").returncode == 0
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert Path("weights/stopped", name).read_bytes() == Path("weights/straight", name).read_bytes()
+    resumed = torch.load("weights/stopped/training/state.pt", weights_only=True)
+    assert all(torch.equal(weight, resumed["model"][name]) for name, weight in states[0]["model"].items())
+
+
+def test_a_killed_run_loses_no_more_than_since_its_last_save(command: Command, few: Path) -> None:
+    args = small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
+    process = subprocess.Popen([sys.executable, str(ROOT / args[0]), *args[1:]], stderr=subprocess.DEVNULL)
+    state = Path("weights/killed/training/state.pt")
+    until = time.monotonic() + 60
+    while not state.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    step = torch.load(state, weights_only=True)["step"]
+    assert step >= 10 and step % 10 == 0
+    assert command("translate.py", "The cat.").returncode == 0
+    resumed = command("train.py", "--resume", "--name", "killed", "--epochs", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"resumed   at step {step}" in resumed.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["demoo"], 2, "opus_books, demo, base"),
+        (["demo", "--d-modle", "5"], 2, "did you mean --d-model"),
+        (["demo", "--dropout", "2"], 2, "--dropout is 2.0; it must be from 0.0 to 0.9"),
+        (["demo", "--resume"], 1, "no run 'demo'"),
+        (["demo", "--data", "nowhere"], 1, "python train.py demo"),
+        (["demo", "--max-length", "2"], 1, "--max-length"),
+        (["demo", "--target", "de"], 1, "--target"),
+    ],
+)
+def test_errors_are_two_lines(command: Command, args: list[str], code: int, says: str) -> None:
+    done = command("train.py", *args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert not list(Path().iterdir())
+
+
+def test_resolving_fills_in_the_precision_and_the_name() -> None:
+    config = resolve(["--device", "cpu", "--target", "it"]).config
+    assert config.precision in ("fp32", "bf16") and config.name == "opus_books-en-it"
+    assert asdict(config)["target"] == "it"
+    with pytest.raises(ConfigError):
+        resolve(["--n-heads", "7"])
+
+
+# What make demo shows
+
+
+def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.CompletedProcess[str]") -> None:
+    metrics = json.loads((Path(trained.args[0]) / "weights/demo/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["test"]["bleu"] >= 90
+    assert "test      BLEU" in trained.stderr
+
+
+def test_evaluate_repeats_the_score_of_training(
+    trained: "subprocess.CompletedProcess[str]", command: Command, tmp_path: Path
+) -> None:
+    run = str(Path(trained.args[0]) / "weights/demo")
+    scored = command("evaluate.py", "--run", run, "--device", "cpu", "--output", "out.fr")
+    assert scored.returncode == 0, scored.stderr
+    metrics = json.loads(Path(run, "metrics.json").read_text(encoding="utf-8"))["test"]
+    assert scored.stdout == f"BLEU {metrics['bleu']:.1f}  chrF {metrics['chrf']:.1f}  {metrics['signature']}\n"
+    files = ["--source", str(ROOT / "demo/test.en"), "--reference", str(ROOT / "demo/test.fr")]
+    assert command("evaluate.py", "--run", run, *files).stdout == scored.stdout
+    against_itself = command("evaluate.py", "--run", run, *files[:3], "out.fr")
+    assert against_itself.stdout.startswith("BLEU 100.0  chrF 100.0")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["--source", "x"], 2, "--source and --reference go together"),
+        (["--source", "x", "--reference", "y"], 1, "x cannot be read"),
+        (["--split", "train"], 2, "--split"),
+    ],
+)
+def test_evaluate_errors(
+    trained: "subprocess.CompletedProcess[str]", command: Command, args: list[str], code: int, says: str
+) -> None:
+    done = command("evaluate.py", "--run", str(Path(trained.args[0]) / "weights/demo"), *args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr and len(done.stderr.splitlines()) <= 2

@@ -1,0 +1,116 @@
+"""Sentences in, sentences out: the number of lines, the order, and that a batch changes nothing."""
+
+import pytest
+import torch
+from conftest import Command
+
+from checkpoint import RunFolder
+from config import Config
+from corpus import Corpus
+from hardware import choose_device
+from model import Transformer
+from tokenizer import Tokenizer
+from translate import Translator, model_step
+
+
+@pytest.fixture
+def untrained(model: Transformer, tokenizer: Tokenizer, tiny: Config) -> Translator:
+    return Translator(model, tokenizer, tiny, torch.device("cpu"))
+
+
+SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and then some more.", "x", "  ", "The cat."]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
+def test_batched_is_one_by_one(untrained: Translator, batch_tokens: int) -> None:
+    one_by_one = [untrained([sentence])[0] for sentence in SENTENCES]
+    assert untrained(SENTENCES, batch_tokens) == one_by_one
+    assert one_by_one[1] == one_by_one[4] == ""
+    assert untrained([]) == []
+
+
+def test_batched_is_one_by_one_when_trained(translator: Translator, demo: Corpus) -> None:
+    sources = [source for source, _ in demo.test[:40]]
+    assert translator(sources) == [translator([source])[0] for source in sources]
+
+
+def test_a_step_gives_the_logits_of_the_whole_model(model: Transformer) -> None:
+    src = torch.tensor([[50, 51, 3], [52, 3, 0]])
+    step = model_step(model, src)
+    step(torch.tensor([2, 2]), None)
+    logits = step(torch.tensor([60]), torch.tensor([1]))
+    memory_mask = (src[1:, :2] != 0)[:, None, None]
+    tgt = torch.tensor([[2, 60]])
+    whole = model(src[1:, :2], tgt, memory_mask, torch.ones(2, 2, dtype=torch.bool).tril())
+    torch.testing.assert_close(logits, whole[:, 1])
+
+
+def test_the_demo_learns_the_tutorials_sentence(translator: Translator) -> None:
+    forms = ["The cat sits on the mat.", "The cat is sitting on the mat."]
+    assert translator(forms) == ["Le chat est assis sur le tapis."] * 2
+
+
+def test_lines_in_are_lines_out(run_folder: RunFolder, command: Command) -> None:
+    text = "One.\n\nTwo\u2028still two.\r\n \x0b\n\x00\ud7ff</s>\nlast, with no end of line"
+    done = command("translate.py", "--device", "cpu", text=text)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert len(lines) == 6 + 1 and lines[6] == ""
+    assert lines[1] == lines[3] == ""
+    assert done.stderr == "run tiny\n"
+
+
+def test_arguments_are_one_line_each(run_folder: RunFolder, command: Command) -> None:
+    done = command("translate.py", "--run", "tiny", "One.", "Two\nlines.", "")
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 3, "")
+
+
+def test_a_closed_pipe_ends_quietly(run_folder: RunFolder) -> None:
+    import subprocess
+    import sys
+
+    from conftest import ROOT
+
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "translate.py"), "--run", "tiny"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin and process.stdout and process.stderr
+    process.stdout.close()
+    process.stdin.write(b"a\n" * 10)
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["--run", "nope", "x"], 1, "no run 'nope'"),
+        (["--rnu", "x"], 2, "did you mean --run"),
+        (["--device", "cuda", "x"], 2, "--device cuda"),
+    ],
+)
+def test_errors_are_two_lines(run_folder: RunFolder, command: Command, args: list[str], code: int, says: str) -> None:
+    if "cuda" in args and choose_device("auto").type == "cuda":
+        pytest.skip("there is a GPU here")
+    done = command("translate.py", *args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_input_that_is_not_utf8_is_an_error(run_folder: RunFolder) -> None:
+    import subprocess
+    import sys
+
+    from conftest import ROOT
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "translate.py"), "--run", "tiny"], input=b"\xff\n", capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert b"not UTF-8" in done.stderr and b"Traceback" not in done.stderr
