@@ -3,9 +3,9 @@
     python evaluate.py                                          the test part of the run's own data
     python evaluate.py --source test.en --reference test.fr     any two files
 
-BLEU is corpus BLEU (Papineni et al. 2002) as sacreBLEU counts it (Post 2018), cased, on 13a tokens, from torchmetrics; a
-test holds it against sacrebleu itself. chrF is chrF2 (Popović 2015), from sacrebleu: torchmetrics averages over n-gram
-orders in another way, which is up to a tenth of a point off, and takes thirty times as long.
+BLEU is corpus BLEU (Papineni et al. 2002) as sacreBLEU counts it (Post 2018), cased, on 13a tokens, from torchmetrics;
+a test holds it against sacrebleu itself. chrF is chrF2 (Popović 2015), from sacrebleu: torchmetrics averages over
+n-gram orders in another way, which is up to a tenth of a point off, and takes thirty times as long.
 """
 
 import sys

@@ -114,4 +114,4 @@ def test_the_readme_names_every_module_and_flag_that_it_shows() -> None:
         flag(f.name) for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions) for f in fields(options)
     }
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))
-    assert shown - known <= {"--logdir", "--help", "--no-tie-embeddings"}
+    assert shown - known <= {"--logdir", "--help", "--no-tie-embeddings"}, "flags that no command has"

@@ -143,16 +143,17 @@ W_V = [[0.2, 0.3, 0.4], [0.5, 0.6, 0.7], [0.8, 0.9, 0.1]]
 def test_attention_of_i_am_going_to_play() -> None:
     x = np.array(INPUTS, dtype=float)
     query, key, value = x @ np.array(W_Q), x @ np.array(W_K), x @ np.array(W_V)
-    scores = query[2] @ key.T / np.sqrt(3)
-    weights = np.exp(scores - scores.max())
-    weights /= weights.sum()
+    scores = query @ key.T / np.sqrt(3)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
     block = MultiHeadAttentionBlock(3, 1, 0.0)
     for linear, weight in ((block.w_q, W_Q), (block.w_k, W_K), (block.w_v, W_V)):
         linear.weight.data = torch.tensor(weight).T
     block.w_o.weight.data = torch.eye(3)
     inputs = torch.tensor(INPUTS, dtype=torch.float32)[None]
     output = block(inputs, inputs, inputs, None)
-    assert output[0, 2].tolist() == pytest.approx((weights @ value).tolist(), rel=1e-5)
+    assert output[0, 2].tolist() == pytest.approx((weights @ value)[2].tolist(), rel=1e-5)
+    np.testing.assert_allclose(output[0].detach().numpy(), weights @ value, rtol=1e-4)
 
 
 def test_attention_is_torchs_fused_one() -> None:

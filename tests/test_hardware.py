@@ -1,0 +1,43 @@
+"""The device and the precision are those asked for, or an error says which there are."""
+
+import pytest
+import torch
+
+from config import ConfigError
+from hardware import autocast, choose_device, choose_precision, device_label
+
+CPU = torch.device("cpu")
+
+
+def test_auto_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto").type == "mps"
+    assert choose_device("cpu").type == "cpu"
+    with pytest.raises(ConfigError, match="available: mps, cpu"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("has", "precision"),
+    [({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_bf16": False}, "fp32"), ({}, "fp32")],
+)
+def test_auto_takes_bf16_where_the_processor_has_it(
+    has: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert choose_precision("auto", CPU) == precision
+    assert choose_precision("fp32", CPU) == "fp32"
+    assert choose_precision("bf16", CPU) == "bf16"
+
+
+def test_autocast_is_bf16_or_nothing() -> None:
+    a = torch.ones(2, 2)
+    with autocast(CPU, "bf16"):
+        assert (a @ a).dtype == torch.bfloat16
+    with autocast(CPU, "fp32"):
+        assert (a @ a).dtype == torch.float32
+
+
+def test_the_label_names_the_device() -> None:
+    assert device_label(CPU).startswith("cpu (") and "threads" in device_label(CPU)
