@@ -23,6 +23,17 @@ PAD, UNK, BOS, EOS = range(4)  # the first ids of every vocabulary
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
+RuleName = Literal[
+    "unicode",
+    "empty-side",
+    "identical-sides",
+    "headings",
+    "swapped-columns",
+    "wrong-language",
+    "length-ratio",
+    "duplicates",
+    "held-out",
+]
 T = TypeVar("T")
 
 
@@ -44,7 +55,7 @@ class Config:
 
     # Data
     data: str = "Helsinki-NLP/opus_books"
-    """Hub id, folder in the hub's layout, folder of train/valid/test.<language> files, or demo"""
+    """Hub id, folder in its layout, folder of train/valid/test.<language>, .tsv .csv .jsonl .parquet file, or demo"""
     source: str = "en"
     """Language to translate from"""
     target: str = "fr"
@@ -53,6 +64,8 @@ class Config:
     """Share of the pairs kept for validation when the data has no valid part"""
     test_share: float = 0.02
     """Share of the pairs kept for the test when the data has no test part"""
+    skip_rules: tuple[RuleName, ...] = ()
+    """Cleaning rules to leave out"""
     vocab_size: int = 16_000
     """Joint subword vocabulary, at most"""
     max_length: int = 128
@@ -115,8 +128,10 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             allowed = get_args(field.type)
-            if allowed and getattr(self, field.name) not in allowed:
+            if field.name != "skip_rules" and allowed and getattr(self, field.name) not in allowed:
                 raise ConfigError(f"{flag(field.name)} is {getattr(self, field.name)}; it takes {', '.join(allowed)}")
+        if unknown := set(self.skip_rules) - set(get_args(RuleName)):
+            raise ConfigError(f"--skip-rules has no {', '.join(unknown)}; there are {', '.join(get_args(RuleName))}")
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
@@ -153,6 +168,8 @@ class Config:
         for name, expected in types.items():
             if expected is float and type(values[name]) is int:
                 values[name] = float(values[name])
+            if expected is tuple and type(values[name]) is list:
+                values[name] = tuple(map(str, values[name]))
             if type(values[name]) is not expected:
                 raise ConfigError(f"{name} is {values[name]!r}; {expected.__name__} expected")
         return cls(**values)

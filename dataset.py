@@ -83,12 +83,16 @@ class EncodedPairs:
     """The token ids of a part, and how long each pair is with its EOS on either side."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int | None = None) -> None:
-        """Pairs with a side of more than max_length tokens are left out, and counted in `too_long`."""
+        """Pairs with a side of more than max_length tokens are left out, and kept as texts in `too_long`."""
         encoded = zip(tokenizer.encode([p[0] for p in pairs]), tokenizer.encode([p[1] for p in pairs]), strict=True)
-        kept = [pair for pair in encoded if max_length is None or max(map(len, pair)) <= max_length]
-        self.too_long = len(pairs) - len(kept)
-        self.sources = [np.array(source, dtype=np.int32) for source, _ in kept]
-        self.targets = [np.array(target, dtype=np.int32) for _, target in kept]
+        self.too_long: list[tuple[str, str]] = []
+        self.sources, self.targets = [], []
+        for pair, (source, target) in zip(pairs, encoded, strict=True):
+            if max_length is not None and max(len(source), len(target)) > max_length:
+                self.too_long.append(pair)
+            else:
+                self.sources.append(np.array(source, dtype=np.int32))
+                self.targets.append(np.array(target, dtype=np.int32))
         self.src_lengths: Ints = np.array([len(ids) + 1 for ids in self.sources], dtype=np.int64)
         self.tgt_lengths: Ints = np.array([len(ids) + 1 for ids in self.targets], dtype=np.int64)
 

@@ -20,7 +20,8 @@ import sacrebleu
 from torchmetrics.functional.text import sacre_bleu_score
 
 from config import ConfigError, DeviceName, parse, run_command
-from corpus import DataError, load_corpus, read_lines
+from corpus import load_corpus
+from readers import DataError, lines
 from translate import Translator
 
 
@@ -70,7 +71,7 @@ def main(args: Sequence[str]) -> None:
         raise ConfigError("--source and --reference go together")
     translator = Translator.load(options.run, options.device)
     if options.source and options.reference:
-        sources, references = read_lines(options.source), read_lines(options.reference)
+        sources, references = list(lines(options.source)), list(lines(options.reference))
         what = str(options.source)
     else:
         corpus = load_corpus(translator.config)

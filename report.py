@@ -5,12 +5,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from config import Config
+from cleaning import RULES
 
 SAMPLES = 8  # validation sentences shown in TensorBoard, the same each time
 EVENTS = "events.out.tfevents.*"
@@ -19,6 +20,40 @@ EVENTS = "events.out.tfevents.*"
 def say(line: str) -> None:
     """A line on standard error, above the progress bar where there is one."""
     tqdm.write(line, file=sys.stderr)
+
+
+def overview(report: dict[str, Any]) -> list[str]:
+    """What train.describe found, as the lines that the terminal and TensorBoard show."""
+    data, batches, read = report["data"], report["batches"], max(1, report["data"]["read"])
+    lines = [f"data      {data['name']}: {data['read']:,} pairs read"]
+    rules = {name: (rule, RULES[name]) for name, rule in data["rules"].items()}
+    rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")
+    for name, (rule, what) in rules.items():
+        if rule["pairs"]:
+            lines.append(f"{rule['pairs']:>9,} {rule['pairs'] / read:7.2%}  {name}, {what}")
+            lines += [f"{'':19}{_shorten(source)} | {_shorten(target)}" for source, target in rule["examples"]]
+    idle = ", ".join(name for name, (rule, _) in rules.items() if not rule["pairs"])
+    lines += [f"{0:>9}          {idle}"] * bool(idle) + [f"          {note}" for note in data["notes"]]
+    lines.append(f"          train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs")
+    for name, side in report["sides"].items():
+        percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side["percentiles"].items())
+        lines.append(
+            f"tokens    {name}: {side['tokens']:,}, {side['tokens per word']} a word; {percentiles} in a sentence"
+        )
+    lines.append(f"          vocabulary {report['vocabulary']:,}")
+    lines.append(
+        f"batches   {batches['in an epoch']:,} an epoch, at most {batches['tokens a side, at most']:,} tokens a side, "
+        f"{batches['padding']:.1%} padding; {batches['steps']:,} steps in all"
+    )
+    return [
+        *lines,
+        f"model     {report['parameters']:,} parameters",
+        f"device    {report['hardware']}, {report['precision']}",
+    ]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 48 else text[:47] + "…"
 
 
 @dataclass(frozen=True)
@@ -55,11 +90,14 @@ class Validation:
 class Logs:
     """The TensorBoard folder of a run. Every scalar's x is the step."""
 
-    def __init__(self, folder: Path, config: Config, step: int) -> None:
+    def __init__(self, folder: Path, step: int, every: int) -> None:
         """Goes on after step: what a run that was killed logged beyond it is hidden by its next life."""
         self.writer = SummaryWriter(str(folder), purge_step=step + 1)
-        self.writer.add_text("config", f"```\n{config.to_json()}```", step)
-        self.folder, self.every = folder, config.log_every
+        self.folder, self.step, self.every = folder, step, every
+
+    def text(self, name: str, text: str) -> None:
+        """Lines shown as they are."""
+        self.writer.add_text(name, f"```\n{text}\n```", self.step)
 
     def steps(self, window: Sequence[StepLog], padding: float) -> None:
         """Scalars of the first step and of every log_every-th; means over the steps since, from the window's end."""

@@ -39,13 +39,14 @@ from config import (
     run_command,
     take_preset,
 )
-from corpus import Corpus, DataError, load_corpus
-from dataset import Batch, EncodedPairs, batches, padding_share
+from corpus import Corpus, load_corpus
+from dataset import Batch, EncodedPairs, Ints, batches, padding_share
 from evaluate import score, signature
 from hardware import autocast, choose_device, choose_precision, device_label
 from model import Transformer
 from objective import batch_loss, learning_rate
-from report import EVENTS, Logs, StepLog, Validation, perplexity, say, tokens_per_second
+from readers import DataError
+from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second
 from tokenizer import Tokenizer
 from translate import Translator
 
@@ -168,7 +169,9 @@ class Training:
     def run(self, folder: RunFolder, interruption: Interruption) -> None:
         """The loop, from self.step to the last step. Raises StoppedError when interrupted, with all of it saved."""
         config = self.config
-        logs = Logs(RUNS / config.name, config, self.step)
+        logs = Logs(RUNS / config.name, self.step, config.log_every)
+        logs.text("config", config.to_json())
+        logs.text("data", "\n".join(overview(describe(self))))
         say(f"logs      {logs.folder.resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
         bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
         window: list[StepLog] = []  # the steps since the last validation
@@ -247,37 +250,41 @@ class Training:
 
 
 def describe(training: Training) -> dict[str, Any]:
-    """Prints what is about to be trained on what; returns the same for metrics.json."""
+    """What is about to be trained on what, for report.overview and metrics.json."""
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
-    n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
-    lengths = np.maximum(pairs.src_lengths, pairs.tgt_lengths) - 1  # without EOS
-    half, most, longest = (int(x) for x in np.percentile(lengths, [50, 95, 100]))
-    say(f"data      {config.data}, {config.source} → {config.target}: {corpus.read:,} pairs read")
-    for rule in corpus.rules:
-        if rule.count:
-            source, target = rule.examples[0]
-            say(f"          {rule.count:,} dropped: {rule.name}, such as {source[:40]!r} / {target[:40]!r}")
-    if pairs.too_long:
-        say(f"          {pairs.too_long:,} dropped: a side of more than {config.max_length} tokens")
-    say(f"          train {len(pairs):,}  valid {len(corpus.valid):,}  test {len(corpus.test):,} pairs")
-    say(
-        f"tokens    vocabulary {len(training.tokenizer):,}; longer sides: half ≤ {half}, 95 % ≤ {most}, all ≤ {longest}"
-    )
-    say(
-        f"batches   {len(training.dealt):,} an epoch, of at most {config.batch_tokens:,} tokens a side, "
-        f"{training.padding:.1%} padding; {training.total_steps:,} steps in {config.epochs} epochs"
-    )
-    say(f"model     {n_parameters:,} parameters")
-    say(f"device    {device_label(training.device)}, {config.precision}")
+
+    def side(lengths: Ints, which: int) -> dict[str, Any]:
+        words = sum(len(p[which].split()) for p in corpus.train) - sum(len(p[which].split()) for p in pairs.too_long)
+        return {
+            "tokens": int((lengths - 1).sum()),  # without EOS
+            "tokens per word": round(float((lengths - 1).sum()) / words, 2),
+            "percentiles": {str(p): int(np.percentile(lengths - 1, p)) for p in (50, 95, 99, 100)},
+        }
+
     return {
-        "data": {**corpus.report(), "too_long": pairs.too_long, "padding": training.padding},
+        "data": {
+            "name": config.data,
+            **corpus.report(),
+            "over-long": {"pairs": len(pairs.too_long), "examples": pairs.too_long[:2]},
+            "trained on": len(pairs),
+        },
+        "sides": {config.source: side(pairs.src_lengths, 0), config.target: side(pairs.tgt_lengths, 1)},
         "vocabulary": len(training.tokenizer),
-        "parameters": n_parameters,
+        "batches": {
+            "in an epoch": len(training.dealt),
+            "tokens a side, at most": config.batch_tokens,
+            "padding": round(training.padding, 4),
+            "steps": training.total_steps,
+        },
+        "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
         "hardware": device_label(training.device),
         "precision": config.precision,
         "versions": {
             "python": platform.python_version(),
-            **{package: version(package) for package in ("torch", "tokenizers", "datasets", "torchmetrics")},
+            **{
+                package: version(package)
+                for package in ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")
+            },
         },
     }
 
@@ -323,6 +330,8 @@ def main(args: Sequence[str]) -> None:
         tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), config.vocab_size)
         training = Training(config, corpus, tokenizer)
     report = describe(training)
+    for line in overview(report):
+        say(line)
     if options.dry_run:
         say(f"time      about {estimate_minutes(training):.1f} minutes of training, and the validations")
         return

@@ -78,7 +78,7 @@ def test_epochs_differ_in_who_meets_whom(pairs: EncodedPairs) -> None:
 
 def test_long_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
     pairs = EncodedPairs([("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)], tokenizer, max_length=20)
-    assert (len(pairs), pairs.too_long) == (1, 2)
+    assert (len(pairs), len(pairs.too_long)) == (1, 2)
 
 
 def test_padding_share_is_what_the_tensors_hold(pairs: EncodedPairs) -> None:

@@ -17,6 +17,8 @@ from translate import TranslateOptions
 ORDER = [
     "config",
     "hardware",
+    "readers",
+    "cleaning",
     "corpus",
     "tokenizer",
     "dataset",

@@ -1,12 +1,10 @@
 """What reaches TensorBoard, and when."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from config import Config
 from report import Logs, StepLog, Validation, perplexity, tokens_per_second
 
 
@@ -21,7 +19,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
 
 
 def test_the_first_step_and_every_tenth(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, replace(Config(), log_every=10), 0)
+    logs = Logs(tmp_path, 0, 10)
     window = []
     for step in range(1, 26):
         window.append(log(step, loss=10.0 * step))
@@ -34,18 +32,18 @@ def test_the_first_step_and_every_tenth(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_life_logged_too_much_is_hidden(tmp_path: Path) -> None:
-    first = Logs(tmp_path, replace(Config(), log_every=1), 0)
+    first = Logs(tmp_path, 0, 1)
     for step in (1, 2, 3):
         first.steps([log(step, loss=99.0)], 0.1)
     first.close()
-    second = Logs(tmp_path, replace(Config(), log_every=1), 1)
+    second = Logs(tmp_path, 1, 1)
     second.steps([log(2, loss=10.0)], 0.1)
     second.close()
     assert [value for _, value in scalars(tmp_path, "train/loss")] == pytest.approx([9.9, 1.0])
 
 
 def test_a_table_survives_its_cells(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, Config(), 0)
+    logs = Logs(tmp_path, 0, 10)
     logs.validation(Validation(5, 1.0, 2.0, 30.0, 40.0), [("a|b", "c", "d")] * 20)
     logs.close()
     events = EventAccumulator(str(tmp_path))

@@ -180,7 +180,7 @@ def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.Complet
         *(f"valid/{name}" for name in ("loss", "perplexity", "bleu", "chrf")),
     }
     assert events.Scalars("train/loss")[0].step == 1
-    assert set(events.Tags()["tensors"]) == {"config/text_summary", "valid/samples/text_summary"}
+    assert set(events.Tags()["tensors"]) == {f"{name}/text_summary" for name in ("config", "data", "valid/samples")}
     (sample,) = events.Tensors("valid/samples/text_summary")
     text = sample.tensor_proto.string_val[0].decode()
     assert text.count("\n") == 1 + 8 and text.startswith("| source | reference | hypothesis |")
