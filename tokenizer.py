@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from config import BOS, EOS, PAD, UNK, TapisError
 
+BLANK = " "  # set before every text, so that a word is the same token at the start as in the middle
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of PAD, UNK, BOS, EOS
 
 
@@ -31,7 +32,7 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
         """Learns at most vocab_size tokens from texts; a small corpus may not have so many."""
         inner = tokenizers.Tokenizer(models.BPE())
-        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -39,7 +40,7 @@ class Tokenizer:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        inner.train_from_iterator(texts, trainer)
+        inner.train_from_iterator((BLANK + text for text in texts), trainer)
         return cls(inner)
 
     @classmethod
@@ -62,9 +63,10 @@ class Tokenizer:
         return self.inner.get_vocab_size()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+        spaced = [BLANK + text for text in texts]
+        return [encoding.ids for encoding in self.inner.encode_batch_fast(spaced, add_special_tokens=False)]
 
     def decode(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """Texts without the blank before the first word. Bytes that are no UTF-8 become U+FFFD."""
         texts = self.inner.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
-        return [text.removeprefix(" ") for text in texts]
+        return [text.removeprefix(BLANK) for text in texts]

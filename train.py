@@ -41,7 +41,7 @@ from config import (
 )
 from corpus import Corpus, load_corpus
 from dataset import Batch, EncodedPairs, Ints, batches, padding_share
-from evaluate import score, signature
+from evaluate import score
 from hardware import autocast, choose_device, choose_precision, device_label
 from model import Transformer
 from objective import batch_loss, learning_rate
@@ -160,7 +160,7 @@ class Training:
                 part_loss, part_plain = batch_loss(model, batch.to(self.device), self.config.label_smoothing)
             loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
         hypotheses = self.translator(model)([source for source, _ in self.corpus.valid])
-        scores = score(hypotheses, [target for _, target in self.corpus.valid])
+        scores = score(hypotheses, [target for _, target in self.corpus.valid], self.config.target)
         return Validation(self.step, loss / n_tgt, perplexity(plain, n_tgt), scores.bleu, scores.chrf), hypotheses
 
     def translator(self, model: Transformer) -> Translator:
@@ -358,9 +358,9 @@ def finish(training: Training, folder: RunFolder) -> None:
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     if training.corpus.test:
         hypotheses = training.translator(model)([source for source, _ in training.corpus.test])
-        scores = score(hypotheses, [target for _, target in training.corpus.test])
-        metrics["test"] = {**asdict(scores), "signature": signature()}
-        say(f"test      BLEU {scores.bleu:.1f}  chrF {scores.chrf:.1f}  {signature()}")
+        scores = score(hypotheses, [target for _, target in training.corpus.test], training.config.target)
+        metrics["test"] = asdict(scores)
+        say(f"test      {scores}")
     folder.save_metrics(metrics)
     say(f'weights   {folder.path}; translate with: python translate.py --run {training.config.name} "…"')
 

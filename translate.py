@@ -1,7 +1,7 @@
 """Sentences → sentences, in Python with `Translator` and on the command line.
 
     python translate.py "The cat is sitting on the mat."     one line for each argument
-    python translate.py < sentences.en > sentences.fr        N lines in, N lines out
+    python translate.py < text.en > text.fr                  N lines in, N lines out; a line may be a paragraph
 
 Standard output carries the translations and nothing else. On a terminal, with no argument, it prompts.
 """
@@ -24,6 +24,7 @@ from dataset import pad, padding_mask
 from decode import Step, greedy_search
 from hardware import autocast, choose_device
 from model import DecoderCache, Transformer
+from segment import take_apart
 from tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
@@ -67,6 +68,26 @@ class Translator:
                 for row, output in zip(rows, self._decode([sources[i] for i in rows]), strict=True):
                     outputs[row] = output
         return [" ".join(text.split()) for text in self.tokenizer.decode(outputs)]
+
+    def text(self, lines: Sequence[str]) -> list[str]:
+        """Lines of real text, paragraphs among them, each translated sentence by sentence: N lines in, N lines out.
+
+        List markers at a line's start, and pieces without any letter, stay as they are.
+        """
+        config = self.config
+
+        def fits(piece: str) -> bool:
+            # A token has at least one byte, so that short pieces need not be encoded to know.
+            return (
+                len(piece.encode()) <= config.max_length or len(self.tokenizer.encode([piece])[0]) <= config.max_length
+            )
+
+        taken = [take_apart(line, config.source, fits) for line in lines]
+        units = [unit for line in taken for unit in line.units]
+        is_text = [any(c.isalpha() for c in unit) for unit in units]
+        translations = iter(self([unit for unit, yes in zip(units, is_text, strict=True) if yes]))
+        done = iter([next(translations) if yes else unit for unit, yes in zip(units, is_text, strict=True)])
+        return [line.join([next(done) for _ in line.units], config.target) for line in taken]
 
     def _decode(self, sources: list[list[int]]) -> list[list[int]]:
         src = pad([[*source, EOS] for source in sources]).to(self.device)
@@ -121,13 +142,13 @@ def main(args: Sequence[str]) -> None:
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
     if options.sentences:
-        _print(translator([" ".join(sentence.split()) for sentence in options.sentences]))
+        _print(translator.text([sentence.replace("\n", " ") for sentence in options.sentences]))
     elif sys.stdin.isatty():
         _converse(translator)
     else:
         lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
         for chunk in _chunks(lines, LINES_AT_ONCE):
-            _print(translator([" ".join(line.split()) for line in chunk]))
+            _print(translator.text([line.removesuffix("\n") for line in chunk]))
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -145,7 +166,7 @@ def _converse(translator: Translator) -> None:
         if not line:
             print(file=sys.stderr)
             return
-        _print(translator([" ".join(line.split())]))
+        _print(translator.text([line.removesuffix("\n")]))
 
 
 def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from corpus import Corpus
-from evaluate import score, signature
+from evaluate import bleu_tokenizer, score
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),
@@ -26,7 +26,7 @@ def sample(demo: Corpus) -> list[tuple[str, str]]:
 
 def test_scores_are_sacrebleus(demo: Corpus) -> None:
     hypotheses, references = both(sample(demo))
-    ours = score(hypotheses, references)
+    ours = score(hypotheses, references, "fr")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-3)
     assert ours.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-3)
     assert 20 < ours.bleu < 99
@@ -35,21 +35,39 @@ def test_scores_are_sacrebleus(demo: Corpus) -> None:
 def test_without_a_common_four_gram_there_is_no_smoothing() -> None:
     hypotheses, references = both([*ODD[2:3], ("a b c", "a b d")])
     unsmoothed = sacrebleu.corpus_bleu(hypotheses, [references], smooth_method="none").score
-    assert score(hypotheses, references).bleu == pytest.approx(unsmoothed)
-    assert "smooth:none" in signature()
+    assert score(hypotheses, references, "fr").bleu == pytest.approx(unsmoothed)
+    assert "smooth:none" in score(hypotheses, references, "fr").signature
 
 
 def test_perfect_and_hopeless() -> None:
     references = ["Le chat est assis sur le tapis."]
-    assert score(references, references).bleu == pytest.approx(100)
-    assert score(references, references).chrf == pytest.approx(100)
-    assert score(["zzz"], references).bleu == 0
+    assert score(references, references, "fr").bleu == pytest.approx(100)
+    assert score(references, references, "fr").chrf == pytest.approx(100)
+    assert score(["zzz"], references, "fr").bleu == 0
 
 
 def test_case_counts() -> None:
-    assert score(["le chat est assis"], ["Le Chat Est Assis"]).bleu == 0
+    assert score(["le chat est assis"], ["Le Chat Est Assis"], "fr").bleu == 0
 
 
 def test_numbers_must_agree() -> None:
     with pytest.raises(ValueError, match="1 hypotheses, 2 references"):
-        score(["a"], ["a", "b"])
+        score(["a"], ["a", "b"], "fr")
+
+
+def test_chinese_is_scored_on_its_own_tokens() -> None:
+    hypotheses, references = ["貓坐在墊子上，很開心。OK 42"], ["貓坐在墊子上，牠很開心。OK 42"]
+    ours = score(hypotheses, references, "zh")
+    assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score, abs=1e-3)
+    assert "tok:zh" in ours.signature
+    assert 10 < ours.bleu < 99
+
+
+def test_languages_without_an_installed_tokenizer_are_scored_on_characters() -> None:
+    for language in ("ja", "ko"):
+        tokenizer = bleu_tokenizer(language)
+        assert tokenizer in ("char", f"{language}-mecab")
+        text = ["猫がマットに座っている。" if language == "ja" else "고양이가 매트 위에 앉아 있다."]
+        assert score(text, text, language).bleu == pytest.approx(100)
+        assert f"tok:{tokenizer}" in score(text, text, language).signature
+    assert {bleu_tokenizer(language) for language in ("en", "fr", "ar", "hi", "th", "ru", "de")} == {"13a"}

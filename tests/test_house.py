@@ -26,6 +26,7 @@ ORDER = [
     "decode",
     "checkpoint",
     "objective",
+    "segment",
     "translate",
     "evaluate",
     "report",

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from config import BOS, EOS, PAD, UNK
 from corpus import Corpus
@@ -23,6 +25,14 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    (ids,) = tokenizer.encode([text])
+    assert tokenizer.decode([ids]) == [text]
+    assert not {PAD, UNK, BOS, EOS} & set(ids)
+
+
+@given(st.text())
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
     (ids,) = tokenizer.encode([text])
     assert tokenizer.decode([ids]) == [text]
     assert not {PAD, UNK, BOS, EOS} & set(ids)

@@ -114,3 +114,40 @@ def test_input_that_is_not_utf8_is_an_error(run_folder: RunFolder) -> None:
     )
     assert done.returncode == 1
     assert b"not UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_text_is_translated_by_the_sentence(translator: Translator) -> None:
+    lines = [
+        "The cat is sitting on the mat. The queen is tired! Is the dog sleeping?",
+        "",
+        "- The cat is sitting on the mat.",
+        "2. The queen is tired!",
+        "...",
+        "   ",
+        "1914",
+    ]
+    sentences = translator(["The cat is sitting on the mat.", "The queen is tired!", "Is the dog sleeping?"])
+    assert translator.text(lines) == [
+        " ".join(sentences),
+        "",
+        "- " + sentences[0],
+        "2. " + sentences[1],
+        "...",
+        "",
+        "1914",
+    ]
+
+
+def test_a_sentence_longer_than_training_saw_is_translated_in_pieces(untrained: Translator) -> None:
+    long = ", ".join(["the cat is sitting on the mat"] * 60) + "."
+    seen: list[int] = []
+    decode = untrained._decode
+
+    def spy(sources: list[list[int]]) -> list[list[int]]:
+        seen.extend(map(len, sources))
+        return decode(sources)
+
+    untrained._decode = spy  # type: ignore[method-assign]
+    assert len(untrained.text([long, "x" * 3000])) == 2
+    assert max(seen) <= untrained.config.max_length
+    assert sum(seen) >= len(untrained.tokenizer.encode([long])[0])
