@@ -12,10 +12,7 @@ one. Nothing that is loaded can execute: safetensors, JSON, and `torch.load` wit
 
 import contextlib
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from torch import Tensor, nn
 
 from config import Config, ConfigError, TapisError
 from model import Transformer
+from store import write_whole
 from tokenizer import Tokenizer
 
 WEIGHTS = Path("weights")  # in the folder where the command is typed, like runs/
@@ -80,10 +78,10 @@ class RunFolder:
         if self.path.exists():
             shutil.rmtree(self.path)
         self.save_config(config)
-        _write(self.tokenizer_file, lambda path: path.write_text(tokenizer.to_json(), encoding="utf-8"))
+        write_whole(self.tokenizer_file, lambda path: path.write_text(tokenizer.to_json(), encoding="utf-8"))
 
     def save_config(self, config: Config) -> None:
-        _write(self.config_file, lambda path: path.write_text(config.to_json(), encoding="utf-8"))
+        write_whole(self.config_file, lambda path: path.write_text(config.to_json(), encoding="utf-8"))
 
     def load_config(self) -> Config:
         try:
@@ -99,7 +97,7 @@ class RunFolder:
     def save_model(self, weights: dict[str, Tensor]) -> None:
         """The best weights so far."""
         held = {name: weight.contiguous().cpu() for name, weight in weights.items()}
-        _write(self.model_file, lambda path: safetensors.torch.save_file(held, path))
+        write_whole(self.model_file, lambda path: safetensors.torch.save_file(held, path))
 
     def load_model(self, device: torch.device) -> tuple[Config, Tokenizer, Transformer]:
         """What translating needs, the model in evaluation mode on the device."""
@@ -119,7 +117,7 @@ class RunFolder:
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
-        _write(self.metrics_file, lambda path: path.write_text(text, encoding="utf-8"))
+        write_whole(self.metrics_file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def load_metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
@@ -130,7 +128,7 @@ class RunFolder:
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Tensors, numbers and strings in dicts and lists: what weights_only can load again."""
-        _write(self.state_file, lambda path: torch.save(state, path))
+        write_whole(self.state_file, lambda path: torch.save(state, path))
 
     def load_state(self) -> dict[str, Any]:
         if not self.state_file.is_file():
@@ -145,20 +143,3 @@ class RunFolder:
                 f"{self.state_file} is damaged ({reason})\nthe best model still translates; to train, start afresh"
             ) from None
         return state
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a whole file or none: under a temporary name beside it, to the disk, then over the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    try:
-        write(Path(temporary))
-        with open(temporary, "rb+") as file:  # noqa: PTH123
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp's files are their owner's alone
-        os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise

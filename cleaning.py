@@ -1,17 +1,17 @@
 """The named rules that raw pairs go through: each repairs a pair or drops it, is counted, and can be switched off.
 
-`Cleaner` applies them in the order of RULES. Validation and test parts that the data brings are repaired but not
-thinned out (empty sides apart), since published scores are compared on them whole.
+`Cleaner.judge` applies those of RULES that see one pair alone, in their order; the last two, which compare pairs with
+one another, are corpus.py's. Validation and test parts that the data brings are repaired but not thinned out (empty
+sides apart), since published scores are compared on them whole.
 """
 
+import functools
 import math
 import re
 import statistics
 import unicodedata
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from config import RuleName
 from readers import Pair
@@ -50,18 +50,17 @@ _LABEL = re.compile(
 )
 
 
-@dataclass
-class Rule:
-    """What one rule did: to how many pairs, and to which, for example."""
+class Verdict(NamedTuple):
+    """What became of one raw pair."""
 
-    name: RuleName
-    count: int = 0
-    examples: list[Pair] = field(default_factory=list)
-
-    def add(self, pair: Pair) -> None:
-        self.count += 1
-        if len(self.examples) < 2:
-            self.examples.append(pair)
+    pair: Pair
+    """As it is after repairs"""
+    repaired: bool
+    """The unicode rule changed it"""
+    swapped: bool
+    """Its sides were in each other's place"""
+    dropped: RuleName | None
+    """The rule that drops it from training; a part that the data brings drops empty sides only"""
 
 
 def repair(text: str) -> str:
@@ -70,77 +69,47 @@ def repair(text: str) -> str:
 
 
 class Cleaner:
-    """The rules of one language pair, and what they have done so far."""
+    """The rules of one language pair."""
 
-    def __init__(self, source: str, target: str, skip: Iterable[RuleName] = ()) -> None:
-        self.rules = {name: Rule(name) for name in RULES if name not in set(skip)}
+    def __init__(self, source: str, target: str, skip: Iterable[RuleName] = (), sample: Iterable[Pair] = ()) -> None:
+        """sample: raw pairs of the corpus, from which the length ratio takes its median."""
+        self.active = {name for name in RULES if name not in set(skip)}
         self.notes: list[str] = []
-        self.identifier: Any = None
         self.source, self.target = source, target
-        if self.rules.keys() & {"swapped-columns", "wrong-language"}:
-            self._load_identifier()
+        self.identifier: Any = None
+        if self.active & {"swapped-columns", "wrong-language"}:
+            self.identifier = _identifier(source, target)
+            if self.identifier is None:
+                self.active -= {"swapped-columns", "wrong-language"}
+                self.notes.append(f"swapped-columns and wrong-language left out: {source} or {target} not identifiable")
+        self.median = 0.0
+        ratios = [_log_ratio(verdict.pair) for verdict in map(self.judge, sample) if verdict.dropped != "empty-side"]
+        self.median = statistics.median(ratios) if ratios else 0.0
 
-    def _load_identifier(self) -> None:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - a fifth of a second
-
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-        unknown = [language for language in (self.source, self.target) if language not in identifier.labels]
-        if unknown:
-            self.notes.append(f"swapped-columns and wrong-language left out: {' and '.join(unknown)} not identifiable")
-            self.rules.pop("swapped-columns", None)
-            self.rules.pop("wrong-language", None)
-            return
-        identifier.set_languages([self.source, self.target])
-        self.identifier = identifier
-
-    def repaired(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """What any part goes through: repairs, and pairs with an empty side dropped."""
-        unicode, empty, swapped = (self.rules.get(name) for name in ("unicode", "empty-side", "swapped-columns"))
-        for raw in pairs:
-            pair = raw
-            if unicode:
-                pair = (repair(raw[0]), repair(raw[1]))
-                if pair != raw:
-                    unicode.add(raw)
-            if empty and not (pair[0].strip() and pair[1].strip()):
-                empty.add(pair)
-                continue
-            if swapped and self._is_swapped(pair):
-                swapped.add(pair)
-                pair = (pair[1], pair[0])
-            yield pair
-
-    def thinned(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """What training pairs go through after `repaired`: those that teach nothing, or nothing good, are dropped."""
-        identical, headings, wrong, ratio, duplicates = (
-            self.rules.get(name)
-            for name in ("identical-sides", "headings", "wrong-language", "length-ratio", "duplicates")
-        )
-        seen: set[int] = set()
-        pairs = iter(pairs)
-        sample = list(islice(pairs, SAMPLE))
-        median = statistics.median(map(_log_ratio, sample)) if sample else 0.0
-        for pair in chain(sample, pairs):
-            if identical and pair[0] == pair[1]:
-                identical.add(pair)
-            elif headings and is_heading(pair):
-                headings.add(pair)
-            elif wrong and _is_one_language(self._leaning(pair[0]), self._leaning(pair[1])):
-                wrong.add(pair)
-            elif ratio and abs(_log_ratio(pair) - median) > math.log(RATIO):
-                ratio.add(pair)
-            elif (
-                duplicates and hash(pair) in seen
-            ):  # 64 bits: among 5 million pairs, one in a million that one collides
-                duplicates.add(pair)
-            else:
-                seen.add(hash(pair))
-                yield pair
-
-    def _is_swapped(self, pair: Pair) -> bool:
-        """Scored on both sides together: of short texts, one side often says nothing and the other enough."""
-        source, target = self._leaning(pair[0]), self._leaning(pair[1])
-        return source - target < -SWAP_MARGIN and not _is_one_language(source, target)
+    def judge(self, raw: Pair) -> Verdict:
+        """One raw pair through the rules."""
+        active, pair, swapped, is_one_language = self.active, raw, False, False
+        if "unicode" in active:
+            pair = (repair(raw[0]), repair(raw[1]))
+        repaired = pair != raw
+        if "empty-side" in active and not (pair[0].strip() and pair[1].strip()):
+            return Verdict(pair, repaired, False, "empty-side")
+        if self.identifier:
+            source, target = self._leaning(pair[0]), self._leaning(pair[1])
+            is_one_language = min(source, target) > LANGUAGE_MARGIN or max(source, target) < -LANGUAGE_MARGIN
+            # Both sides together: of short texts, one often says nothing and the other enough.
+            swapped = "swapped-columns" in active and source - target < -SWAP_MARGIN and not is_one_language
+            pair = pair[::-1] if swapped else pair
+        dropped: RuleName | None = None
+        if "identical-sides" in active and pair[0] == pair[1]:
+            dropped = "identical-sides"
+        elif "headings" in active and is_heading(pair):
+            dropped = "headings"
+        elif "wrong-language" in active and is_one_language:
+            dropped = "wrong-language"
+        elif "length-ratio" in active and abs(_log_ratio(pair) - self.median) > math.log(RATIO):
+            dropped = "length-ratio"
+        return Verdict(pair, repaired, swapped, dropped)
 
     def _leaning(self, text: str) -> float:
         """log P(text | source language) − log P(text | target language), of its words.
@@ -151,13 +120,21 @@ class Cleaner:
         return float(likelihood[self.source] - likelihood[self.target])
 
 
+@functools.cache
+def _identifier(source: str, target: str) -> Any:
+    """py3langid's, that tells these two languages apart; None where it does not know them both."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - a fifth of a second
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    if not {source, target} <= set(identifier.labels):
+        return None
+    identifier.set_languages([source, target])
+    return identifier
+
+
 def is_heading(pair: Pair) -> bool:
     """Whether the pair is a header of Project Gutenberg's, or a chapter label on both sides, in whatever form."""
     return any(_HEADER.search(side) for side in pair) or all(_LABEL.match(_TAG.sub("", side)) for side in pair)
-
-
-def _is_one_language(source: float, target: float) -> bool:
-    return min(source, target) > LANGUAGE_MARGIN or max(source, target) < -LANGUAGE_MARGIN
 
 
 def _log_ratio(pair: Pair) -> float:

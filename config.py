@@ -106,8 +106,6 @@ class Config:
     """Share of the target probability spread over the vocabulary"""
     clip_norm: float = 1.0
     """Gradients longer than this are scaled down to it; 0 for never"""
-    ema_decay: float = 0.0
-    """Decay of the moving average of the weights that is validated and kept; 0 for none"""
     seed: int = 1
     """Seed of the initialization, the batch order and dropout"""
 
@@ -193,7 +191,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "warmup_steps": (0, 100_000_000),
     "label_smoothing": (0.0, 0.9),
     "clip_norm": (0.0, 1e9),
-    "ema_decay": (0.0, 0.99999),
     "seed": (0, 2**31 - 1),
     "valid_every": (0, 1_000_000_000),
     "save_minutes": (0.0, 1e6),

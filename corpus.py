@@ -1,105 +1,233 @@
 """Sentence pairs, clean and leak-free: read, put through the rules, divided into train, valid and test, reported.
 
-`load_corpus` is the whole of it. Reading is readers.py's, the rules are cleaning.py's. Here parts that are missing are
-made (`split`), and training gives up what validation or test also hold (`without_leaks`). Lengths in tokens are not
-known here: dataset.py drops what is too long.
+`load_corpus` is the whole of it. Reading is readers.py's, the rules for one pair are cleaning.py's; they run by
+batches, in several processes where there is much to do, and what comes out lies in a table on disk, made once
+(store.py). Here repeated pairs are dropped, missing parts are made, and training gives up what validation or test hold.
+Lengths in tokens are not known here: dataset.py drops what is too long.
 """
 
 import hashlib
+import multiprocessing
+import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from cleaning import Cleaner, Rule
-from config import Config
-from readers import PARTS, DataError, Pair, read_parts
+import datasets
+import numpy as np
+import pyarrow as pa
+from tqdm import tqdm
+
+from cleaning import RULES, SAMPLE, Cleaner
+from config import Config, RuleName
+from readers import PARTS, DataError, Pair, Part, read_parts
+from store import Ints, Pairs, column, digest, digest_files, table
 
 DEMO = Path(__file__).parent / "demo"
+CODE = [Path(__file__).parent / f"{name}.py" for name in ("cleaning", "corpus", "readers")]
+BATCH = 1000  # pairs that one process cleans at a time
+ALONE = 20_000  # so many pairs are cleaned sooner by one process than others have started
+NAMES: list[RuleName] = list(RULES)
+SCHEMA = pa.schema(
+    {
+        "source": pa.string(),
+        "target": pa.string(),
+        "raw_source": pa.string(),  # null where it is the same
+        "raw_target": pa.string(),
+        "dropped": pa.int8(),  # index into NAMES, or -1
+        "repaired": pa.bool_(),
+        "swapped": pa.bool_(),
+        "words_source": pa.int32(),
+        "words_target": pa.int32(),
+        "pair_hash": pa.int64(),
+        "source_hash": pa.int64(),  # of the normalized side
+        "target_hash": pa.int64(),
+        "draw": pa.float64(),  # from 0 to 1, for the split
+    }
+)
 
 
 @dataclass
 class Corpus:
     """The pairs of the three parts, source side first, and what was done to them."""
 
-    train: list[Pair]
-    valid: list[Pair]
-    test: list[Pair]
-    read: int
-    rules: list[Rule]
-    notes: list[str] = field(default_factory=list)
-
-    def report(self) -> dict[str, Any]:
-        """The counts and examples, for metrics.json."""
-        return {
-            "read": self.read,
-            "rules": {rule.name: {"pairs": rule.count, "examples": rule.examples} for rule in self.rules},
-            "notes": self.notes,
-            "train": len(self.train),
-            "valid": len(self.valid),
-            "test": len(self.test),
-        }
+    train: Pairs
+    valid: Pairs
+    test: Pairs
+    report: dict[str, Any] = field(default_factory=dict)
+    """Pairs read and left, and of each rule how many it met, and two of them; for metrics.json"""
 
 
 def load_corpus(config: Config) -> Corpus:
     """Reads, cleans and splits `config.data`. Raises DataError, in words, where that cannot be done."""
-    read = 0
-
-    def counted(pairs: Iterable[Pair]) -> Iterator[Pair]:
-        nonlocal read
-        for pair in pairs:
-            read += 1
-            yield pair
-
-    cleaner = Cleaner(config.source, config.target, config.skip_rules)
     given = read_parts(str(DEMO) if config.data == "demo" else config.data, config.source, config.target)
-    parts = {name: list(cleaner.repaired(counted(pairs))) for name, pairs in given.items() if name != "train"}
-    parts["train"] = list(cleaner.thinned(cleaner.repaired(counted(given["train"]))))
-    parts = split(parts, config.valid_share, config.test_share)
-    if leak := cleaner.rules.get("held-out"):
-        parts["train"] = list(without_leaks(parts["train"], parts["valid"] + parts["test"], leak))
+    cleaned = {name: _cleaned(config, part) for name, part in given.items()}
+    counts, chosen = _Counts(), {}
+    active = {name for name in NAMES if name not in config.skip_rules}
+    for name, rows in cleaned.items():
+        dropped = column(rows, "dropped")
+        counts.add("unicode", rows, np.flatnonzero(column(rows, "repaired")), raw=True)
+        counts.add("swapped-columns", rows, np.flatnonzero(column(rows, "swapped")), raw=True)
+        for number, rule in enumerate(NAMES):
+            if name == "train" or rule == "empty-side":
+                counts.add(rule, rows, np.flatnonzero(dropped == number))
+        kept = np.flatnonzero(dropped < 0 if name == "train" else dropped != NAMES.index("empty-side"))
+        chosen[name] = kept
+    rows = cleaned["train"]
+    if "duplicates" in active:
+        _, first = np.unique(column(rows, "pair_hash")[chosen["train"]], return_index=True)
+        again = np.setdiff1d(np.arange(len(chosen["train"])), first)
+        counts.add("duplicates", rows, chosen["train"][again])
+        chosen["train"] = chosen["train"][np.sort(first)]
+    parts = {name: (cleaned.get(name, rows), kept) for name, kept in _split(config, rows, chosen).items()}
+    if "held-out" in active:
+        leaks = np.zeros(len(parts["train"][1]), dtype=bool)
+        for side in ("source_hash", "target_hash"):
+            held = np.concatenate([column(parts[name][0], side)[parts[name][1]] for name in ("valid", "test")])
+            leaks |= np.isin(column(rows, side)[parts["train"][1]], held)
+        counts.add("held-out", rows, parts["train"][1][leaks])
+        parts["train"] = (rows, parts["train"][1][~leaks])
+    read = sum(map(len, cleaned.values()))
     for name in ("train", "valid"):
-        if not parts[name]:
+        if not len(parts[name][1]):
             raise DataError(f"--data {config.data}: no pairs in the {name} part, of {read:,} rows read")
-    rules = list(cleaner.rules.values())
-    return Corpus(parts["train"], parts["valid"], parts["test"], read, rules, cleaner.notes)
+    key = digest(
+        *(part.key for part in given.values()), *(kept.tobytes() for _, kept in parts.values()), digest_files(CODE)
+    )
+    train, valid, test = (Pairs(*parts[name], digest(key, name, sorted(config.skip_rules))) for name in PARTS)
+    report = {
+        "read": read,
+        "rules": counts.rules(active),
+        "notes": Cleaner(config.source, config.target, config.skip_rules).notes,
+    }
+    return Corpus(train, valid, test, {**report, "train": len(train), "valid": len(valid), "test": len(test)})
+
+
+def _split(config: Config, rows: datasets.Dataset, chosen: dict[str, Ints]) -> dict[str, Ints]:
+    """The rows of train, valid and test; missing parts are taken out of train by the draw of each pair."""
+    train, draw = chosen["train"], column(rows, "draw")[chosen["train"]]
+    made, low = dict(chosen), 0.0
+    is_train = np.ones(len(train), dtype=bool)
+    for name, share in (("valid", config.valid_share), ("test", config.test_share)):
+        if name not in chosen:
+            drawn = (low <= draw) & (draw < low + share)
+            made[name], low = train[drawn], low + share
+            is_train &= ~drawn
+    made["train"] = train[is_train]
+    return made
+
+
+class _Counts:
+    """How many pairs each rule met, and the first two of them."""
+
+    def __init__(self) -> None:
+        self.met: dict[RuleName, dict[str, Any]] = {name: {"pairs": 0, "examples": []} for name in NAMES}
+
+    def add(self, name: RuleName, rows: datasets.Dataset, where: Ints, raw: bool = False) -> None:
+        met = self.met[name]
+        met["pairs"] += len(where)
+        for place in where[: 2 - len(met["examples"])].tolist():
+            row = rows[place]
+            sides = (
+                row[f"raw_{side}"] if raw and row["raw_source"] is not None else row[side]
+                for side in ("source", "target")
+            )
+            met["examples"].append(tuple(sides))
+
+    def rules(self, active: set[RuleName]) -> dict[str, dict[str, Any]]:
+        return {name: met for name, met in self.met.items() if name in active}
+
+
+# Cleaning, by batches and processes
+
+
+def _cleaned(config: Config, part: Part) -> datasets.Dataset:
+    """The table of a part after the rules for one pair."""
+    settings = (config.source, config.target, config.skip_rules)
+    key = digest(part.key, *settings, digest_files(CODE))
+    return table("pairs", key, SCHEMA, lambda: _clean_all(iter(part.pairs), settings))
+
+
+def _clean_all(pairs: Iterator[Pair], settings: tuple[str, str, Sequence[RuleName]]) -> Iterator[dict[str, Any]]:
+    head = list(islice(pairs, max(SAMPLE, ALONE)))
+    cleaner = Cleaner(*settings, sample=head[:SAMPLE])
+    chunks = _chunks(chain(head, pairs))
+    with tqdm(desc="cleaning", unit="pair", unit_scale=True, disable=None if len(head) == ALONE else True) as bar:
+        for batch in _mapped(cleaner, chunks, processes=(os.cpu_count() or 1) if len(head) == ALONE else 1):
+            bar.update(len(batch["source"]))
+            yield batch
+
+
+def _mapped(cleaner: Cleaner, chunks: Iterator[list[Pair]], processes: int) -> Iterator[dict[str, Any]]:
+    if processes == 1:
+        yield from (clean_batch(cleaner, chunk) for chunk in chunks)
+        return
+    # spawn is what every system has, and safe beside torch's threads; groups keep the reading from running ahead
+    with multiprocessing.get_context("spawn").Pool(processes, _start_worker, (cleaner,)) as pool:
+        while group := list(islice(chunks, 4 * processes)):
+            yield from pool.map(_clean_in_worker, group, chunksize=1)
+
+
+_worker: list[Cleaner] = []  # of this process, where it is one that cleans
+
+
+def _start_worker(cleaner: Cleaner) -> None:
+    _worker.append(cleaner)
+
+
+def _clean_in_worker(pairs: list[Pair]) -> dict[str, Any]:
+    return clean_batch(_worker[0], pairs)
+
+
+def clean_batch(cleaner: Cleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
+    """Raw pairs → columns of SCHEMA."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for raw in pairs:
+        verdict = cleaner.judge(raw)
+        source, target = verdict.pair
+        normal = normalize(source), normalize(target)
+        row = (
+            source,
+            target,
+            *(raw if raw != verdict.pair else (None, None)),
+            NAMES.index(verdict.dropped) if verdict.dropped else -1,
+            verdict.repaired,
+            verdict.swapped,
+            len(source.split()),
+            len(target.split()),
+            _hash(source + "\n" + target),
+            _hash(normal[0]),
+            _hash(normal[1]),
+            _draw(normal),
+        )
+        for values, value in zip(columns.values(), row, strict=True):
+            values.append(value)
+    return columns
+
+
+def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    while chunk := list(islice(pairs, BATCH)):
+        yield chunk
 
 
 def normalize(text: str) -> str:
     """What texts are compared by when looking for leaks: letters and digits, without case, accents or form."""
     decomposed = unicodedata.normalize("NFKD", text).casefold()
-    letters = "".join(c for c in decomposed if c.isalnum())
+    letters = "".join(filter(str.isalnum, decomposed))
     return letters or decomposed  # a text of signs alone is compared as it is
 
 
-def split(parts: dict[str, list[Pair]], valid_share: float, test_share: float) -> dict[str, list[Pair]]:
-    """Train, valid and test, the missing ones taken out of train by a hash of the normalized pair.
-
-    The same pair falls on the same side for ever: on every machine, in either direction, after the data has grown.
-    """
-    made: dict[str, list[Pair]] = {name: list(parts.get(name, [])) for name in PARTS}
-    shares = {name: share for name, share in (("valid", valid_share), ("test", test_share)) if name not in parts}
-    made["train"] = []
-    for pair in parts["train"]:
-        digest = hashlib.sha256("\n".join(sorted(map(normalize, pair))).encode("utf-8", "surrogatepass")).digest()
-        draw = int.from_bytes(digest[:8], "big") / 2**64
-        for name, share in shares.items():
-            if draw < share:
-                made[name].append(pair)
-                break
-            draw -= share
-        else:
-            made["train"].append(pair)
-    return made
+def _hash(text: str) -> int:
+    """64 bits: among 5 million texts, one chance in a million that any two collide."""
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True
+    )
 
 
-def without_leaks(train: list[Pair], held_out: list[Pair], leak: Rule) -> Iterator[Pair]:
-    """The training pairs of which neither side occurs in a pair held out."""
-    sources = {normalize(source) for source, _ in held_out}
-    targets = {normalize(target) for _, target in held_out}
-    for pair in train:
-        if normalize(pair[0]) in sources or normalize(pair[1]) in targets:
-            leak.add(pair)
-        else:
-            yield pair
+def _draw(normal: tuple[str, str]) -> float:
+    """A number from 0 to 1 that the pair has for ever, on every machine, in either direction."""
+    raw = "\n".join(sorted(normal)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(raw).digest()[:8], "big") / 2**64

@@ -5,18 +5,22 @@
 `padding_mask` and `causal_mask` say who may attend to whom (True = may attend).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from config import BOS, EOS, PAD
+from store import Ints, Pairs, Ragged, digest, table
 from tokenizer import Tokenizer
 
-Ints = NDArray[np.int64]
+IdList = Sequence[int] | NDArray[np.int32]
 
 
 def padding_mask(ids: Tensor) -> Tensor:
@@ -53,18 +57,20 @@ class Batch:
         return Batch(**move, n_tgt=self.n_tgt, n_tokens=self.n_tokens)
 
 
-def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of ids → (B, longest), padded on the right."""
-    padded = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int] = (EOS,)) -> Tensor:
+    """Rows of ids, each between before and after → (B, longest), padded on the right."""
+    padded = np.full((len(rows), max(map(len, rows)) + len(before) + len(after)), PAD, dtype=np.int64)
+    padded[:, : len(before)] = before
     for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
+        end = len(before) + len(row)
+        padded[i, len(before) : end] = row
+        padded[i, end : end + len(after)] = after
     return torch.from_numpy(padded)
 
 
-def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     """Token ids of B pairs → their batch on the CPU."""
-    src = pad([[*source, EOS] for source in sources])
-    both = pad([[BOS, *target, EOS] for target in targets])
+    src, both = pad(sources), pad(targets, before=[BOS])
     labels = both[:, 1:]
     tgt = both[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
     n_tgt = int((labels != PAD).sum())
@@ -79,28 +85,38 @@ def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) 
     )
 
 
-class EncodedPairs:
-    """The token ids of a part, and how long each pair is with its EOS on either side."""
+SCHEMA = pa.schema({"src": pa.list_(pa.int32()), "tgt": pa.list_(pa.int32())})
 
-    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int | None = None) -> None:
-        """Pairs with a side of more than max_length tokens are left out, and kept as texts in `too_long`."""
-        encoded = zip(tokenizer.encode([p[0] for p in pairs]), tokenizer.encode([p[1] for p in pairs]), strict=True)
-        self.too_long: list[tuple[str, str]] = []
-        self.sources, self.targets = [], []
-        for pair, (source, target) in zip(pairs, encoded, strict=True):
-            if max_length is not None and max(len(source), len(target)) > max_length:
-                self.too_long.append(pair)
-            else:
-                self.sources.append(np.array(source, dtype=np.int32))
-                self.targets.append(np.array(target, dtype=np.int32))
-        self.src_lengths: Ints = np.array([len(ids) + 1 for ids in self.sources], dtype=np.int64)
-        self.tgt_lengths: Ints = np.array([len(ids) + 1 for ids in self.targets], dtype=np.int64)
+
+class EncodedPairs:
+    """The token ids of a part, memory-mapped, and how long each pair is with its EOS on either side."""
+
+    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None) -> None:
+        """Pairs with a side of more than max_length tokens are left out; their places in pairs are in `too_long`."""
+
+        def encoded() -> Iterator[dict[str, Any]]:
+            with tqdm(
+                desc="encoding", total=len(pairs), unit="pair", disable=None if len(pairs) > 50_000 else True
+            ) as bar:
+                for start in range(0, len(pairs), 1000):
+                    texts = pairs[start : start + 1000]
+                    yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
+                    bar.update(len(texts))
+
+        rows = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
+        self.sources, self.targets = (Ragged(rows.data.column(name)) for name in SCHEMA.names)
+        longer = np.maximum(self.sources.lengths, self.targets.lengths)
+        fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
+        self.rows, self.too_long = np.flatnonzero(fits), np.flatnonzero(~fits)
+        self.src_lengths: Ints = self.sources.lengths[self.rows] + 1
+        self.tgt_lengths: Ints = self.targets.lengths[self.rows] + 1
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.rows)
 
     def batch(self, rows: Ints) -> Batch:
-        return collate([self.sources[i] for i in rows], [self.targets[i] for i in rows])
+        chosen = self.rows[rows].tolist()
+        return collate([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
 
 
 def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Ints]:

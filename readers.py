@@ -13,11 +13,13 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from config import TapisError
+from store import digest, digest_files
 
 Pair = tuple[str, str]
 PARTS = ("train", "valid", "test")
@@ -29,14 +31,27 @@ class DataError(TapisError):
     """The data cannot be had or cannot be used, and what to do about it."""
 
 
-def read_parts(data: str, source: str, target: str) -> dict[str, Iterator[Pair]]:
-    """The pairs of each part that data has, source side first. Raises DataError, in words, now or while iterating."""
+@dataclass(frozen=True)
+class Part:
+    """One part of the data: its raw pairs, source side first, and a key of its content."""
+
+    pairs: Iterable[Pair]
+    """Read once; raises DataError, in words, where the data is broken"""
+    key: str
+
+
+def read_parts(data: str, source: str, target: str) -> dict[str, Part]:
+    """The parts that data has. Raises DataError where there is no such data."""
     path = Path(data).expanduser()
     if path.is_dir():
         languages = _languages(path)
         return _read_folder(path, source, target, languages) if languages else _read_hub(str(path), source, target)
     if path.is_file():
-        return {"train": _read_file(path, source, target)}
+        pairs = _read_file(path, source, target)
+        try:
+            return {"train": Part(pairs, digest_files([path]))}
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
     if halves := [half for half in (_find(path, source), _find(path, target)) if half]:
         if len(halves) == 1:
             raise DataError(f"{halves[0]} is there, but not its other language ({source} or {target})")
@@ -71,8 +86,15 @@ def lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _aligned(source: Path, target: Path) -> Iterator[Pair]:
-    """Line by line; both must have as many."""
+def _aligned(source: Path, target: Path) -> Part:
+    try:
+        return Part(_line_by_line(source, target), digest_files([source, target]))
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def _line_by_line(source: Path, target: Path) -> Iterator[Pair]:
+    """Both must have as many lines."""
     sides, count = (lines(source), lines(target)), 0
     for left in sides[0]:
         right = next(sides[1], None)
@@ -97,7 +119,7 @@ def _languages(folder: Path) -> list[str]:
     return sorted({name[1] for name in names if len(name) == 2 and f".{name[1]}" not in _READERS})
 
 
-def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -> dict[str, Iterator[Pair]]:
+def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -> dict[str, Part]:
     if missing := [language for language in (source, target) if language not in languages]:
         raise DataError(
             f"{folder} has no train.{missing[0]}\nchoose among these with --source and --target: {', '.join(languages)}"
@@ -184,7 +206,11 @@ def _translation(row: Any, source: str, target: str, where: str) -> Pair:
             raise DataError(f'{where}: no "{language}"; there are {", ".join(map(str, row)) or "no fields"}')
         if not isinstance(row[language], str | None):
             raise DataError(f'{where}: "{language}" is {json.dumps(row[language])[:40]}; text expected')
-    return row[source] or "", row[target] or ""
+    texts = (
+        (row[language] or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        for language in (source, target)
+    )
+    return next(texts), next(texts)  # JSON can spell half a character, which is no text
 
 
 def _read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
@@ -222,7 +248,7 @@ def _is_hub_id(name: str) -> bool:
     return bool(owner.strip(".~") and slash and rest) and "/" not in rest and "\\" not in name
 
 
-def _read_hub(name: str, source: str, target: str) -> dict[str, Iterator[Pair]]:
+def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
     """The parts of a dataset in the hub's layout, on the hub or in a folder, in either order of the pair."""
     import datasets  # noqa: PLC0415 - half a second that no other data needs
     import huggingface_hub  # noqa: PLC0415
@@ -242,9 +268,10 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Iterator[Pair]]:
                 "type instead: python train.py demo, or: python train.py --data FOLDER"
             ) from None
         raise DataError(f"{name} cannot be loaded: {' '.join(str(error).split())[:300]}") from None
-    parts = {
-        HUB_PARTS[part]: _hub_rows(name, rows, source, target) for part, rows in loaded.items() if part in HUB_PARTS
-    }
+    parts = {}
+    for part, rows in loaded.items():
+        if part in HUB_PARTS:
+            parts[HUB_PARTS[part]] = Part(_hub_rows(name, rows, source, target), digest(rows._fingerprint))
     if "train" not in parts:
         raise DataError(f"{name} has no train split, only {', '.join(loaded)}")
     return parts

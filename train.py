@@ -40,13 +40,14 @@ from config import (
     take_preset,
 )
 from corpus import Corpus, load_corpus
-from dataset import Batch, EncodedPairs, Ints, batches, padding_share
+from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
 from hardware import autocast, choose_device, choose_precision, device_label
 from model import Transformer
 from objective import batch_loss, learning_rate
 from readers import DataError
 from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second
+from store import Ints, cache_file, digest, write_whole
 from tokenizer import Tokenizer
 from translate import Translator
 
@@ -100,7 +101,6 @@ class Training:
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
-        self.averages = {name: p.clone() for name, p in parameters(self.model).items()} if config.ema_decay else {}
         self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
         self.padding = padding_share(self.train_pairs, self.dealt)
         self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
@@ -143,23 +143,20 @@ class Training:
             group["lr"] = lr
         self.optimizer.step()
         self.optimizer.zero_grad()
-        decay = min(config.ema_decay, (1 + step) / (10 + step))  # a young average does not remember the first steps
-        for name, average in self.averages.items():
-            average.lerp_(self.model.get_parameter(name).detach(), 1 - decay)
         n_tokens = sum(part.n_tokens for part in parts)
         return StepLog(step, loss.item(), plain.item(), norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
 
     @torch.no_grad()
-    def validate(self, model: Transformer) -> tuple[Validation, list[str]]:
-        """Scores a model on the whole validation part, and translates it."""
-        model.eval()
+    def validate(self) -> tuple[Validation, list[str]]:
+        """Scores the model on the whole validation part, and translates it."""
+        self.model.eval()
         loss, plain, n_tgt = 0.0, 0.0, 0
         for rows in batches(self.valid_pairs, max(self.config.batch_tokens, 4096), seed=0, epoch=0):
             batch = self.valid_pairs.batch(rows)
             with autocast(self.device, self.config.precision):
-                part_loss, part_plain = batch_loss(model, batch.to(self.device), self.config.label_smoothing)
+                part_loss, part_plain = batch_loss(self.model, batch.to(self.device), self.config.label_smoothing)
             loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
-        hypotheses = self.translator(model)([source for source, _ in self.corpus.valid])
+        hypotheses = self.translator(self.model)([source for source, _ in self.corpus.valid])
         scores = score(hypotheses, [target for _, target in self.corpus.valid], self.config.target)
         return Validation(self.step, loss / n_tgt, perplexity(plain, n_tgt), scores.bleu, scores.chrf), hypotheses
 
@@ -205,12 +202,8 @@ class Training:
         logs.close()
 
     def keep(self, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
-        """Validates the weights, or their moving average, and keeps them where they are the best yet."""
-        model = self.model
-        if self.averages:
-            model = Transformer(len(self.tokenizer), self.config).to(self.device)
-            load_parameters(model, self.averages, "the moving average")
-        result, hypotheses = self.validate(model)
+        """Validates the weights, and keeps them where they are the best yet."""
+        result, hypotheses = self.validate()
         rows = [(*pair, hypothesis) for pair, hypothesis in zip(self.corpus.valid, hypotheses, strict=True)]
         logs.validation(result, rows)
         loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
@@ -222,7 +215,7 @@ class Training:
         say(f"    {rows[0][0]} → {rows[0][2]}")
         if self.best is None or result.rank() > self.best.rank():
             self.best = result
-            folder.save_model(parameters(model))
+            folder.save_model(parameters(self.model))
         folder.save_metrics({**folder.load_metrics(), "best": asdict(self.best), "last": asdict(result)})
 
     def state(self) -> dict[str, Any]:
@@ -232,7 +225,6 @@ class Training:
             "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
             "model": parameters(self.model),
-            "averages": self.averages,
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -240,8 +232,6 @@ class Training:
         """The inverse of `state`. Raises CheckpointError where it is another run's."""
         try:
             load_parameters(self.model, state["model"], "the training state")
-            for name, average in self.averages.items():
-                average.copy_(state["averages"][name])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step, self.seconds = int(state["step"]), float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
@@ -252,20 +242,21 @@ class Training:
 def describe(training: Training) -> dict[str, Any]:
     """What is about to be trained on what, for report.overview and metrics.json."""
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
+    too_long = corpus.train.select(pairs.too_long)
 
     def side(lengths: Ints, which: int) -> dict[str, Any]:
-        words = sum(len(p[which].split()) for p in corpus.train) - sum(len(p[which].split()) for p in pairs.too_long)
+        words = corpus.train.words()[which] - too_long.words()[which]
         return {
             "tokens": int((lengths - 1).sum()),  # without EOS
-            "tokens per word": round(float((lengths - 1).sum()) / words, 2),
+            "tokens per word": round(float((lengths - 1).sum()) / max(1, words), 2),
             "percentiles": {str(p): int(np.percentile(lengths - 1, p)) for p in (50, 95, 99, 100)},
         }
 
     return {
         "data": {
             "name": config.data,
-            **corpus.report(),
-            "over-long": {"pairs": len(pairs.too_long), "examples": pairs.too_long[:2]},
+            **corpus.report,
+            "over-long": {"pairs": len(too_long), "examples": too_long[:2]},
             "trained on": len(pairs),
         },
         "sides": {config.source: side(pairs.src_lengths, 0), config.target: side(pairs.tgt_lengths, 1)},
@@ -287,6 +278,15 @@ def describe(training: Training) -> dict[str, Any]:
             },
         },
     }
+
+
+def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
+    """A tokenizer of the training pairs, kept with the other things that are prepared once."""
+    path = cache_file("tokenizer", digest(corpus.train.key, vocab_size, version("tokenizers")), ".json")
+    if not path.is_file():
+        tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), vocab_size)
+        write_whole(path, lambda temporary: temporary.write_text(tokenizer.to_json(), encoding="utf-8"))
+    return Tokenizer.load(path)
 
 
 def estimate_minutes(training: Training) -> float:
@@ -327,8 +327,7 @@ def main(args: Sequence[str]) -> None:
         training = Training(config, corpus, folder.load_tokenizer())
         training.restore(folder.load_state())
     else:
-        tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), config.vocab_size)
-        training = Training(config, corpus, tokenizer)
+        training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
     report = describe(training)
     for line in overview(report):
         say(line)

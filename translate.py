@@ -19,7 +19,7 @@ import tyro
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import EOS, Config, DeviceName, Precision, TapisError, parse, run_command
+from config import Config, DeviceName, Precision, TapisError, parse, run_command
 from dataset import pad, padding_mask
 from decode import Step, greedy_search
 from hardware import autocast, choose_device
@@ -90,7 +90,7 @@ class Translator:
         return [line.join([next(done) for _ in line.units], config.target) for line in taken]
 
     def _decode(self, sources: list[list[int]]) -> list[list[int]]:
-        src = pad([[*source, EOS] for source in sources]).to(self.device)
+        src = pad(sources).to(self.device)
         limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
         return greedy_search(model_step(self.model, src), limits)
 

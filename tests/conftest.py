@@ -1,19 +1,24 @@
 """What several test modules need: small configs, small data, and the commands run as a user runs them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
 import torch
 
 from checkpoint import RunFolder
+from cleaning import RULES, Cleaner
 from config import PRESETS, Config
-from corpus import Corpus, load_corpus
+from corpus import Corpus, clean_batch, load_corpus
 from model import Transformer
+from store import Pairs, digest
 from tokenizer import Tokenizer
 from translate import Translator
 
@@ -23,9 +28,30 @@ SHARED = ROOT.parent / "shared" / "data"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def first(pairs: Pairs, n: int) -> Pairs:
+    """The first of some pairs."""
+    return pairs.select(np.arange(n))
+
+
+def pairs_of(*texts: tuple[str, str]) -> Pairs:
+    """A table in memory of these pairs, as they are."""
+    rows = datasets.Dataset.from_dict(clean_batch(Cleaner("en", "fr", RULES), texts))
+    return Pairs(rows, np.arange(len(texts)), digest(texts))
+
+
 def needs_shared(name: str) -> pytest.MarkDecorator:
     """Skips, by name, what needs real data that is not part of the project."""
     return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is prepared once is prepared once for all tests, and nothing of it outlives them."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["HF_DATASETS_CACHE"] = str(folder)
+    datasets.config.HF_DATASETS_CACHE = str(folder)
+    yield
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +88,7 @@ def demo() -> Corpus:
 @pytest.fixture(scope="session")
 def small(demo: Corpus) -> Corpus:
     """A few hundred of the demo's pairs."""
-    return replace(demo, train=demo.train[:400], valid=demo.valid[:20], test=demo.test[:20])
+    return replace(demo, train=first(demo.train, 400), valid=first(demo.valid, 20), test=first(demo.test, 20))
 
 
 @pytest.fixture(scope="session")

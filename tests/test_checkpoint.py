@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import checkpoint
 from checkpoint import CheckpointError, RunFolder, parameters
 from config import Config, TapisError
 from model import Transformer
+from store import write_whole
 from tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
@@ -107,7 +107,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(run_folder: RunFolder) 
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        checkpoint._write(run_folder.model_file, half)
+        write_whole(run_folder.model_file, half)
     assert {path: path.read_bytes() for path in run_folder.path.iterdir()} == before
 
 

@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import datasets
 import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
-from cleaning import Rule
+from cleaning import Cleaner
 from config import PRESETS, Config
-from corpus import Corpus, load_corpus, normalize, split, without_leaks
+from corpus import Corpus, _chunks, _mapped, load_corpus, normalize
 from readers import DataError, Pair, lines
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]
+SMALL = ["--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
 EN_FR = Config(data="data")
 
 
@@ -40,7 +43,7 @@ def text(lines: list[str]) -> str:
 def test_missing_parts_are_taken_out_of_train(tmp_path: Path) -> None:
     write(tmp_path / "data", train_en=text([p[0] for p in PAIRS]), train_fr=text([p[1] for p in PAIRS]))
     corpus = load_corpus(replace(EN_FR, valid_share=0.1, test_share=0.05))
-    assert sorted(corpus.train + corpus.valid + corpus.test) == sorted(PAIRS)
+    assert sorted([*corpus.train, *corpus.valid, *corpus.test]) == sorted(PAIRS)
     assert 150 < len(corpus.valid) < 250
     assert 60 < len(corpus.test) < 140
 
@@ -61,35 +64,107 @@ def test_a_part_that_is_empty_is_named(tmp_path: Path, files: dict[str, str], sa
 def test_every_rule_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "data", train_en="a\na\nb\n\n", train_fr="c\nc\nd\nx\n", valid_en="B!\n", valid_fr="f\n")
     corpus = load_corpus(replace(EN_FR, test_share=0))
-    report = corpus.report()
-    assert corpus.train == [("a", "c")]
+    report = corpus.report
+    assert list(corpus.train) == [("a", "c")]
     assert (report["read"], report["train"], report["valid"], report["test"]) == (5, 1, 1, 0)
     counts = {name: rule["pairs"] for name, rule in report["rules"].items() if rule["pairs"]}
     assert counts == {"duplicates": 1, "empty-side": 1, "held-out": 1}
     assert report["rules"]["held-out"]["examples"] == [("b", "d")]
     off = load_corpus(replace(EN_FR, test_share=0, skip_rules=("duplicates", "held-out")))
-    assert off.train == [("a", "c"), ("a", "c"), ("b", "d")]
+    assert list(off.train) == [("a", "c"), ("a", "c"), ("b", "d")]
+
+
+def parts(pairs: list[Pair], **options: Any) -> dict[str, list[Pair]]:
+    """Train, valid and test of a corpus of these pairs."""
+    write(Path("data"), train_en=text([a for a, _ in pairs]), train_fr=text([b for _, b in pairs]))
+    corpus = load_corpus(replace(EN_FR, skip_rules=("swapped-columns", "wrong-language"), **options))
+    return {"train": list(corpus.train), "valid": list(corpus.valid), "test": list(corpus.test)}
 
 
 def test_a_pair_stays_on_its_side_for_ever() -> None:
-    before = split({"train": PAIRS[:1000]}, 0.1, 0.1)
-    after = split({"train": PAIRS[::-1]}, 0.1, 0.1)
-    turned = split({"train": [(b.upper() + " !", a) for a, b in PAIRS[:1000]]}, 0.1, 0.1)
+    before = parts(PAIRS[:1000], valid_share=0.1, test_share=0.1)
+    after = parts(PAIRS[::-1], valid_share=0.1, test_share=0.1)
+    turned = parts([(b.upper() + " !", a) for a, b in PAIRS[:1000]], valid_share=0.1, test_share=0.1)
     for part, pairs in before.items():
+        assert len(pairs) > 60
         assert set(pairs) <= set(after[part])
         assert {normalize(a) for _, a in turned[part]} == {normalize(a) for a, _ in pairs}
 
 
-def test_given_parts_stay_as_they_are() -> None:
-    parts = split({"train": PAIRS[:100], "valid": PAIRS[100:110], "test": PAIRS[110:120]}, 0.5, 0.0)
-    assert [len(parts[name]) for name in ("train", "valid", "test")] == [100, 10, 10]
+def test_given_parts_are_repaired_but_not_thinned(tmp_path: Path) -> None:
+    given = [("The king sleeps.", "Le roi dort."), ("The king sleeps.", "Le roi dort."), ("Paris", "Paris"), ("x", "")]
+    given.append(("Le chat dort bien.", "The cat\x92s asleep."))
+    write(
+        tmp_path / "data",
+        train_en=text([p[0] for p in PAIRS]),
+        train_fr=text([p[1] for p in PAIRS]),
+        valid_en=text([p[0] for p in given]),
+        valid_fr=text([p[1] for p in given]),
+    )
+    corpus = load_corpus(replace(EN_FR, test_share=0))
+    assert list(corpus.valid) == [*given[:3], ("The cat’s asleep.", "Le chat dort bien.")]
+    assert corpus.report["rules"]["swapped-columns"]["examples"] == [given[4]]
 
 
-def test_what_is_held_out_is_not_trained_on() -> None:
-    leak = Rule("held-out")
-    train: list[Pair] = [("A cat.", "x"), ("y", "un  CHIÉN"), ("z", "w"), ("?!", "…")]
-    kept = list(without_leaks(train, [("a cat", "q"), ("r", "Un chien!"), ("!?", "!")], leak))
-    assert (kept, leak.count) == ([("z", "w"), ("?!", "…")], 2)
+def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
+    train = [("A cat.", "x"), ("y", "un  CHIÉN"), ("z", "w"), ("?!", "…")]
+    valid = [("a cat", "q"), ("r", "Un chien!"), ("!?", "!")]
+    write(
+        tmp_path / "data",
+        train_en=text([p[0] for p in train]),
+        train_fr=text([p[1] for p in train]),
+        valid_en=text([p[0] for p in valid]),
+        valid_fr=text([p[1] for p in valid]),
+    )
+    corpus = load_corpus(replace(EN_FR, test_share=0))
+    assert list(corpus.train) == train[2:]
+    assert corpus.report["rules"]["held-out"]["pairs"] == 2
+
+
+# The table on disk
+
+
+def test_what_was_prepared_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "data", train_en=text([p[0] for p in PAIRS]), train_fr=text([p[1] for p in PAIRS]))
+    before = load_corpus(EN_FR)
+    cleaned = []
+    monkeypatch.setattr("corpus.clean_batch", lambda *args: cleaned.append(args))
+    (tmp_path / "data").rename(tmp_path / "moved")
+    again = load_corpus(replace(EN_FR, data="moved"))
+    assert list(again.train) == list(before.train) and again.train.key == before.train.key
+    assert again.report == before.report and not cleaned
+
+
+def test_changed_data_is_prepared_anew(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en=text([p[0] for p in PAIRS]), train_fr=text([p[1] for p in PAIRS]))
+    before = load_corpus(EN_FR)
+    write(tmp_path / "data", train_en=text([p[0] + "!" for p in PAIRS]))
+    after = load_corpus(EN_FR)
+    assert after.train[0] == (before.train[0][0] + "!", before.train[0][1])
+    assert after.train.key != before.train.key
+
+
+def test_broken_data_leaves_no_table(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en="a\n" * 5000, train_fr="b\n" * 4999)
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
+    cache.mkdir(exist_ok=True)
+    before = set(cache.iterdir())
+    for _ in range(2):
+        with pytest.raises(DataError, match="must be pairs"):
+            load_corpus(EN_FR)
+    assert set(cache.iterdir()) == before
+
+
+def test_many_processes_clean_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [*PAIRS, ("Le roi dort bien.", "The king sleeps well."), ("", "x")] * 2
+    monkeypatch.setattr("corpus.BATCH", 300)
+    cleaner = Cleaner("en", "fr")
+
+    def table(processes: int) -> list[dict[str, Any]]:
+        return list(_mapped(cleaner, _chunks(iter(pairs)), processes))
+
+    assert table(2) == table(1)
+    assert sum(len(batch["source"]) for batch in table(1)) == len(pairs)
 
 
 # The demo
@@ -107,7 +182,7 @@ def test_the_demo_is_what_its_script_makes() -> None:
 
 
 def test_the_demo_is_distinct_and_leak_free(demo: Corpus) -> None:
-    assert demo.read == len(demo.train) + len(demo.valid) + len(demo.test)
+    assert demo.report["read"] == len(demo.train) + len(demo.valid) + len(demo.test)
     for side in (0, 1):
         parts = [{pair[side] for pair in part} for part in (demo.train, demo.valid, demo.test)]
         assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
@@ -116,7 +191,7 @@ def test_the_demo_is_distinct_and_leak_free(demo: Corpus) -> None:
 
 def test_the_tutorials_sentence_is_only_in_the_test_part(demo: Corpus) -> None:
     both = {"The cat sits on the mat.", "The cat is sitting on the mat."}
-    assert not both & {en for en, _ in demo.train + demo.valid}
+    assert not both & {en for en, _ in [*demo.train, *demo.valid]}
     assert {fr for en, fr in demo.test if en in both} == {"Le chat est assis sur le tapis."}
 
 
@@ -126,7 +201,7 @@ def test_the_demos_french_elides_contracts_and_agrees(demo: Corpus) -> None:
         r"|\b(la|une|cette|ma|sa) (chat|chien|roi|tapis)\b"
         r"|\b(le|un|ce) (vache|souris|reine|fille|table|maison)\b|\bun [a-z]+s (chat|chien)\b"
     )
-    for _, fr in demo.train + demo.valid + demo.test:
+    for _, fr in [*demo.train, *demo.valid, *demo.test]:
         assert not wrong.search(fr), fr
         assert unicodedata.is_normalized("NFC", fr)
     everything = " ".join(fr for _, fr in demo.train)
@@ -248,7 +323,7 @@ def hub_layout(folder: Path, pair: str = "en-fr") -> None:
 def test_the_hub_in_either_direction_then_its_copy(hub: tuple[str, Path], command: Command, tmp_path: Path) -> None:
     endpoint, folder = hub
     hub_layout(folder)
-    args = ["--data", "owner/books", "--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
+    args = ["--data", "owner/books", *SMALL]
     there = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
     done = command("train.py", *args, "--source", "fr", "--target", "en", **there)
     assert done.returncode == 0, done.stderr
@@ -266,7 +341,7 @@ def test_the_hub_in_either_direction_then_its_copy(hub: tuple[str, Path], comman
 
 def test_a_hub_layout_folder_needs_no_network(command: Command, tmp_path: Path) -> None:
     hub_layout(tmp_path / "books", "en-it")
-    args = ["--data", "books", "--source", "it", "--target", "en", "--vocab-size", "300", "--dry-run"]
+    args = ["--data", "books", "--source", "it", "--target", "en", *SMALL]
     done = command("train.py", *args, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
     assert done.returncode == 0, done.stderr
     assert "books: 300 pairs read" in done.stderr
@@ -276,7 +351,7 @@ def test_a_hub_layout_folder_needs_no_network(command: Command, tmp_path: Path) 
 @pytest.mark.parametrize("pair", [("en", "fr"), ("it", "en")])
 def test_opus_books(pair: tuple[str, str], command: Command, tmp_path: Path) -> None:
     data = ["--data", str(SHARED / "opus_books"), "--source", pair[0], "--target", pair[1]]
-    done = command("train.py", *data, "--d-model", "16", "--d-ff", "16", "--dry-run", HF_HOME=str(tmp_path / "hf"))
+    done = command("train.py", *data, *SMALL, HF_HOME=str(tmp_path / "hf"))
     assert done.returncode == 0, done.stderr
     assert f"tokens    {pair[0]}:" in done.stderr and "swapped-columns" in done.stderr
     assert PRESETS["opus_books"].data == "Helsinki-NLP/opus_books"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, needs_shared
+from conftest import SHARED, first, needs_shared, pairs_of
 
 from config import BOS, EOS, PAD, PRESETS
 from corpus import Corpus, load_corpus
@@ -15,7 +15,7 @@ from tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def pairs(demo: Corpus, tokenizer: Tokenizer) -> EncodedPairs:
-    return EncodedPairs(demo.train[:1000], tokenizer)
+    return EncodedPairs(first(demo.train, 1000), tokenizer)
 
 
 def test_padding_mask_of_the_tutorials() -> None:
@@ -55,7 +55,7 @@ def test_batches_keep_the_budget(pairs: EncodedPairs) -> None:
 
 
 def test_a_pair_beyond_the_budget_is_a_batch_alone(tokenizer: Tokenizer) -> None:
-    pairs = EncodedPairs([("a", "b"), ("x" * 500, "y" * 500), ("c", "d")], tokenizer)
+    pairs = EncodedPairs(pairs_of(("a", "b"), ("x" * 500, "y" * 500), ("c", "d")), tokenizer)
     assert sorted(map(len, batches(pairs, 64, seed=1, epoch=0))) == [1, 2]
 
 
@@ -77,8 +77,8 @@ def test_epochs_differ_in_who_meets_whom(pairs: EncodedPairs) -> None:
 
 
 def test_long_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
-    pairs = EncodedPairs([("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)], tokenizer, max_length=20)
-    assert (len(pairs), len(pairs.too_long)) == (1, 2)
+    pairs = EncodedPairs(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
+    assert (len(pairs), pairs.too_long.tolist()) == (1, [1, 2])
 
 
 def test_padding_share_is_what_the_tensors_hold(pairs: EncodedPairs) -> None:

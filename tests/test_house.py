@@ -17,6 +17,7 @@ from translate import TranslateOptions
 ORDER = [
     "config",
     "hardware",
+    "store",
     "readers",
     "cleaning",
     "corpus",
@@ -62,6 +63,7 @@ def test_imports_point_up(module: str) -> None:
 def test_the_model_knows_only_the_config() -> None:
     assert imported("model") == {"config"}
     assert imported("tokenizer") == {"config"}
+    assert imported("dataset") == {"config", "store", "tokenizer"}
     assert imported("decode") == {"config"}
 
 

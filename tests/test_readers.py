@@ -18,7 +18,7 @@ LINES = [["".join(pair[side] + "\n" for pair in PAIRS) for side in (0, 1)]][0]
 
 
 def read(data: str = "data", source: str = "en", target: str = "fr") -> dict[str, list[Pair]]:
-    return {part: list(pairs) for part, pairs in read_parts(data, source, target).items()}
+    return {name: list(part.pairs) for name, part in read_parts(data, source, target).items()}
 
 
 def write(name: str, content: str | bytes) -> None:

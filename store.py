@@ -1,0 +1,138 @@
+"""Large tables on disk: written once by batches, memory-mapped afterwards, found again by their content.
+
+What is prepared from the same data, by the same rules and the same code, is prepared once: the tables lie in the cache
+of `datasets`, each under a key that hashes all that went into it. `Pairs` and `Ragged` read them where they are.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def digest(*parts: object) -> str:
+    """A key of all that it is given, in words or bytes."""
+    total = hashlib.sha256()
+    for part in parts:
+        raw = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
+        total.update(str(len(raw)).encode() + b":" + raw)
+    return total.hexdigest()[:32]
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """A key of the contents of files, whatever their names and times: 1 GB takes about a second."""
+    total = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:32]
+
+
+def cache_file(kind: str, key: str, ending: str) -> Path:
+    """Where the thing of that key is, or will be."""
+    folder = Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to: prepared anew each time
+        folder = Path(tempfile.mkdtemp(prefix="tapis-"))
+    return folder / f"{kind}-{key}{ending}"
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a whole file or none: under a temporary name beside it, to the disk, then over the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(temporary))
+        with open(temporary, "rb+") as file:  # noqa: PTH123
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp's files are their owner's alone
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+
+
+def table(kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator[dict[str, Any]]]) -> datasets.Dataset:
+    """The table of that key, memory-mapped; made of batches of columns where it is not there yet."""
+    path = cache_file(kind, key, ".arrow")
+
+    def write(temporary: Path) -> None:
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            for batch in batches():
+                writer.write_batch(pa.record_batch(batch, schema=schema))
+
+    if not path.is_file():
+        write_whole(path, write)
+    return datasets.Dataset.from_file(str(path))
+
+
+def column(rows: datasets.Dataset, name: str) -> NDArray[Any]:
+    """A column of numbers, in memory."""
+    values: NDArray[Any] = rows.data.column(name).to_numpy()
+    return values
+
+
+class Pairs(Sequence[tuple[str, str]]):
+    """Some rows of a table of pairs, in order; as a sequence, read from disk when asked for."""
+
+    def __init__(self, rows: datasets.Dataset, chosen: Ints, key: str) -> None:
+        self.rows, self.chosen, self.key = rows, chosen, key
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        if isinstance(place, int):
+            row = self.rows[int(self.chosen[place])]
+            return row["source"], row["target"]
+        found = self.rows[self.chosen[place].tolist()]
+        return list(zip(found["source"], found["target"], strict=True))
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for start in range(0, len(self), 1000):
+            yield from self[start : start + 1000]
+
+    def select(self, places: Ints) -> "Pairs":
+        """Some of these pairs, by their places here."""
+        return Pairs(self.rows, self.chosen[places], digest(self.key, places.tobytes()))
+
+    def words(self) -> tuple[int, int]:
+        """Words between blanks, of either side."""
+        both = (column(self.rows, name)[self.chosen].sum() for name in ("words_source", "words_target"))
+        return int(next(both)), int(next(both))
+
+
+class Ragged:
+    """A column of lists of integers: row i is an array; all of them stay where the table is."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        chunks = [chunk for chunk in column.chunks if len(chunk)]
+        self.values = [chunk.values.to_numpy() for chunk in chunks]
+        self.offsets = [chunk.offsets.to_numpy() for chunk in chunks]
+        sizes = [len(chunk) for chunk in chunks]
+        self.starts: Ints = np.cumsum([0, *sizes], dtype=np.int64)
+        self.lengths: Ints = np.concatenate([np.diff(o) for o in self.offsets] or [np.zeros(0)]).astype(np.int64)
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        chunk = int(np.searchsorted(self.starts, row, side="right")) - 1
+        place = row - self.starts[chunk]
+        start, end = self.offsets[chunk][place : place + 2]
+        ids: NDArray[np.int32] = self.values[chunk][start:end]
+        return ids
