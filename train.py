@@ -173,10 +173,15 @@ class Training:
         bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
         window: list[StepLog] = []  # the steps since the last validation
         valid_every = config.valid_every or self.steps_per_epoch
-        started = time.perf_counter()
+        started, first = time.perf_counter(), self.step + 1
         while self.step < self.total_steps:
             window.append(self.update(self.step + 1))
             self.step += 1
+            if self.step == first + 11:  # the first steps warm up
+                minutes = (
+                    sum(log.seconds for log in window[-10:]) / len(window[-10:]) * (self.total_steps - self.step) / 60
+                )
+                say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
             logs.steps(window, self.padding)
             bar.set_postfix(
                 loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",

@@ -150,6 +150,7 @@ def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProce
     assert "tok:13a" in metrics["test"]["signature"]
     assert Config.from_json((folder / "config.json").read_text(encoding="utf-8")).precision in ("fp32", "bf16")
     assert "device    cpu" in one_epoch.stderr
+    assert "minutes of steps to come" in one_epoch.stderr
     assert f"tensorboard --logdir {Path('runs').absolute()}" in one_epoch.stderr
 
 
