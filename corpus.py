@@ -9,6 +9,7 @@ Lengths in tokens are not known here: dataset.py drops what is too long.
 import hashlib
 import multiprocessing
 import os
+import signal
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -175,6 +176,7 @@ _worker: list[Cleaner] = []  # of this process, where it is one that cleans
 
 
 def _start_worker(cleaner: Cleaner) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends this one
     _worker.append(cleaner)
 
 

@@ -267,7 +267,12 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
                 f"the hub cannot be reached for {name}, and no earlier copy of {source}-{target} is here\n"
                 "type instead: python train.py demo, or: python train.py --data FOLDER"
             ) from None
-        raise DataError(f"{name} cannot be loaded: {' '.join(str(error).split())[:300]}") from None
+        reason = " ".join(str(error).split())[:200]
+        if Path(name).is_dir():
+            raise DataError(
+                f"{name} has no train.{source} and train.{target}, and is no dataset in the hub's layout\n({reason})"
+            ) from None
+        raise DataError(f"{name} cannot be loaded: {reason}") from None
     parts = {}
     for part, rows in loaded.items():
         if part in HUB_PARTS:

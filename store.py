@@ -10,12 +10,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import datasets
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # half a second to import, which translating does without
+    import datasets
 
 Ints = NDArray[np.int64]
 
@@ -40,6 +42,8 @@ def digest_files(paths: Iterable[Path]) -> str:
 
 def cache_file(kind: str, key: str, ending: str) -> Path:
     """Where the thing of that key is, or will be."""
+    import datasets  # noqa: PLC0415
+
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,8 +69,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
-def table(kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator[dict[str, Any]]]) -> datasets.Dataset:
+def table(
+    kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator[dict[str, Any]]]
+) -> "datasets.Dataset":
     """The table of that key, memory-mapped; made of batches of columns where it is not there yet."""
+    import datasets  # noqa: PLC0415
+
     path = cache_file(kind, key, ".arrow")
 
     def write(temporary: Path) -> None:
@@ -79,7 +87,7 @@ def table(kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator
     return datasets.Dataset.from_file(str(path))
 
 
-def column(rows: datasets.Dataset, name: str) -> NDArray[Any]:
+def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
     """A column of numbers, in memory."""
     values: NDArray[Any] = rows.data.column(name).to_numpy()
     return values
@@ -88,7 +96,7 @@ def column(rows: datasets.Dataset, name: str) -> NDArray[Any]:
 class Pairs(Sequence[tuple[str, str]]):
     """Some rows of a table of pairs, in order; as a sequence, read from disk when asked for."""
 
-    def __init__(self, rows: datasets.Dataset, chosen: Ints, key: str) -> None:
+    def __init__(self, rows: "datasets.Dataset", chosen: Ints, key: str) -> None:
         self.rows, self.chosen, self.key = rows, chosen, key
 
     def __len__(self) -> int:

@@ -166,7 +166,11 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "data",
         r"no train.en\nchoose among these with --source and --target: cs, de",
     ),
-    "an empty folder": ({"data/notes.md": "hello"}, "data", r"data (has neither|cannot be loaded)"),
+    "an empty folder": (
+        {"data/notes.md": "hello"},
+        "data",
+        r"data has no train.en and train.fr, and is no dataset in the hub's layout\n",
+    ),
     "nothing": ({}, "data", r"no such file or folder.*\n.*python train.py demo"),
     "a path that is no path": ({}, "/no/such/file.tsv", "no such file or folder"),
 }
