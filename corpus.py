@@ -25,7 +25,7 @@ from tqdm import tqdm
 from cleaning import RULES, SAMPLE, Cleaner
 from config import Config, RuleName
 from readers import PARTS, DataError, Pair, Part, read_parts
-from store import Ints, Pairs, column, digest, digest_files, table
+from store import Ints, Pairs, chunks, column, digest, digest_files, table
 
 DEMO = Path(__file__).parent / "demo"
 CODE = [Path(__file__).parent / f"{name}.py" for name in ("cleaning", "corpus", "readers")]
@@ -155,20 +155,21 @@ def _cleaned(config: Config, part: Part) -> datasets.Dataset:
 def _clean_all(pairs: Iterator[Pair], settings: tuple[str, str, Sequence[RuleName]]) -> Iterator[dict[str, Any]]:
     head = list(islice(pairs, max(SAMPLE, ALONE)))
     cleaner = Cleaner(*settings, sample=head[:SAMPLE])
-    chunks = _chunks(chain(head, pairs))
     with tqdm(desc="cleaning", unit="pair", unit_scale=True, disable=None if len(head) == ALONE else True) as bar:
-        for batch in _mapped(cleaner, chunks, processes=(os.cpu_count() or 1) if len(head) == ALONE else 1):
+        for batch in _mapped(
+            cleaner, chunks(chain(head, pairs), BATCH), processes=(os.cpu_count() or 1) if len(head) == ALONE else 1
+        ):
             bar.update(len(batch["source"]))
             yield batch
 
 
-def _mapped(cleaner: Cleaner, chunks: Iterator[list[Pair]], processes: int) -> Iterator[dict[str, Any]]:
+def _mapped(cleaner: Cleaner, batches: Iterator[list[Pair]], processes: int) -> Iterator[dict[str, Any]]:
     if processes == 1:
-        yield from (clean_batch(cleaner, chunk) for chunk in chunks)
+        yield from (clean_batch(cleaner, batch) for batch in batches)
         return
     # spawn is what every system has, and safe beside torch's threads; groups keep the reading from running ahead
     with multiprocessing.get_context("spawn").Pool(processes, _start_worker, (cleaner,)) as pool:
-        while group := list(islice(chunks, 4 * processes)):
+        for group in chunks(batches, 4 * processes):
             yield from pool.map(_clean_in_worker, group, chunksize=1)
 
 
@@ -208,11 +209,6 @@ def clean_batch(cleaner: Cleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
         for values, value in zip(columns.values(), row, strict=True):
             values.append(value)
     return columns
-
-
-def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    while chunk := list(islice(pairs, BATCH)):
-        yield chunk
 
 
 def normalize(text: str) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import BOS, EOS, PAD
-from store import Ints, Pairs, Ragged, digest, table
+from store import Ints, Pairs, Ragged, chunks, digest, table
 from tokenizer import Tokenizer
 
 IdList = Sequence[int] | NDArray[np.int32]
@@ -98,8 +98,7 @@ class EncodedPairs:
             with tqdm(
                 desc="encoding", total=len(pairs), unit="pair", disable=None if len(pairs) > 50_000 else True
             ) as bar:
-                for start in range(0, len(pairs), 1000):
-                    texts = pairs[start : start + 1000]
+                for texts in chunks(pairs, 1000):
                     yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
                     bar.update(len(texts))
 
@@ -133,13 +132,13 @@ def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> li
     longer = np.maximum(src, tgt)
     ranks = np.lexsort((np.where(longer % 2, src - tgt, tgt - src), longer))
     order, longer = order[ranks], longer[ranks]
-    cut, start, longest = [], 0, 0
-    for i, length in enumerate(longer.tolist()):
-        longest = max(longest, length)
-        if i > start and (i + 1 - start) * longest > batch_tokens:
-            cut.append(i)
-            start, longest = i, length
-    dealt = np.split(order, cut)
+    cut, start = [], 0
+    while start < len(longer):
+        n = min(max(1, batch_tokens // int(longer[start])), len(longer) - start)
+        while n > 1 and n * longer[start + n - 1] > batch_tokens:
+            n -= 1
+        cut.append(start := start + n)
+    dealt = np.split(order, cut[:-1])
     return [dealt[i] for i in random.permutation(len(dealt))]
 
 

@@ -9,8 +9,9 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,14 @@ if TYPE_CHECKING:  # half a second to import, which translating does without
     import datasets
 
 Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of that size, the last one perhaps shorter."""
+    items = iter(items)
+    while chunk := list(islice(items, size)):
+        yield chunk
 
 
 def digest(*parts: object) -> str:
@@ -44,12 +53,7 @@ def cache_file(kind: str, key: str, ending: str) -> Path:
     """Where the thing of that key is, or will be."""
     import datasets  # noqa: PLC0415
 
-    folder = Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to: prepared anew each time
-        folder = Path(tempfile.mkdtemp(prefix="tapis-"))
-    return folder / f"{kind}-{key}{ending}"
+    return Path(datasets.config.HF_DATASETS_CACHE) / "tapis" / f"{kind}-{key}{ending}"
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -87,14 +91,23 @@ def table(
     return datasets.Dataset.from_file(str(path))
 
 
+def record_batches(rows: "datasets.Dataset") -> Iterator[pa.RecordBatch]:
+    """A table from its start to its end, read and let go: mapped, all that was touched would stay resident."""
+    if not rows.cache_files:  # made in memory
+        yield from rows.data.to_batches()
+        return
+    with pa.OSFile(rows.cache_files[0]["filename"]) as file, pa.ipc.open_stream(file) as reader:
+        yield from reader
+
+
 def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
     """A column of numbers, in memory."""
-    values: NDArray[Any] = rows.data.column(name).to_numpy()
-    return values
+    parts = [batch.column(name).to_numpy(zero_copy_only=False) for batch in record_batches(rows)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 class Pairs(Sequence[tuple[str, str]]):
-    """Some rows of a table of pairs, in order; as a sequence, read from disk when asked for."""
+    """Some rows of a table of pairs, in ascending order; as a sequence, read from disk when asked for."""
 
     def __init__(self, rows: "datasets.Dataset", chosen: Ints, key: str) -> None:
         self.rows, self.chosen, self.key = rows, chosen, key
@@ -114,8 +127,12 @@ class Pairs(Sequence[tuple[str, str]]):
         return list(zip(found["source"], found["target"], strict=True))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for start in range(0, len(self), 1000):
-            yield from self[start : start + 1000]
+        start = 0
+        for batch in record_batches(self.rows):
+            low, high = np.searchsorted(self.chosen, [start, start + len(batch)])
+            mine = batch.take(pa.array(self.chosen[low:high] - start))
+            yield from zip(mine["source"].to_pylist(), mine["target"].to_pylist(), strict=True)
+            start += len(batch)
 
     def select(self, places: Ints) -> "Pairs":
         """Some of these pairs, by their places here."""

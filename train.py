@@ -14,7 +14,8 @@ import math
 import platform
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from types import FrameType
@@ -62,28 +63,26 @@ class StoppedError(TapisError):
     exit_code = 130
 
 
-class Interruption:
-    """While entered, the first SIGINT or SIGTERM is remembered, so that the loop ends between two steps.
+@contextmanager
+def interruption() -> Iterator[list[int]]:
+    """While entered, the first SIGINT or SIGTERM only goes on the list, so that the loop ends between two steps.
 
     A second one ends at once.
     """
+    came: list[int] = []
 
-    def __init__(self) -> None:
-        self.came = False
-
-    def __enter__(self) -> "Interruption":
-        self.before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
+    def receive(number: int, frame: FrameType | None) -> None:
+        if came:
             raise KeyboardInterrupt
-        self.came = True
+        came.append(number)
         say("ending after this step; once more to end at once")
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Training:
@@ -163,8 +162,8 @@ class Training:
     def translator(self, model: Transformer) -> Translator:
         return Translator(model, self.tokenizer, self.config, self.device)
 
-    def run(self, folder: RunFolder, interruption: Interruption) -> None:
-        """The loop, from self.step to the last step. Raises StoppedError when interrupted, with all of it saved."""
+    def run(self, folder: RunFolder, interrupted: Sequence[int]) -> None:
+        """The loop, from self.step to the last step. Raises StoppedError once interrupted, with all of it saved."""
         config = self.config
         logs = Logs(RUNS / config.name, self.step, config.log_every)
         logs.text("config", config.to_json())
@@ -192,12 +191,12 @@ class Training:
             if self.step % valid_every == 0 or self.step == self.total_steps:
                 self.keep(folder, logs, window)
                 window = []
-            elif time.perf_counter() - started < 60 * config.save_minutes and not interruption.came:
+            elif time.perf_counter() - started < 60 * config.save_minutes and not interrupted:
                 continue
             self.seconds += time.perf_counter() - started
             started = time.perf_counter()
             folder.save_state(self.state())
-            if interruption.came and self.step < self.total_steps:
+            if interrupted and self.step < self.total_steps:
                 bar.close()
                 raise StoppedError(
                     f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
@@ -347,8 +346,8 @@ def main(args: Sequence[str]) -> None:
         for old in (RUNS / config.name).glob(EVENTS):
             old.unlink()
     folder.save_metrics({**folder.load_metrics(), **report})
-    with Interruption() as interruption:
-        training.run(folder, interruption)
+    with interruption() as interrupted:
+        training.run(folder, interrupted)
     finish(training, folder)
 
 

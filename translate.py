@@ -10,7 +10,6 @@ import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +24,7 @@ from decode import Step, greedy_search
 from hardware import autocast, choose_device
 from model import DecoderCache, Transformer
 from segment import take_apart
+from store import chunks
 from tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
@@ -147,8 +147,11 @@ def main(args: Sequence[str]) -> None:
         _converse(translator)
     else:
         lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
-        for chunk in _chunks(lines, LINES_AT_ONCE):
-            _print(translator.text([line.removesuffix("\n") for line in chunk]))
+        try:
+            for chunk in chunks(lines, LINES_AT_ONCE):
+                _print(translator.text([line.removesuffix("\n") for line in chunk]))
+        except UnicodeDecodeError as error:
+            raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -167,15 +170,6 @@ def _converse(translator: Translator) -> None:
             print(file=sys.stderr)
             return
         _print(translator.text([line.removesuffix("\n")]))
-
-
-def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    lines = iter(lines)
-    try:
-        while chunk := list(islice(lines, size)):
-            yield chunk
-    except UnicodeDecodeError as error:
-        raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from conftest import ROOT, SHARED, Command, needs_shared
 
 from cleaning import Cleaner
 from config import PRESETS, Config
-from corpus import Corpus, _chunks, _mapped, load_corpus, normalize
+from corpus import Corpus, _mapped, load_corpus, normalize
 from readers import DataError, Pair, lines
+from store import chunks
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]
 SMALL = ["--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
@@ -155,13 +156,12 @@ def test_broken_data_leaves_no_table(tmp_path: Path) -> None:
     assert set(cache.iterdir()) == before
 
 
-def test_many_processes_clean_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_processes_clean_as_one_does() -> None:
     pairs = [*PAIRS, ("Le roi dort bien.", "The king sleeps well."), ("", "x")] * 2
-    monkeypatch.setattr("corpus.BATCH", 300)
     cleaner = Cleaner("en", "fr")
 
     def table(processes: int) -> list[dict[str, Any]]:
-        return list(_mapped(cleaner, _chunks(iter(pairs)), processes))
+        return list(_mapped(cleaner, chunks(pairs, 300), processes))
 
     assert table(2) == table(1)
     assert sum(len(batch["source"]) for batch in table(1)) == len(pairs)
