@@ -104,11 +104,12 @@ class EncodedPairs:
 
         rows = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
         self.sources, self.targets = (Ragged(rows.data.column(name)) for name in SCHEMA.names)
-        longer = np.maximum(self.sources.lengths, self.targets.lengths)
+        lengths = self.sources.lengths(), self.targets.lengths()
+        longer = np.maximum(*lengths)
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
         self.rows, self.too_long = np.flatnonzero(fits), np.flatnonzero(~fits)
-        self.src_lengths: Ints = self.sources.lengths[self.rows] + 1
-        self.tgt_lengths: Ints = self.targets.lengths[self.rows] + 1
+        self.src_lengths: Ints = lengths[0][self.rows] + 1
+        self.tgt_lengths: Ints = lengths[1][self.rows] + 1
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -9,14 +9,13 @@ hub id touches the network, and no dataset's code is ever run.
 import contextlib
 import csv
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from config import TapisError
 from store import digest, digest_files
@@ -141,10 +140,10 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
 
 def _read_file(path: Path, source: str, target: str) -> Iterator[Pair]:
     kind = Path(path.name.removesuffix(".gz")).suffix
-    if kind not in _READERS:
+    if kind not in _READERS or (path.suffix == ".gz" and kind == ".parquet"):  # which is compressed already
         kinds = ", ".join(_READERS)
         raise DataError(
-            f"--data {path}: one file must end in {kinds}, or these with .gz\n"
+            f"--data {path}: one file must end in {kinds}, or be one of the first three with .gz\n"
             f"two files, NAME.{source} and NAME.{target}, are given as --data NAME"
         )
     return _READERS[kind](path, source, target)
@@ -218,15 +217,14 @@ def _read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
-        file: IO[bytes] = io.BytesIO(gzip.decompress(path.read_bytes())) if path.suffix == ".gz" else path.open("rb")
-        with file, pq.ParquetFile(file) as table:
+        with pq.ParquetFile(path) as table:
             number = 0
             wanted = [name for name in table.schema_arrow.names if name in ("translation", source, target)]
             for batch in table.iter_batches(columns=wanted or None):
                 for row in batch.to_pylist():
                     number += 1
                     yield _translation(row, source, target, f"{path} row {number:,}")
-    except (pa.ArrowException, gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except pa.ArrowException as error:
         raise DataError(f"{path} is not a whole parquet file: {str(error).splitlines()[0]}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None

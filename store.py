@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:  # half a second to import, which translating does without
     import datasets
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]
 T = TypeVar("T")
 
 
@@ -153,7 +153,10 @@ class Ragged:
         self.offsets = [chunk.offsets.to_numpy() for chunk in chunks]
         sizes = [len(chunk) for chunk in chunks]
         self.starts: Ints = np.cumsum([0, *sizes], dtype=np.int64)
-        self.lengths: Ints = np.concatenate([np.diff(o) for o in self.offsets] or [np.zeros(0)]).astype(np.int64)
+
+    def lengths(self) -> Ints:
+        """How long each row is, in memory."""
+        return np.concatenate([np.diff(offsets) for offsets in self.offsets] or [np.zeros(0, dtype=np.int32)])
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
         chunk = int(np.searchsorted(self.starts, row, side="right")) - 1

@@ -173,37 +173,38 @@ class Training:
         window: list[StepLog] = []  # the steps since the last validation
         valid_every = config.valid_every or self.steps_per_epoch
         started, first = time.perf_counter(), self.step + 1
-        while self.step < self.total_steps:
-            window.append(self.update(self.step + 1))
-            self.step += 1
-            if self.step == first + 11:  # the first steps warm up
-                minutes = (
-                    sum(log.seconds for log in window[-10:]) / len(window[-10:]) * (self.total_steps - self.step) / 60
+        try:
+            while self.step < self.total_steps:
+                window.append(self.update(self.step + 1))
+                self.step += 1
+                if self.step == first + 11:  # the first steps warm up
+                    minutes = (
+                        float(np.mean([log.seconds for log in window[-10:]])) * (self.total_steps - self.step) / 60
+                    )
+                    say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
+                logs.steps(window, self.padding)
+                bar.set_postfix(
+                    loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
+                    tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
+                    refresh=False,
                 )
-                say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
-            logs.steps(window, self.padding)
-            bar.set_postfix(
-                loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
-                tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
-                refresh=False,
-            )
-            bar.update()
-            if self.step % valid_every == 0 or self.step == self.total_steps:
-                self.keep(folder, logs, window)
-                window = []
-            elif time.perf_counter() - started < 60 * config.save_minutes and not interrupted:
-                continue
-            self.seconds += time.perf_counter() - started
-            started = time.perf_counter()
-            folder.save_state(self.state())
-            if interrupted and self.step < self.total_steps:
-                bar.close()
-                raise StoppedError(
-                    f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
-                    f"go on with: python train.py --resume --name {config.name}"
-                )
-        bar.close()
-        logs.close()
+                bar.update()
+                if self.step % valid_every == 0 or self.step == self.total_steps:
+                    self.keep(folder, logs, window)
+                    window = []
+                elif time.perf_counter() - started < 60 * config.save_minutes and not interrupted:
+                    continue
+                self.seconds += time.perf_counter() - started
+                started = time.perf_counter()
+                folder.save_state(self.state())
+                if interrupted and self.step < self.total_steps:
+                    raise StoppedError(
+                        f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
+                        f"go on with: python train.py --resume --name {config.name}"
+                    )
+        finally:
+            bar.close()
+            logs.close()
 
     def keep(self, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
         """Validates the weights, and keeps them where they are the best yet."""

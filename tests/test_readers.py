@@ -82,8 +82,6 @@ def test_parquet_with_columns_or_translations() -> None:
     parquet("a.parquet", id=list(range(4)), fr=[p[1] for p in PAIRS], en=[p[0] for p in PAIRS])
     parquet("b.parquet", translation=[{"en": en, "fr": fr} for en, fr in PAIRS])
     assert read("a.parquet") == read("b.parquet") == {"train": PAIRS}
-    write("c.parquet.gz", Path("a.parquet").read_bytes())
-    assert read("c.parquet.gz") == {"train": PAIRS}
 
 
 def test_a_quoted_csv_field_may_hold_lines_and_commas() -> None:
