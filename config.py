@@ -200,7 +200,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 PRESETS = {
     # Novels, 127,000 pairs in en-fr; 15 million parameters.
     "opus_books": Config(),
-    # The built-in English-French corpus, about two minutes on two CPU cores; 1 million parameters.
+    # The built-in English-French corpus, about a minute on two CPU cores; 1 million parameters.
     "demo": Config(
         data="demo",
         vocab_size=1000,

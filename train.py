@@ -1,7 +1,7 @@
 """Trains a Transformer to translate: the loop, validation and resuming; and the command.
 
     python train.py                     novels, English to French, from the hub
-    python train.py demo                the built-in corpus, about two minutes
+    python train.py demo                the built-in corpus, about a minute
     python train.py --data FOLDER --source de --target en --name NAME
     python train.py --resume --name NAME
 
