@@ -333,14 +333,11 @@ class Clause:
     fr_rest_negated: str
 
     def english(self, negated: bool) -> str:
-        aux = self.aux
-        if negated and aux in ("do", "does"):
-            return join(self.subject.en, aux, "not", self.en_verb, self.en_rest)
         if negated:
-            return join(self.subject.en, aux, "not", self.en_verb, self.en_rest)
-        if aux in ("do", "does"):
+            return join(self.subject.en, self.aux, "not", self.en_verb, self.en_rest)
+        if self.aux in ("do", "does"):
             return join(self.subject.en, self.finite(), self.en_rest)
-        return join(self.subject.en, aux, self.en_verb, self.en_rest)
+        return join(self.subject.en, self.aux, self.en_verb, self.en_rest)
 
     def finite(self) -> str:
         """The verb without "do": the third person's -s is kept in THIRD."""
