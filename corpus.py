@@ -101,7 +101,8 @@ def load_corpus(config: Config) -> Corpus:
     train, valid, test = (Pairs(*parts[name], digest(key, name, sorted(config.skip_rules))) for name in PARTS)
     sizes = {"read": read, "train": len(train), "valid": len(valid), "test": len(test)}
     notes = Cleaner(config.source, config.target, config.skip_rules).notes
-    return Corpus(train, valid, test, {**sizes, "rules": counts.rules(active), "notes": notes})
+    rules = {name: met for name, met in counts.met.items() if name in active}
+    return Corpus(train, valid, test, {**sizes, "rules": rules, "notes": notes})
 
 
 def _split(config: Config, rows: datasets.Dataset, chosen: dict[str, Ints]) -> dict[str, Ints]:
@@ -132,9 +133,6 @@ class _Counts:
             pair = rows[place]["source"], rows[place]["target"]
             met["examples"].append(pair[::-1] if name == "swapped-columns" else pair)
 
-    def rules(self, active: set[RuleName]) -> dict[str, dict[str, Any]]:
-        return {name: met for name, met in self.met.items() if name in active}
-
 
 # Cleaning, by batches and processes
 
@@ -149,10 +147,10 @@ def _cleaned(config: Config, part: Part) -> datasets.Dataset:
 def _clean_all(pairs: Iterator[Pair], settings: tuple[str, str, Sequence[RuleName]]) -> Iterator[dict[str, Any]]:
     head = list(islice(pairs, max(SAMPLE, ALONE)))
     cleaner = Cleaner(*settings, sample=head[:SAMPLE])
-    with tqdm(desc="cleaning", unit="pair", unit_scale=True, disable=None if len(head) == ALONE else True) as bar:
-        for batch in _mapped(
-            cleaner, chunks(chain(head, pairs), BATCH), processes=(os.cpu_count() or 1) if len(head) == ALONE else 1
-        ):
+    many = len(head) >= ALONE
+    with tqdm(desc="cleaning", unit="pair", unit_scale=True, disable=None if many else True) as bar:
+        processes = os.cpu_count() or 1 if many else 1
+        for batch in _mapped(cleaner, chunks(chain(head, pairs), BATCH), processes):
             bar.update(len(batch["source"]))
             yield batch
 

@@ -95,9 +95,7 @@ class EncodedPairs:
         """Pairs with a side of more than max_length tokens are left out; their places in pairs are in `too_long`."""
 
         def encoded() -> Iterator[dict[str, Any]]:
-            with tqdm(
-                desc="encoding", total=len(pairs), unit="pair", disable=None if len(pairs) > 50_000 else True
-            ) as bar:
+            with tqdm(desc="encoding", total=len(pairs), unit="pair", disable=len(pairs) <= 50_000 or None) as bar:
                 for texts in chunks(pairs, 1000):
                     yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
                     bar.update(len(texts))

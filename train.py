@@ -93,6 +93,7 @@ class Training:
         self.device = choose_device(config.device)
         self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
         self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
+        self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table
         if not len(self.train_pairs):
             raise DataError(
                 f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
@@ -155,19 +156,22 @@ class Training:
             with autocast(self.device, self.config.precision):
                 part_loss, part_plain = batch_loss(self.model, batch.to(self.device), self.config.label_smoothing)
             loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
-        hypotheses = self.translator(self.model)([source for source, _ in self.corpus.valid])
-        scores = score(hypotheses, [target for _, target in self.corpus.valid], self.config.target)
+        hypotheses = self.translator(self.model)([source for source, _ in self.valid_texts])
+        scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
         return Validation(self.step, loss / n_tgt, perplexity(plain, n_tgt), scores.bleu, scores.chrf), hypotheses
 
     def translator(self, model: Transformer) -> Translator:
         return Translator(model, self.tokenizer, self.config, self.device)
 
-    def run(self, folder: RunFolder, interrupted: Sequence[int]) -> None:
-        """The loop, from self.step to the last step. Raises StoppedError once interrupted, with all of it saved."""
+    def run(self, folder: RunFolder, about: Sequence[str], interrupted: Sequence[int]) -> None:
+        """The loop, from self.step to the last step. Raises StoppedError once interrupted, with all of it saved.
+
+        about: the lines on the data, for TensorBoard.
+        """
         config = self.config
         logs = Logs(RUNS / config.name, self.step, config.log_every)
         logs.text("config", config.to_json())
-        logs.text("data", "\n".join(overview(describe(self))))
+        logs.text("data", "\n".join(about))
         say(f"logs      {logs.folder.resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
         bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
         window: list[StepLog] = []  # the steps since the last validation
@@ -209,7 +213,7 @@ class Training:
     def keep(self, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
         """Validates the weights, and keeps them where they are the best yet."""
         result, hypotheses = self.validate()
-        rows = [(*pair, hypothesis) for pair, hypothesis in zip(self.corpus.valid, hypotheses, strict=True)]
+        rows = [(*pair, hypothesis) for pair, hypothesis in zip(self.valid_texts, hypotheses, strict=True)]
         logs.validation(result, rows)
         loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
         say(
@@ -248,12 +252,12 @@ def describe(training: Training) -> dict[str, Any]:
     """What is about to be trained on what, for report.overview and metrics.json."""
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
     too_long = corpus.train.select(pairs.too_long)
+    words = np.subtract(corpus.train.words(), too_long.words())
 
     def side(lengths: Ints, which: int) -> dict[str, Any]:
-        words = corpus.train.words()[which] - too_long.words()[which]
         return {
             "tokens": int((lengths - 1).sum()),  # without EOS
-            "tokens per word": round(float((lengths - 1).sum()) / max(1, words), 2),
+            "tokens per word": round(float((lengths - 1).sum()) / max(1, words[which]), 2),
             "percentiles": {str(p): int(np.percentile(lengths - 1, p)) for p in (50, 95, 99, 100)},
         }
 
@@ -334,7 +338,8 @@ def main(args: Sequence[str]) -> None:
     else:
         training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
     report = describe(training)
-    for line in overview(report):
+    about = overview(report)
+    for line in about:
         say(line)
     if options.dry_run:
         say(f"time      about {estimate_minutes(training):.1f} minutes of training, and the validations")
@@ -348,7 +353,7 @@ def main(args: Sequence[str]) -> None:
             old.unlink()
     folder.save_metrics({**folder.load_metrics(), **report})
     with interruption() as interrupted:
-        training.run(folder, interrupted)
+        training.run(folder, about, interrupted)
     finish(training, folder)
 
 

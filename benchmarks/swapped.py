@@ -43,12 +43,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         swapped = Path(work) / "swapped"
         swapped.mkdir()
-        draw = random.Random(8)
+        draw, count = random.Random(8), 0
         for name, part in read_parts(str(options.folder.resolve()), options.source, options.target).items():
-            pairs = [pair[::-1] if name == "train" and draw.random() < 0.08 else pair for pair in part.pairs]
+            turned = [(pair, name == "train" and draw.random() < 0.08) for pair in part.pairs]
+            pairs = [pair[::-1] if turn else pair for pair, turn in turned]
+            count += sum(turn for _, turn in turned)
             for side, language in enumerate((options.source, options.target)):
                 text = "".join(pair[side] + "\n" for pair in pairs)
                 (swapped / f"{name}.{language}").write_text(text, encoding="utf-8")
+        print(f"{count:,} training pairs swapped", flush=True)
         for label, data, more in (
             ("clean", options.folder.resolve(), []),
             ("swapped", swapped, RULES_OFF),
