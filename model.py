@@ -38,6 +38,31 @@ class InputEmbeddings(nn.Module):
         return vectors * math.sqrt(self.d_model)
 
 
+def random_dropout(x: Tensor, p: float) -> Tensor:
+    """Sets a share p of x to zero and scales the rest up to the same mean (Srivastava et al. 2014, section 4).
+
+    On a CPU torch draws one Bernoulli number at a time, on one thread, which took a third of a training step. Here one
+    64-bit random word decides over eight numbers, a byte each: p is rounded to 1/256, and the scale is exact for it.
+    """
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped = round(256 * p)  # of the 256 values of a byte
+    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+    kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
+    return x * (kept.to(x.dtype) * (256 / (256 - dropped)))
+
+
+class Dropout(nn.Module):
+    """`random_dropout` in training, nothing otherwise."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return random_dropout(x, self.p) if self.training and self.p else x
+
+
 class PositionalEncoding(nn.Module):
     """Adds to position t the sines and cosines of section 3.5, then applies dropout (section 5.4).
 
@@ -50,7 +75,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, d_model: int, positions: int, dropout: float) -> None:
         super().__init__()
         self.d_model = d_model
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("table", self.sinusoids(positions), persistent=False)
 
     def sinusoids(self, positions: int) -> Tensor:
@@ -72,7 +97,8 @@ class PositionalEncoding(nn.Module):
 class LayerNormalization(nn.Module):
     """Over the last dimension: alpha · (x − mean) / √(variance + eps) + bias (Ba et al. 2016, arXiv 1607.06450).
 
-    The variance is the biased one and eps stands inside the root, as in the article and in `torch.nn.LayerNorm`.
+    The variance is the biased one and eps stands inside the root. Written out as above, on a CPU, it takes three times
+    as long as torch's one operation for it, of which a test holds that it is this formula.
     """
 
     def __init__(self, features: int, eps: float = 1e-5) -> None:
@@ -82,8 +108,7 @@ class LayerNormalization(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features))
 
     def forward(self, x: Tensor) -> Tensor:
-        variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-        return self.alpha * (x - mean) * torch.rsqrt(variance + self.eps) + self.bias
+        return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)
 
 
 class FeedForwardBlock(nn.Module):
@@ -92,7 +117,7 @@ class FeedForwardBlock(nn.Module):
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()
         self.linear_1 = nn.Linear(d_model, d_ff)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.linear_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,8 +139,8 @@ def scaled_dot_product_attention(
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    weights = F.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
-    return weights @ value
+    weights = scores.softmax(dim=-1)
+    return (random_dropout(weights, dropout) if dropout else weights) @ value
 
 
 @dataclass
@@ -180,7 +205,7 @@ class ResidualConnection(nn.Module):
         super().__init__()
         self.pre = norm == "pre"
         self.norm = LayerNormalization(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         y: Tensor = self.dropout(sublayer(self.norm(x) if self.pre else x))

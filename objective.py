@@ -1,12 +1,16 @@
 """What a training minimizes, and how fast: label-smoothed cross-entropy and the learning rate's schedule."""
 
 import math
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from config import PAD, Config
 from dataset import Batch
 from model import Transformer
+
+CHUNK = 256  # target tokens whose logits exist at once
 
 
 def learning_rate(step: int, total: int, config: Config) -> float:
@@ -23,18 +27,53 @@ def learning_rate(step: int, total: int, config: Config) -> float:
     return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup + 1)))
 
 
-def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Logits (N, V) and labels (N,) → the loss to minimize and the plain cross-entropy, both summed, in nats.
+class _ProjectedLoss(torch.autograd.Function):
+    """label_smoothed_cross_entropy, whose gradient is known in closed form and taken in the forward pass.
 
-    The smoothed target gives 1 − ε to the label and spreads ε evenly over the vocabulary (section 5.4; Szegedy et al.
-    2016, arXiv 1512.00567, section 7). Perplexity is exp of the plain one's mean.
+    The logits, their softmax and their gradient, each (N, V), exist for CHUNK tokens at a time: written out whole, in
+    fp32 and several times over, they took a quarter of a step and most of its memory.
     """
-    log_probs = logits.float().log_softmax(dim=-1)
-    plain = -log_probs.gather(1, labels[:, None]).sum()
-    if smoothing == 0:
-        return plain, plain.detach()
-    uniform = -log_probs.mean(dim=-1).sum()
-    return (1 - smoothing) * plain + smoothing * uniform, plain.detach()
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        dtype = vectors.dtype
+        matrix, weight_grad = weight.to(dtype), torch.zeros_like(weight)
+        vector_grads = []
+        loss, plain = (torch.zeros((), device=labels.device) for _ in range(2))
+        for x, label in zip(torch.split(vectors, CHUNK), torch.split(labels, CHUNK), strict=True):
+            logits = (x @ matrix.T).float()
+            logits -= logits.amax(dim=-1, keepdim=True)
+            chosen, mean = logits.gather(1, label[:, None]), logits.mean(dim=-1, keepdim=True)
+            total = logits.exp_().sum(dim=-1, keepdim=True)
+            plain += (total.log() - chosen).sum()
+            loss += (total.log() - (1 - smoothing) * chosen - smoothing * mean).sum()
+            # d loss / d logits = softmax − smoothed target
+            grad = logits.div_(total).sub_(smoothing / len(weight))
+            grad = grad.scatter_add_(1, label[:, None], torch.full_like(chosen, smoothing - 1)).to(dtype)
+            vector_grads.append(grad @ matrix)
+            weight_grad += grad.T @ x
+        ctx.save_for_backward(torch.cat(vector_grads), weight_grad)
+        ctx.mark_non_differentiable(plain)
+        return loss, plain
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        vector_grad, weight_grad = ctx.saved_tensors
+        return vector_grad * grad_loss, weight_grad * grad_loss, None, None
+
+
+def label_smoothed_cross_entropy(
+    vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Vectors (N, D), projection (V, D), labels (N,) → the loss to minimize and the plain cross-entropy, both summed.
+
+    In nats. The smoothed target gives 1 − ε to the label and spreads ε evenly over the vocabulary (section 5.4; Szegedy
+    et al. 2016, arXiv 1512.00567, section 7). Perplexity is exp of the plain one's mean.
+    """
+    if torch.is_autocast_enabled(vectors.device.type):
+        vectors = vectors.to(torch.get_autocast_dtype(vectors.device.type))
+    loss, plain = _ProjectedLoss.apply(vectors, weight, labels, smoothing)  # type: ignore[no-untyped-call]
+    return loss, plain
 
 
 def batch_loss(model: Transformer, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -42,4 +81,6 @@ def batch_loss(model: Transformer, batch: Batch, smoothing: float) -> tuple[Tens
     memory = model.encode(batch.src, batch.src_mask)
     vectors = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
     scored = batch.labels != PAD
-    return label_smoothed_cross_entropy(model.project(vectors[scored]), batch.labels[scored], smoothing)
+    return label_smoothed_cross_entropy(
+        vectors[scored], model.projection.linear.weight, batch.labels[scored], smoothing
+    )

@@ -43,7 +43,7 @@ from config import (
 from corpus import Corpus, load_corpus
 from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
-from hardware import autocast, choose_device, choose_precision, device_label
+from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory
 from model import Transformer
 from objective import batch_loss, learning_rate
 from readers import DataError
@@ -91,6 +91,7 @@ class Training:
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> None:
         self.config, self.corpus, self.tokenizer = config, corpus, tokenizer
         self.device = choose_device(config.device)
+        keep_freed_memory()
         self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
         self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
         self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table

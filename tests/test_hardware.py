@@ -1,10 +1,13 @@
 """The device and the precision are those asked for, or an error says which there are."""
 
+import platform
+import resource
+
 import pytest
 import torch
 
 from config import ConfigError
-from hardware import autocast, choose_device, choose_precision, device_label
+from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory
 
 CPU = torch.device("cpu")
 
@@ -41,3 +44,15 @@ def test_autocast_is_bf16_or_nothing() -> None:
 
 def test_the_label_names_the_device() -> None:
     assert device_label(CPU).startswith("cpu (") and "threads" in device_label(CPU)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept() -> None:
+    """A second block of 64 MiB takes the place of a first, page for page."""
+    keep_freed_memory()
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(2**24)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert faults[2] < 2**26 / resource.getpagesize() / 10

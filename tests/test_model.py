@@ -22,6 +22,7 @@ from model import (
     ProjectionLayer,
     ResidualConnection,
     Transformer,
+    random_dropout,
     scaled_dot_product_attention,
 )
 
@@ -107,6 +108,37 @@ def test_feed_forward_shapes_and_formula() -> None:
     assert block(x).shape == (2, 3, 4)
     w1, b1, w2, b2 = block.linear_1.weight, block.linear_1.bias, block.linear_2.weight, block.linear_2.bias
     torch.testing.assert_close(block(x), (x @ w1.T + b1).clamp(min=0) @ w2.T + b2)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.25, 0.5, 0.9])
+def test_dropout_keeps_the_rate_and_the_mean(p: float) -> None:
+    """Of a million numbers; the rate is p to the nearest 256th, and what is kept is scaled for just that rate."""
+    x = torch.ones(1_000_000, requires_grad=True)
+    y = random_dropout(x, p)
+    rate = round(256 * p) / 256
+    assert (y == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
+    torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y)
+
+
+def test_dropout_draws_every_number_by_itself() -> None:
+    """Neighbours, of which eight share a random word, agree as often as chance lets them; two draws differ."""
+    dropped = random_dropout(torch.ones(100_000, 8), 0.5) == 0
+    for lag in range(1, 8):
+        agree = (dropped[:, lag:] == dropped[:, :-lag]).float().mean().item()
+        assert agree == pytest.approx(0.5, abs=0.01)
+    assert dropped.float().mean(dim=0).tolist() == pytest.approx([0.5] * 8, abs=0.01)
+    again = random_dropout(torch.ones(100_000, 8), 0.5) == 0
+    assert (dropped == again).float().mean().item() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (8, 2)])
+def test_dropout_keeps_shape_and_type(shape: tuple[int, ...]) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        y = random_dropout(torch.ones(shape, dtype=dtype), 0.5)
+        assert y.shape == shape
+        assert y.dtype == dtype
 
 
 def test_dropout_is_off_in_evaluation() -> None:

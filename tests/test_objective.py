@@ -11,21 +11,46 @@ from torch.nn import functional as F
 from config import PAD, Config
 from dataset import collate
 from model import Transformer
-from objective import batch_loss, label_smoothed_cross_entropy, learning_rate
+from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_rate
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_the_loss_and_its_gradient_are_torchs(smoothing: float) -> None:
-    logits, labels = torch.randn(7, 11, requires_grad=True), torch.randint(11, (7,))
-    loss, plain = label_smoothed_cross_entropy(logits, labels, smoothing)
+@pytest.mark.parametrize("size", [1, CHUNK, 2 * CHUNK + 7])
+def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float, size: int) -> None:
+    vectors, weight = torch.randn(size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
+    labels = torch.randint(11, (size,))
+    loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, smoothing)
+    logits = vectors @ weight.T
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(plain, F.cross_entropy(logits.detach(), labels, reduction="sum"))
-    torch.testing.assert_close(torch.autograd.grad(loss, logits), torch.autograd.grad(expected, logits))
+    assert not plain.requires_grad
+    ours = torch.autograd.grad(loss * 3, [vectors, weight])
+    torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_stands_enormous_logits() -> None:
+    vectors, weight = torch.tensor([[1e4, -1e4]], requires_grad=True), torch.eye(2)
+    loss, _ = label_smoothed_cross_entropy(vectors, weight, torch.tensor([1]), 0.0)
+    assert loss.item() == pytest.approx(2e4)
+    assert torch.autograd.grad(loss, vectors)[0].tolist() == [[1.0, -1.0]]
+
+
+def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
+    vectors, weight = torch.randn(100, 64, requires_grad=True), torch.randn(500, 64, requires_grad=True)
+    labels = torch.randint(500, (100,))
+    exact, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
+    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
+    ours, expected = (torch.autograd.grad(value, [vectors, weight]) for value in (loss, exact))
+    for a, b in zip(ours, expected, strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 0.02 * b.norm()
 
 
 def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
-    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 40), torch.arange(5), 0.1)
+    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
     assert (plain / 5).exp().item() == pytest.approx(40)
 
 
