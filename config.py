@@ -92,6 +92,10 @@ class Config:
     # Training
     epochs: int = 10
     """Passes over the training pairs"""
+    steps: int = 0
+    """Updates of the weights in all; 0 for as many as --epochs takes"""
+    patience: int = 0
+    """Validations without a better one after which the training ends; 0 for never"""
     batch_tokens: int = 4096
     """Budget of a batch: sentences times the length of its longest side, in tokens"""
     accumulate: int = 1
@@ -102,6 +106,8 @@ class Config:
     """Steps of linear warm-up, at most a tenth of the training"""
     schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
     """Decay after the warm-up: to zero along a cosine, or the paper's inverse square root"""
+    subword_dropout: float = 0.0
+    """Share of the tokens that fall, in training, into the two that they were merged from"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the vocabulary"""
     clip_norm: float = 1.0
@@ -185,10 +191,13 @@ _RANGES: dict[str, tuple[float, float]] = {
     "d_ff": (1, 1_000_000),
     "dropout": (0.0, 0.9),
     "epochs": (1, 1_000_000),
+    "steps": (0, 1_000_000_000),
+    "patience": (0, 1_000_000),
     "batch_tokens": (1, 100_000_000),
     "accumulate": (1, 100_000),
     "lr": (1e-12, 100.0),
     "warmup_steps": (0, 100_000_000),
+    "subword_dropout": (0.0, 0.9),
     "label_smoothing": (0.0, 0.9),
     "clip_norm": (0.0, 1e9),
     "seed": (0, 2**31 - 1),
@@ -237,6 +246,8 @@ class TrainOptions:
     """Train a Transformer to translate."""
 
     config: tyro.conf.OmitArgPrefixes[Config]
+    minutes: float = 0.0
+    """Wall-clock time for the whole command, instead of --epochs: a few measured steps set --steps to what fits"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load, split and tokenize the data, print what it is and how long the training would take, and train nothing"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -246,7 +257,7 @@ class TrainOptions:
 
 
 # What --resume may change: none of these alters the model, the data or the batches.
-RESUMABLE = {"epochs", "valid_every", "save_minutes", "log_every", "device"}
+RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
 
 
 def flag(name: str) -> str:

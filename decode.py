@@ -1,7 +1,8 @@
 """Search: token ids out of a step function, which knows the model; the search knows none.
 
-`greedy_search` takes the most probable token at every position, for a whole batch, and drops a row from the batch
-when it ends. Validation, translation and evaluation all decode through it.
+`greedy_search` takes the most probable token at every position; `beam_search` keeps the best few hypotheses of each
+sentence and gives the n best. Both take a whole batch, each sentence as if it were alone, and drop from the batch what
+has ended. Validation, translation and evaluation all decode through them, as a `Search` says.
 """
 
 from collections.abc import Callable
@@ -10,13 +11,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from config import BOS, EOS, PAD, UNK
+from config import BOS, EOS, PAD, UNK, ConfigError
 
 # (tokens, rows) → logits. tokens (R,) are the last tokens of the R live rows; rows (R,) says which row of the previous
 # call each of them goes on from, None where all go on in place; logits (R, V) score the next token of each.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 
 NEVER = [PAD, UNK, BOS]  # the model has no reason to say these, and they are no text
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search."""
+
+    beam: int = 1
+    """Hypotheses kept for each sentence; 1 is greedy"""
+    n_best: int = 1
+    """Translations wanted of each sentence, at most beam"""
+    length_penalty: float = 1.0
+    """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_best <= self.beam <= 1000:
+            raise ConfigError(f"--beam is {self.beam} and --n-best {self.n_best}: 1 ≤ n-best ≤ beam ≤ 1000 is needed")
+        if not 0 <= self.length_penalty <= 10:
+            raise ConfigError(f"--length-penalty is {self.length_penalty}; it must be from 0 to 10")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation in token ids."""
+
+    ids: list[int]
+    """Without BOS and EOS"""
+    score: float
+    """log P(ids | source) in nats over the length penalty; NaN from greedy search, which needs none"""
 
 
 @dataclass
@@ -55,3 +84,85 @@ def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
         if not len(state.live):
             break
     return [[token for token in row if token != PAD] for row in state.output.tolist()]
+
+
+@dataclass
+class BeamState:
+    """A batch in mid-search: L sentences that are not ended, K hypotheses of each (one before the first step)."""
+
+    live: Tensor
+    """(L,) which sentences these are"""
+    scores: Tensor
+    """(L, K) log P of the hypotheses, best first; −inf where there are fewer than K"""
+    output: Tensor
+    """(L, K, t) their tokens"""
+    rows: Tensor | None
+    """(L·K,) the rows of the last step that they go on from; None before the first"""
+
+
+def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
+    """((5 + length) / 6)^α, by which log P is divided (Wu et al. 2016, arXiv 1609.08144, formula 14)."""
+    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+
+
+def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothesis]]:
+    """limits (B,) caps the length of each sentence → the n best hypotheses of each, best first.
+
+    Each step keeps the search.beam best ways to go on. One that ends is a result; length counts its EOS. A sentence is
+    done when it has as many results as the beam is wide (with a beam of 1 that is greedy search), or when no
+    hypothesis can still win: log P only falls, so that none gets beyond its present log P over the largest penalty.
+    """
+    device, alpha, results = limits.device, search.length_penalty, [list[Hypothesis]() for _ in limits]
+    n_results = torch.zeros(len(limits), dtype=torch.int64, device=device)
+    last = torch.full((len(limits),), -torch.inf, device=device)  # the n-th best score, which a newcomer must beat
+    state = BeamState(
+        live=torch.arange(len(limits), device=device),
+        scores=torch.zeros(len(limits), 1, device=device),
+        output=torch.full((len(limits), 1, 0), PAD, device=device),
+        rows=None,
+    )
+    tokens = torch.full((len(limits),), BOS, device=device)
+    for t in range(int(limits.max())):
+        logits = step(tokens, state.rows)
+        logits[:, NEVER] = -torch.inf
+        n_live, width, vocabulary = *state.scores.shape, logits.size(-1)
+        log_probs = logits.log_softmax(dim=-1).view(n_live, width, vocabulary)
+        # Twice the beam, since as many as the beam may end.
+        candidates = (state.scores[..., None] + log_probs).flatten(1)
+        scores, places = candidates.topk(min(2 * search.beam, candidates.size(1)))
+        parents, tokens = places // vocabulary, places % vocabulary
+        ends = tokens == EOS
+
+        at_limit = (limits[state.live] == t + 1)[:, None]
+        results_here = ((ends | at_limit) & scores.isfinite())[:, : search.beam]
+        n_results[state.live] += results_here.sum(dim=1)
+        i, k = results_here.nonzero(as_tuple=True)  # a CPU-GPU sync point
+        found = (
+            state.live[i],
+            state.output[i, parents[i, k]],
+            tokens[i, k],
+            scores[i, k] / length_penalty(t + 1, alpha),
+        )
+        for sentence, ids, token, score in zip(*(values.tolist() for values in found), strict=True):
+            results[sentence].append(Hypothesis(ids if token == EOS else [*ids, token], score))
+            results[sentence].sort(key=lambda hypothesis: -hypothesis.score)
+            if len(results[sentence]) >= search.n_best:
+                last[sentence] = results[sentence][search.n_best - 1].score
+
+        go_on = ends.int().argsort(dim=1, stable=True)[:, : search.beam]  # those that do not end, in their order
+        scores = scores.gather(1, go_on).masked_fill(ends.gather(1, go_on), -torch.inf)
+        parents, tokens = parents.gather(1, go_on), tokens.gather(1, go_on)
+        reach = scores[:, 0] / length_penalty(limits[state.live], alpha)
+        stay = (n_results[state.live] < search.beam) & (reach > last[state.live]) & ~at_limit.squeeze(1)
+        if not stay.any():
+            break
+        rows = torch.arange(n_live, device=device)[:, None] * width + parents
+        before = state.output.gather(1, parents[..., None].expand(-1, -1, t))
+        state = BeamState(
+            live=state.live[stay],
+            scores=scores[stay],
+            output=torch.cat([before, tokens[..., None]], dim=-1)[stay],
+            rows=rows[stay].flatten(),
+        )
+        tokens = tokens[stay].flatten()
+    return [found[: search.n_best] for found in results]

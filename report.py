@@ -87,6 +87,30 @@ class Validation:
         return self.bleu, -self.loss
 
 
+def warnings(now: Validation, best: Validation, train_loss: float, hypotheses: Sequence[str], stale: int) -> list[str]:
+    """What a validation shows to be wrong, and the usual causes; nothing where all seems well.
+
+    stale: validations since the best; train_loss: the mean since the validation before.
+    """
+    found = []
+    if len(set(hypotheses)) == 1 < len(hypotheses):
+        found.append(
+            f"warning   all {len(hypotheses):,} translations of the validation part are the same; early on that is "
+            "usual,\n          later --lr is too high, or sources and targets are not each other's translations"
+        )
+    if stale and stale % 5 == 0:
+        cause = (
+            "the loss in training is much lower: more data, a higher --dropout or a smaller model"
+            if train_loss < now.loss - 0.5
+            else "the loss in training falls no more either: another --lr, or a larger model"
+        )
+        found.append(
+            f"warning   none of the last {stale} validations was better than that of step {best.step:,};\n"
+            f"          {cause} may help, and --patience ends such trainings"
+        )
+    return found
+
+
 class Logs:
     """The TensorBoard folder of a run. Every scalar's x is the step."""
 

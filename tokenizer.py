@@ -5,10 +5,13 @@ sequence and comes back from it exactly, so that UNK is never used. `Tokenizer` 
 decodes; the work is done by the `tokenizers` library.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from config import BOS, EOS, PAD, UNK, TapisError
@@ -61,6 +64,14 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return self.inner.get_vocab_size()
+
+    def merged_from(self) -> NDArray[np.int64]:
+        """(V, 2): the two tokens that each was merged from; −1 for bytes and special tokens, which no merge made."""
+        pairs = np.full((len(self), 2), -1, dtype=np.int64)
+        ids = self.inner.get_vocab()
+        for left, right in json.loads(self.to_json())["model"]["merges"]:
+            pairs[ids[left + right]] = ids[left], ids[right]
+        return pairs
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         spaced = [BLANK + text for text in texts]

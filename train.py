@@ -47,7 +47,7 @@ from hardware import autocast, choose_device, choose_precision, device_label, ke
 from model import Transformer
 from objective import batch_loss, learning_rate
 from readers import DataError
-from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second
+from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import Tokenizer
 from translate import Translator
@@ -105,10 +105,16 @@ class Training:
         self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
         self.padding = padding_share(self.train_pairs, self.dealt)
         self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
-        self.total_steps = config.epochs * self.steps_per_epoch
+        self.total_steps = config.steps or config.epochs * self.steps_per_epoch
         self.step = 0
         self.seconds = 0.0
         self.best: Validation | None = None
+        self.stale = 0  # validations since the best
+
+    @property
+    def is_over(self) -> bool:
+        """All steps are done, or patience is at its end."""
+        return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
 
     def step_batches(self, step: int) -> list[Batch]:
         """The batches of a step, counted from 1, on the CPU."""
@@ -116,8 +122,9 @@ class Training:
         if epoch != self.epoch:
             self.epoch = epoch
             self.dealt = batches(self.train_pairs, self.config.batch_tokens, self.config.seed, epoch)
-        n = self.config.accumulate
-        return [self.train_pairs.batch(rows) for rows in self.dealt[place * n : (place + 1) * n]]
+        n, split = self.config.accumulate, self.config.subword_dropout
+        random = np.random.default_rng((self.config.seed, step))
+        return [self.train_pairs.batch(rows, split, random) for rows in self.dealt[place * n : (place + 1) * n]]
 
     def update(self, step: int) -> StepLog:
         """One step, counted from 1: the gradient of its batches' mean loss, clipped, and Adam."""
@@ -134,9 +141,11 @@ class Training:
             loss += part_loss.detach()
             plain += part_plain
         norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
-        if not math.isfinite(norm):
+        if not math.isfinite(norm + loss.item()):
+            epoch, place = divmod(step - 1, self.steps_per_epoch)
             raise TrainingError(
-                f"the gradient of step {step:,} is not finite; the weights are left as they were\n"
+                f"the loss or gradient of step {step:,} (epoch {epoch + 1}, batch {place * config.accumulate + 1}) is "
+                "not finite; the weights are left as they were\n"
                 "try a lower --lr, a longer --warmup-steps, or --precision fp32"
             )
         lr = learning_rate(step, self.total_steps, config)
@@ -179,7 +188,7 @@ class Training:
         valid_every = config.valid_every or self.steps_per_epoch
         started, first = time.perf_counter(), self.step + 1
         try:
-            while self.step < self.total_steps:
+            while not self.is_over:
                 window.append(self.update(self.step + 1))
                 self.step += 1
                 if self.step == first + 11:  # the first steps warm up
@@ -202,7 +211,7 @@ class Training:
                 self.seconds += time.perf_counter() - started
                 started = time.perf_counter()
                 folder.save_state(self.state())
-                if interrupted and self.step < self.total_steps:
+                if interrupted and not self.is_over:
                     raise StoppedError(
                         f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
                         f"go on with: python train.py --resume --name {config.name}"
@@ -218,14 +227,18 @@ class Training:
         logs.validation(result, rows)
         loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
         say(
-            f"epoch {self.step / self.steps_per_epoch:.3g}/{self.config.epochs}  step {self.step:,}  "
+            f"epoch {self.step / self.steps_per_epoch:.3g}/{self.total_steps / self.steps_per_epoch:.3g}  "
+            f"step {self.step:,}  "
             f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
             f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s"
         )
         say(f"    {rows[0][0]} → {rows[0][2]}")
+        self.stale += 1
         if self.best is None or result.rank() > self.best.rank():
-            self.best = result
+            self.best, self.stale = result, 0
             folder.save_model(parameters(self.model))
+        for line in warnings(result, self.best, loss, hypotheses, self.stale):
+            say(line)
         folder.save_metrics({**folder.load_metrics(), "best": asdict(self.best), "last": asdict(result)})
 
     def state(self) -> dict[str, Any]:
@@ -234,6 +247,7 @@ class Training:
             "step": self.step,
             "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
+            "stale": self.stale,
             "model": parameters(self.model),
             "optimizer": self.optimizer.state_dict(),
         }
@@ -243,7 +257,7 @@ class Training:
         try:
             load_parameters(self.model, state["model"], "the training state")
             self.optimizer.load_state_dict(state["optimizer"])
-            self.step, self.seconds = int(state["step"]), float(state["seconds"])
+            self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
             self.best = Validation(**state["best"]) if state["best"] else None
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
@@ -299,11 +313,23 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def estimate_minutes(training: Training) -> float:
-    """The time that all steps would take, from ten of them after two to warm up; validations come on top."""
-    steps = np.linspace(1, training.steps_per_epoch, 12).astype(int).tolist()
-    seconds = [training.update(step).seconds for step in steps]
-    return float(np.mean(seconds[2:])) * training.total_steps / 60
+def step_seconds(training: Training, steps: int = 10) -> float:
+    """The mean time of so many steps, spread over the epoch, after two to warm up. The training is of no use then."""
+    chosen = np.linspace(1, training.steps_per_epoch, steps + 2).astype(int).tolist()
+    return float(np.mean([training.update(step).seconds for step in chosen][2:]))
+
+
+def steps_within(seconds: float, training: Training) -> int:
+    """How many steps, with their validations and the scoring of the test part, take so many seconds on this machine.
+
+    To score a pair, loss and translation, is taken to cost as much as to train on two.
+    """
+    start, config = time.perf_counter(), training.config
+    per_step = step_seconds(training, steps=30)
+    seconds -= time.perf_counter() - start
+    per_pair = 2 * per_step * training.steps_per_epoch / len(training.train_pairs)
+    scored = per_pair * len(training.valid_pairs) / (config.valid_every or training.steps_per_epoch)
+    return max(1, int((seconds - per_pair * len(training.corpus.test)) / (per_step + scored)))
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -312,6 +338,8 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     text = f"Train a Transformer to translate. Presets, named before the flags: {', '.join(PRESETS)}."
     options = parse(TrainOptions, text, flags, TrainOptions(config=PRESETS[preset]))
     config = named(options.config, preset)
+    if options.minutes < 0 or (options.minutes and options.resume):
+        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
     if not options.resume:
         precision = choose_precision(config.precision, choose_device(config.device))
         return replace(options, config=replace(config, precision=precision))
@@ -332,18 +360,24 @@ def main(args: Sequence[str]) -> None:
             f"{folder.path} holds a run already: go on with it by --resume,\n"
             "or choose another --name, or start it afresh by --overwrite"
         )
+    started = time.perf_counter()
     corpus = load_corpus(config)
     if options.resume:
         training = Training(config, corpus, folder.load_tokenizer())
         training.restore(folder.load_state())
     else:
         training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
+        if options.minutes:
+            left = 60 * options.minutes - (time.perf_counter() - started)
+            config = replace(config, steps=steps_within(left, training))
+            training = Training(config, corpus, training.tokenizer)  # the steps that were measured are forgotten
     report = describe(training)
     about = overview(report)
     for line in about:
         say(line)
     if options.dry_run:
-        say(f"time      about {estimate_minutes(training):.1f} minutes of training, and the validations")
+        minutes = step_seconds(training) * training.total_steps / 60
+        say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
     if options.resume:
         folder.save_config(config)

@@ -7,11 +7,12 @@ Standard output carries the translations and nothing else. On a terminal, with n
 """
 
 import io
+import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 import tyro
@@ -20,7 +21,7 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import Config, DeviceName, Precision, TapisError, parse, run_command
 from dataset import pad, padding_mask
-from decode import Step, greedy_search
+from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from hardware import autocast, choose_device
 from model import DecoderCache, Transformer
 from segment import take_apart
@@ -29,6 +30,16 @@ from tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, little enough to see results soon
+
+
+GREEDY = Search()
+
+
+class Translation(NamedTuple):
+    """A text, and how the model scores it (`Hypothesis.score`)."""
+
+    text: str
+    score: float
 
 
 class Translator:
@@ -55,24 +66,30 @@ class Translator:
         config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
         return cls(model, tokenizer, config, where, "bf16" if where.type == "cuda" else "fp32")
 
-    def __call__(self, sentences: Sequence[str], batch_tokens: int = 4096) -> list[str]:
-        """One translation for each sentence, in order; a blank sentence gives an empty one.
+    def __call__(self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096) -> list[str]:
+        """One translation for each sentence, in order; a blank sentence gives an empty one."""
+        return [found[0].text for found in self.n_best(sentences, search, batch_tokens)]
 
-        batch_tokens bounds sentences times source length, with which memory grows.
+    def n_best(self, sentences: Sequence[str], search: Search, batch_tokens: int = 4096) -> list[list["Translation"]]:
+        """The search.n_best best translations of each sentence, best first.
+
+        batch_tokens bounds sentences times hypotheses times source length, with which memory grows.
         """
         sources = self.tokenizer.encode(sentences)
         order = [i for i in sorted(range(len(sources)), key=lambda i: len(sources[i])) if sentences[i].strip()]
-        outputs: list[list[int]] = [[] for _ in sources]
+        outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
         with torch.inference_mode(), autocast(self.device, self.precision):
-            for rows in _batches(order, [len(source) + 1 for source in sources], batch_tokens):
-                for row, output in zip(rows, self._decode([sources[i] for i in rows]), strict=True):
+            for rows in _batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens):
+                for row, output in zip(rows, self._decode([sources[i] for i in rows], search), strict=True):
                     outputs[row] = output
-        return [" ".join(text.split()) for text in self.tokenizer.decode(outputs)]
+        texts = iter(self.tokenizer.decode([found.ids for output in outputs for found in output]))
+        return [[Translation(" ".join(next(texts).split()), found.score) for found in output] for output in outputs]
 
-    def text(self, lines: Sequence[str]) -> list[str]:
-        """Lines of real text, paragraphs among them, each translated sentence by sentence: N lines in, N lines out.
+    def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list["Translation"]]:
+        """Lines of real text, paragraphs among them, each translated sentence by sentence: N lines in, N lists out.
 
-        List markers at a line's start, and pieces without any letter, stay as they are.
+        The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. List
+        markers at a line's start, and pieces without any letter, stay as they are.
         """
         config = self.config
 
@@ -85,14 +102,23 @@ class Translator:
         taken = [take_apart(line, config.source, fits) for line in lines]
         units = [unit for line in taken for unit in line.units]
         is_text = [any(c.isalpha() for c in unit) for unit in units]
-        translations = iter(self([unit for unit, yes in zip(units, is_text, strict=True) if yes]))
-        done = iter([next(translations) if yes else unit for unit, yes in zip(units, is_text, strict=True)])
-        return [line.join([next(done) for _ in line.units], config.target) for line in taken]
+        found = iter(self.n_best([unit for unit, yes in zip(units, is_text, strict=True) if yes], search))
+        kept = [[Translation(unit, 0.0)] * search.n_best for unit in units]
+        done = iter([next(found) if yes else same for same, yes in zip(kept, is_text, strict=True)])
+        lines_done = []
+        for line in taken:
+            ranks = list(zip(*(next(done) for _ in line.units), strict=True)) or [()] * search.n_best
+            joined = [line.join([part.text for part in parts], config.target) for parts in ranks]
+            scores = [sum(part.score for part in parts) / max(1, len(parts)) for parts in ranks]
+            lines_done.append([Translation(*both) for both in zip(joined, scores, strict=True)])
+        return lines_done
 
-    def _decode(self, sources: list[list[int]]) -> list[list[int]]:
-        src = pad(sources).to(self.device)
+    def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
+        step = model_step(self.model, pad(sources).to(self.device))
         limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
-        return greedy_search(model_step(self.model, src), limits)
+        if search.beam == 1:
+            return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, limits)]
+        return beam_search(step, limits, search)
 
 
 def model_step(model: Transformer, src: Tensor) -> Step:
@@ -134,34 +160,42 @@ class TranslateOptions:
     """Run under weights/, or a folder; by default the run trained last"""
     device: DeviceName = "auto"
     """Where to compute"""
+    beam: int = 1
+    """Hypotheses that the search keeps for each sentence; 1 is greedy"""
+    n_best: int = 1
+    """Translations of each line, best first, each after its score and a tab; at most --beam"""
+    length_penalty: float = Search.length_penalty
+    """0 favours short translations; the higher, the longer"""
 
 
 def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, "Translate sentences with a trained model.", args)
+    search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device)
+
+    def answer(lines: Sequence[str]) -> None:
+        found = [best for line in translator.text(lines, search) for best in line]
+        scored = search.n_best > 1
+        sys.stdout.write("".join(f"{score:.4f}\t" * scored + f"{text}\n" for text, score in found))
+        sys.stdout.flush()
+
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
     if options.sentences:
-        _print(translator.text([sentence.replace("\n", " ") for sentence in options.sentences]))
+        answer([sentence.replace("\n", " ") for sentence in options.sentences])
     elif sys.stdin.isatty():
-        _converse(translator)
+        _converse(translator.config, answer)
     else:
         lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
         try:
             for chunk in chunks(lines, LINES_AT_ONCE):
-                _print(translator.text([line.removesuffix("\n") for line in chunk]))
+                answer([line.removesuffix("\n") for line in chunk])
         except UnicodeDecodeError as error:
             raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
 
 
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(line + "\n" for line in lines))
-    sys.stdout.flush()
-
-
-def _converse(translator: Translator) -> None:
+def _converse(config: Config, answer: Callable[[Sequence[str]], None]) -> None:
     """A prompt on the terminal, until an end of file."""
-    config = translator.config
     print(f"{config.source} → {config.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
@@ -169,7 +203,7 @@ def _converse(translator: Translator) -> None:
         if not line:
             print(file=sys.stderr)
             return
-        _print(translator.text([line.removesuffix("\n")]))
+        answer([line.removesuffix("\n")])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from conftest import SHARED, first, needs_shared, pairs_of
 
 from config import BOS, EOS, PAD, PRESETS
 from corpus import Corpus, load_corpus
-from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share
+from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
 from tokenizer import Tokenizer
 
 
@@ -96,3 +96,34 @@ def test_multi30k_is_padded_by_less_than_8_percent() -> None:
     tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 8000)
     pairs = EncodedPairs(corpus.train, tokenizer, 128)
     assert padding_share(pairs, batches(pairs, 4096, seed=1, epoch=0)) < 0.08
+
+
+def test_split_tokens_spell_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -> None:
+    texts = [source for source, _ in demo.train[:50]]
+    rows = tokenizer.encode(["", *texts, ""])
+    merged_from = tokenizer.merged_from()
+    for share in (0.0, 0.1, 0.5, 1.0):
+        split = split_tokens(rows, merged_from, share, np.random.default_rng(1))
+        assert tokenizer.decode([ids.tolist() for ids in split]) == ["", *texts, ""]
+        longer = sum(map(len, split)) / sum(map(len, rows))
+        assert (longer == 1) == (share == 0)
+    assert all((merged_from[ids] == -1).all() for ids in split), "at 1, bytes are left"
+
+
+def test_each_token_falls_as_often_as_asked(tokenizer: Tokenizer) -> None:
+    """One that two bytes were merged to falls with probability p, into those two."""
+    merged_from = tokenizer.merged_from()
+    token = next(i for i, (a, b) in enumerate(merged_from) if a >= 0 and (merged_from[[a, b]] == -1).all())
+    split = split_tokens([[token]] * 20_000, merged_from, 0.3, np.random.default_rng(1))
+    fallen = [ids.tolist() for ids in split if len(ids) == 2]
+    assert len(fallen) / 20_000 == pytest.approx(0.3, abs=0.02)
+    assert all(ids == merged_from[token].tolist() for ids in fallen)
+
+
+def test_split_batches_are_those_of_their_draw(pairs: EncodedPairs) -> None:
+    rows = np.arange(10)
+    one, same = (pairs.batch(rows, 0.2, np.random.default_rng(7)) for _ in range(2))
+    assert torch.equal(one.src, same.src) and torch.equal(one.tgt, same.tgt)
+    other = pairs.batch(rows, 0.2, np.random.default_rng(8))
+    assert one.n_tokens != other.n_tokens or not torch.equal(one.src, other.src)
+    assert torch.equal(pairs.batch(rows, 0.0, np.random.default_rng(7)).src, pairs.batch(rows).src)

@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from corpus import Corpus
-from evaluate import bleu_tokenizer, score
+from evaluate import bleu_tokenizer, compare, score
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),
@@ -29,7 +29,17 @@ def test_scores_are_sacrebleus(demo: Corpus) -> None:
     ours = score(hypotheses, references, "fr")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-3)
     assert ours.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-3)
+    assert ours.brevity == sacrebleu.corpus_bleu(hypotheses, [references]).bp < 1
     assert 20 < ours.bleu < 99
+
+
+def test_the_same_hypotheses_do_not_differ_and_much_worse_ones_do(demo: Corpus) -> None:
+    hypotheses, references = both(sample(demo))
+    worse = [text.replace("le", "un") for text in hypotheses]
+    assert compare(hypotheses, hypotheses, references, "fr") == {"BLEU": 1.0, "chrF2": 1.0}
+    assert all(p < 0.01 for p in compare(hypotheses, worse, references, "fr").values())
+    nearly = [*hypotheses[:-1], hypotheses[-1] + " x"]
+    assert compare(hypotheses, nearly, references, "fr")["BLEU"] > 0.1
 
 
 def test_without_a_common_four_gram_there_is_no_smoothing() -> None:

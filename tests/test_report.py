@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from report import Logs, StepLog, Validation, perplexity, tokens_per_second
+from report import Logs, StepLog, Validation, perplexity, tokens_per_second, warnings
 
 
 def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepLog:
@@ -57,3 +57,12 @@ def test_numbers() -> None:
     assert perplexity(0.0, 5) == 1.0
     assert perplexity(1e9, 1) < float("inf")
     assert tokens_per_second([log(1, seconds=1.0), log(2, seconds=1.0), log(3, seconds=50.0)]) == 100.0
+
+
+def test_what_is_wrong_is_said_with_its_usual_causes() -> None:
+    now, best = Validation(90, 4.0, 50.0, 1.0, 5.0), Validation(40, 3.0, 20.0, 2.0, 6.0)
+    assert warnings(now, best, 3.9, ["a", "b"], stale=0) == []
+    assert warnings(now, best, 3.9, ["a", "b"], stale=4) == []
+    assert "all 2 translations" in warnings(now, best, 3.9, ["a", "a"], stale=1)[0]
+    assert "--dropout" in warnings(now, best, 2.0, ["a", "b"], stale=5)[0]
+    assert "--lr" in warnings(now, best, 3.9, ["a", "b"], stale=10)[0]

@@ -18,7 +18,7 @@ from config import Config, ConfigError
 from corpus import Corpus
 from report import Validation
 from tokenizer import Tokenizer
-from train import Training, TrainingError, resolve
+from train import Training, TrainingError, resolve, steps_within
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:
@@ -93,7 +93,7 @@ def test_a_gradient_that_is_not_finite_touches_nothing(tiny: Config, small: Corp
     with torch.no_grad():
         training.model.projection.linear.weight[0] = torch.inf
     before = snapshot(training)
-    with pytest.raises(TrainingError, match=r"step 1 is not finite.*\n.*--lr"):
+    with pytest.raises(TrainingError, match=r"step 1 \(epoch 1, batch 1\) is not finite.*\n.*--lr"):
         training.update(1)
     assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
 
@@ -116,6 +116,41 @@ def test_the_best_is_by_bleu_then_loss() -> None:
 
     assert rank(2.0, 9.0) > rank(1.0, 1.0)
     assert rank(0.0, 1.0) > rank(0.0, 2.0)
+
+
+def test_a_budget_is_spent_on_steps_and_scoring(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    real = training.update
+    training.update = lambda step: replace(real(step), seconds=0.25)  # type: ignore[method-assign]
+    per_pair = 2 * 0.25 * training.steps_per_epoch / len(training.train_pairs)
+    steps = steps_within(1000.0, training)
+    validations = steps / training.steps_per_epoch
+    spent = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + len(small.test))
+    assert spent == pytest.approx(1000, rel=0.01)
+    assert steps_within(0.0, training) == 1
+
+
+def constant(training: Training, bleu: float) -> None:
+    """Makes every validation say the same."""
+    hypotheses = [target for _, target in training.valid_texts]
+    training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
+
+
+def test_patience_ends_a_training_that_gets_no_better(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)
+    constant(training, 10.0)
+    training.run(run_folder, [], [])
+    assert (training.step, training.stale, training.is_over) == (12, 5, True)
+    assert training.best and training.best.step == 2
+    shown = capfd.readouterr().err
+    assert "none of the last 5 validations was better than that of step 2" in shown and "--patience" in shown
+    again = Training(replace(tiny, steps=50, valid_every=2, patience=7), small, tokenizer)
+    again.restore(run_folder.load_state())
+    constant(again, 10.0)
+    again.run(run_folder, [], [])
+    assert (again.step, again.stale) == (16, 7)
 
 
 # The command
@@ -179,6 +214,19 @@ def test_a_run_is_not_overwritten_unasked(
     assert Path("weights/demo/model.safetensors").read_bytes() == before
     assert command(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
     assert Path("weights/demo/model.safetensors").read_bytes() != before
+
+
+def test_a_training_in_minutes_can_be_repeated_in_steps(command: Command, few: Path) -> None:
+    done = command(*small_run(few, "--minutes", "0.08", "--name", "timed"))
+    assert done.returncode == 0, done.stderr
+    steps = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))["steps"]
+    assert steps > 0
+    again = command(*small_run(few, "--steps", str(steps), "--name", "again"))
+    assert again.returncode == 0, again.stderr
+    one, other = (Path("weights", name, "model.safetensors").read_bytes() for name in ("timed", "again"))
+    assert one == other
+    refused = command("train.py", "--resume", "--name", "timed", "--minutes", "1")
+    assert refused.returncode == 2 and "with --resume, give --steps" in refused.stderr
 
 
 def test_a_finished_run_goes_further_with_more_epochs(
@@ -290,11 +338,16 @@ def test_evaluate_repeats_the_score_of_training(
     scored = command("evaluate.py", "--run", run, "--device", "cpu", "--output", "out.fr")
     assert scored.returncode == 0, scored.stderr
     metrics = json.loads(Path(run, "metrics.json").read_text(encoding="utf-8"))["test"]
-    assert scored.stdout == f"BLEU {metrics['bleu']:.1f}  chrF {metrics['chrf']:.1f}  {metrics['signature']}\n"
+    expected = "BLEU {bleu:.1f}  chrF {chrf:.1f}  brevity {brevity:.3f}  {signature}\n"
+    assert scored.stdout == expected.format(**metrics)
     files = ["--source", str(ROOT / "demo/test.en"), "--reference", str(ROOT / "demo/test.fr")]
     assert command("evaluate.py", "--run", run, *files).stdout == scored.stdout
     against_itself = command("evaluate.py", "--run", run, *files[:3], "out.fr")
     assert against_itself.stdout.startswith("BLEU 100.0  chrF 100.0")
+    both = command("evaluate.py", "--run", run, *files, "--against", run, "--beam", "3")
+    assert both.returncode == 0, both.stderr
+    one, other, chances = both.stdout.splitlines()
+    assert one == other and chances == "BLEU p = 1.000  chrF2 p = 1.000"
 
 
 @pytest.mark.parametrize(

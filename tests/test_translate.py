@@ -1,5 +1,8 @@
 """Sentences in, sentences out: the number of lines, the order, and that a batch changes nothing."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 import torch
 from conftest import Command
@@ -7,6 +10,8 @@ from conftest import Command
 from checkpoint import RunFolder
 from config import Config
 from corpus import Corpus
+from dataset import collate, pad
+from decode import NEVER, Hypothesis, Search, beam_search
 from hardware import choose_device
 from model import Transformer
 from tokenizer import Tokenizer
@@ -24,7 +29,7 @@ SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and t
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
 def test_batched_is_one_by_one(untrained: Translator, batch_tokens: int) -> None:
     one_by_one = [untrained([sentence])[0] for sentence in SENTENCES]
-    assert untrained(SENTENCES, batch_tokens) == one_by_one
+    assert untrained(SENTENCES, batch_tokens=batch_tokens) == one_by_one
     assert one_by_one[1] == one_by_one[4] == ""
     assert untrained([]) == []
 
@@ -127,7 +132,7 @@ def test_text_is_translated_by_the_sentence(translator: Translator) -> None:
         "1914",
     ]
     sentences = translator(["The cat is sitting on the mat.", "The queen is tired!", "Is the dog sleeping?"])
-    assert translator.text(lines) == [
+    assert [best.text for (best,) in translator.text(lines)] == [
         " ".join(sentences),
         "",
         "- " + sentences[0],
@@ -143,11 +148,64 @@ def test_a_sentence_longer_than_training_saw_is_translated_in_pieces(untrained: 
     seen: list[int] = []
     decode = untrained._decode
 
-    def spy(sources: list[list[int]]) -> list[list[int]]:
+    def spy(sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
         seen.extend(map(len, sources))
-        return decode(sources)
+        return decode(sources, search)
 
     untrained._decode = spy  # type: ignore[method-assign]
     assert len(untrained.text([long, "x" * 3000])) == 2
     assert max(seen) <= untrained.config.max_length
     assert sum(seen) >= len(untrained.tokenizer.encode([long])[0])
+
+
+def test_beams_find_likelier_translations_than_greedy_search(translator: Translator, demo: Corpus) -> None:
+    """In the mean; of one sentence a wide beam may lose what a narrow one keeps. A beam of one is greedy search."""
+    sources = [source for source, _ in demo.test[:60]]
+    means = []
+    for beam in (1, 2, 6):
+        found = beam_scores(translator, sources, Search(beam, n_best=beam, length_penalty=0.0))
+        assert all(scores == sorted(scores, reverse=True) for scores in found)
+        means.append(sum(scores[0] for scores in found) / len(found))
+    assert means[0] < min(means[1:])
+
+
+def beam_scores(translator: Translator, sources: list[str], search: Search) -> list[list[float]]:
+    """Of each source, by beam search also where the beam is one."""
+    with torch.inference_mode():
+        src = pad(translator.tokenizer.encode(sources))
+        found = beam_search(model_step(translator.model, src), torch.full((len(sources),), 60), search)
+    return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
+
+
+def test_a_beam_is_the_same_in_any_batch(translator: Translator, demo: Corpus) -> None:
+    sources, search = [source for source, _ in demo.test[:20]], Search(beam=4, n_best=4)
+    together = translator.n_best(sources, search)
+    for source, found in zip(sources, together, strict=True):
+        (alone,) = translator.n_best([source], search)
+        assert [text for text, _ in found] == [text for text, _ in alone]
+        assert [score for _, score in found] == pytest.approx([score for _, score in alone], abs=1e-4)
+
+
+def test_the_score_is_the_models(translator: Translator) -> None:
+    """log P of the tokens and EOS, by teacher forcing."""
+    source = "The cat is sitting on the mat."
+    ((best,),) = translator.n_best([source], Search(beam=4, length_penalty=0.0))
+    batch = collate(translator.tokenizer.encode([source]), translator.tokenizer.encode([best.text]))
+    logits = translator.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    logits[..., NEVER] = -torch.inf
+    expected = logits[0].log_softmax(dim=-1).gather(1, batch.labels[0][:, None]).sum().item()
+    assert best.score == pytest.approx(expected, abs=1e-3)
+
+
+def test_n_best_lines_hold_score_and_text(trained: "subprocess.CompletedProcess[str]", command: Command) -> None:
+    run = str(Path(trained.args[0]) / "weights/demo")
+    lines = "The cat is sitting on the mat. The dog is sleeping.\n\n"
+    done = command("translate.py", "--run", run, "--beam", "3", "--n-best", "2", text=lines)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.removesuffix("\n").split("\n")]
+    assert len(rows) == 4 and all(len(row) == 2 for row in rows)
+    assert float(rows[0][0]) >= float(rows[1][0])
+    assert rows[0][1].startswith("Le chat est assis sur le tapis. ") and rows[0][1] != rows[1][1]
+    assert [text for _, text in rows[2:]] == ["", ""]
+    refused = command("translate.py", "--run", run, "--n-best", "2", "x")
+    assert refused.returncode == 2 and "--n-best 2" in refused.stderr
