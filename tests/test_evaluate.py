@@ -73,11 +73,29 @@ def test_chinese_is_scored_on_its_own_tokens() -> None:
     assert 10 < ours.bleu < 99
 
 
-def test_languages_without_an_installed_tokenizer_are_scored_on_characters() -> None:
-    for language in ("ja", "ko"):
-        tokenizer = bleu_tokenizer(language)
-        assert tokenizer in ("char", f"{language}-mecab")
-        text = ["猫がマットに座っている。" if language == "ja" else "고양이가 매트 위에 앉아 있다."]
-        assert score(text, text, language).bleu == pytest.approx(100)
-        assert f"tok:{tokenizer}" in score(text, text, language).signature
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "hypothesis", "reference"),
+    [
+        ("ja", "ja-mecab", "猫はマットに座っている。", "猫がマットの上に座っている。"),
+        ("ko", "ko-mecab", "고양이는 매트 위에 앉아 있다.", "고양이가 매트 위에 앉아 있다."),
+    ],
+)
+def test_japanese_and_korean_are_scored_on_their_words(
+    language: str, tokenizer: str, hypothesis: str, reference: str
+) -> None:
+    ours = score([hypothesis], [reference], language)
+    theirs = sacrebleu.corpus_bleu([hypothesis], [[reference]], tokenize=tokenizer).score
+    assert ours.bleu == pytest.approx(theirs, abs=1e-3)
+    assert f"tok:{tokenizer}" in ours.signature
+    assert 10 < ours.bleu < 99
+    on_characters = sacrebleu.corpus_bleu([hypothesis], [[reference]], tokenize="char").score
+    assert ours.bleu != pytest.approx(on_characters, abs=1)
+
+
+def test_languages_without_an_installed_tokenizer_are_scored_on_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {bleu_tokenizer(language) for language in ("en", "fr", "ar", "hi", "th", "ru", "de")} == {"13a"}
+    monkeypatch.setattr("evaluate.find_spec", lambda name: None)
+    for language, text in (("ja", ["猫がマットに座っている。"]), ("ko", ["고양이가 매트 위에 앉아 있다."])):
+        assert bleu_tokenizer(language) == "char"
+        assert score(text, text, language).bleu == pytest.approx(100)
+        assert "tok:char" in score(text, text, language).signature
