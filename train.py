@@ -91,7 +91,6 @@ class Training:
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> None:
         self.config, self.corpus, self.tokenizer = config, corpus, tokenizer
         self.device = choose_device(config.device)
-        keep_freed_memory()
         self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
         self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
         self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table
@@ -99,6 +98,7 @@ class Training:
             raise DataError(
                 f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
             )
+        keep_freed_memory()  # not sooner: what preparing the data took goes back
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)

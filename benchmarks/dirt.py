@@ -43,7 +43,7 @@ class Options:
     """Those to try; all of them when none is named"""
     pairs: int = 60_000
     """Training pairs, drawn at random"""
-    epochs: int = 2
+    epochs: int = 3
 
 
 def garbled(text: str) -> str:
@@ -89,7 +89,7 @@ def main() -> None:
     pairs = {name: list(part.pairs) for name, part in parts.items()}
     random.Random(1).shuffle(pairs["train"])
     clean = pairs["train"][: options.pairs]
-    bleus: dict[str, float] = {}
+    results: dict[str, tuple[float, float]] = {}  # test BLEU and valid perplexity, which varies less by chance
     with tempfile.TemporaryDirectory() as work:
 
         def train(what: str, train_pairs: list[Pair], *more: str) -> None:
@@ -102,10 +102,11 @@ def main() -> None:
             args = [*command, *languages, *MODEL.split(), *TRAINING.split(), *more]
             subprocess.run(args, cwd=work, check=True, stderr=subprocess.DEVNULL)
             metrics = json.loads((Path(work) / "weights" / "trial" / "metrics.json").read_text(encoding="utf-8"))
-            bleus[what] = metrics["test"]["bleu"]
+            bleu, perplexity = metrics["test"]["bleu"], metrics["best"]["perplexity"]
+            results[what] = bleu, perplexity
             print(
-                f"{what:<28} {metrics['data']['trained on']:>8,} pairs  test BLEU {metrics['test']['bleu']:.2f}  "
-                f"chrF {metrics['test']['chrf']:.2f}  {metrics['seconds']:.0f} s  {metrics['hardware']}",
+                f"{what:<28} {metrics['data']['trained on']:>8,} pairs  test BLEU {bleu:.2f}  valid perplexity "
+                f"{perplexity:.2f}  {metrics['seconds']:.0f} s  {metrics['hardware']}",
                 flush=True,
             )
 
@@ -116,9 +117,9 @@ def main() -> None:
             spoiled = dirty(clean, rule)
             train(f"{rule}, rule off", spoiled, "--skip-rules", *RULES)
             train(f"{rule}, rule on", spoiled, "--skip-rules", *(name for name in RULES if name != rule))
-            print(
-                f"{rule:<28} the rule gives {bleus[f'{rule}, rule on'] - bleus[f'{rule}, rule off']:+.2f}", flush=True
-            )
+            (off, off_perplexity), (on, on_perplexity) = (results[f"{rule}, rule {state}"] for state in ("off", "on"))
+            gain = f"{on - off:+.2f} BLEU, {on_perplexity - off_perplexity:+.2f} perplexity"
+            print(f"{rule:<28} the rule gives {gain}", flush=True)
 
 
 if __name__ == "__main__":

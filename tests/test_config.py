@@ -86,7 +86,7 @@ def test_presets() -> None:
     assert take_preset([]) == ("opus_books", [])
     assert take_preset(["--lr", "1"]) == ("opus_books", ["--lr", "1"])
     assert take_preset(["demo", "--lr", "1"]) == ("demo", ["--lr", "1"])
-    with pytest.raises(ConfigError, match="opus_books, demo, base"):
+    with pytest.raises(ConfigError, match="opus_books, demo, multi30k, base, big"):
         take_preset(["dem"])
 
 
