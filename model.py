@@ -38,29 +38,24 @@ class InputEmbeddings(nn.Module):
         return vectors * math.sqrt(self.d_model)
 
 
-def random_dropout(x: Tensor, p: float) -> Tensor:
-    """Sets a share p of x to zero and scales the rest up to the same mean (Srivastava et al. 2014, section 4).
+class Dropout(nn.Module):
+    """In training, sets a share p of x to zero and scales the rest up to the same mean (Srivastava et al. 2014).
 
     On a CPU torch draws one Bernoulli number at a time, on one thread, which took a third of a training step. Here one
     64-bit random word decides over eight numbers, a byte each: p is rounded to 1/256, and the scale is exact for it.
     """
-    if x.device.type != "cpu":
-        return F.dropout(x, p)
-    dropped = round(256 * p)  # of the 256 values of a byte
-    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-    return x * (kept.to(x.dtype) * (256 / (256 - dropped)))
-
-
-class Dropout(nn.Module):
-    """`random_dropout` in training, nothing otherwise."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return random_dropout(x, self.p) if self.training and self.p else x
+        if not self.training or not self.p or x.device.type != "cpu":
+            return F.dropout(x, self.p, self.training)
+        dropped = round(256 * self.p)  # of the 256 values of a byte
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
+        return x * (kept.to(x.dtype) * (256 / (256 - dropped)))
 
 
 class PositionalEncoding(nn.Module):
@@ -114,33 +109,28 @@ class LayerNormalization(nn.Module):
 class FeedForwardBlock(nn.Module):
     """max(0, x W₁ + b₁) W₂ + b₂ at every position: (…, D) → (…, d_ff) → (…, D) (section 3.3)."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+    def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
         self.linear_1 = nn.Linear(d_model, d_ff)
-        self.dropout = Dropout(dropout)
         self.linear_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear_2(self.dropout(torch.relu(self.linear_1(x))))
+        y: Tensor = self.linear_2(torch.relu(self.linear_1(x)))
         return y
 
 
-def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
-) -> Tensor:
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √K) V (section 3.2.1): query (B, H, T, K), key and value (B, H, S, K) → (B, H, T, K).
 
-    mask, where given, broadcasts to (B, H, T, S); every row of it must allow something. dropout is the share of the
-    attention weights set to zero.
+    mask, where given, broadcasts to (B, H, T, S); every row of it must allow something.
     """
     if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
-        return F.scaled_dot_product_attention(query, key, value, mask, dropout)
+        return F.scaled_dot_product_attention(query, key, value, mask)
     # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    weights = scores.softmax(dim=-1)
-    return (random_dropout(weights, dropout) if dropout else weights) @ value
+    return scores.softmax(dim=-1) @ value
 
 
 @dataclass
@@ -163,10 +153,9 @@ class KeyValueCache:
 class MultiHeadAttentionBlock(nn.Module):
     """H attentions side by side, each in D / H dimensions: Concat(head₁ … head_H) W_o (section 3.2.2)."""
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+    def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.dropout = dropout
         self.w_q = nn.Linear(d_model, d_model, bias=False)
         self.w_k = nn.Linear(d_model, d_model, bias=False)
         self.w_v = nn.Linear(d_model, d_model, bias=False)
@@ -189,13 +178,16 @@ class MultiHeadAttentionBlock(nn.Module):
                 if cache.key is not None and cache.value is not None:
                     key, value = torch.cat([cache.key, key], dim=2), torch.cat([cache.value, value], dim=2)
                 cache.key, cache.value = key, value
-        x = scaled_dot_product_attention(query, key, value, mask, self.dropout if self.training else 0.0)
+        x = scaled_dot_product_attention(query, key, value, mask)
         y: Tensor = self.w_o(x.transpose(1, 2).flatten(2))
         return y
 
 
 class ResidualConnection(nn.Module):
     """x + sublayer(x), with dropout on the sublayer's output (section 5.4) and one of two orders of normalization.
+
+    As in the paper, nothing is dropped inside a sublayer: dropping attention weights and the hidden layer of the
+    feed-forward block too, as many do, cost a small model two BLEU and a sixth of its speed (benchmarks/RESULTS.md).
 
     "post" is the paper's, norm(x + sublayer(x)) (section 3.1); "pre", x + sublayer(norm(x)), trains without a long
     warm-up (Xiong et al. 2020, arXiv 2002.04745).
@@ -218,8 +210,8 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
-        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff, config.dropout)
+        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
+        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff)
         self.residuals = nn.ModuleList(
             ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(2)
         )
@@ -272,9 +264,9 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
-        self.cross_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads, config.dropout)
-        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff, config.dropout)
+        self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
+        self.cross_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
+        self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff)
         self.residuals = nn.ModuleList(
             ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(3)
         )

@@ -14,6 +14,7 @@ from config import PAD, Config
 from dataset import causal_mask, collate, padding_mask
 from model import (
     DecoderCache,
+    Dropout,
     FeedForwardBlock,
     InputEmbeddings,
     LayerNormalization,
@@ -22,7 +23,6 @@ from model import (
     ProjectionLayer,
     ResidualConnection,
     Transformer,
-    random_dropout,
     scaled_dot_product_attention,
 )
 
@@ -103,7 +103,7 @@ def test_positions_grow_and_start_anywhere() -> None:
 
 
 def test_feed_forward_shapes_and_formula() -> None:
-    block, x = FeedForwardBlock(4, 8, 0.0), torch.randn(2, 3, 4)
+    block, x = FeedForwardBlock(4, 8), torch.randn(2, 3, 4)
     assert block.linear_1(x).shape == (2, 3, 8)
     assert block(x).shape == (2, 3, 4)
     w1, b1, w2, b2 = block.linear_1.weight, block.linear_1.bias, block.linear_2.weight, block.linear_2.bias
@@ -114,7 +114,7 @@ def test_feed_forward_shapes_and_formula() -> None:
 def test_dropout_keeps_the_rate_and_the_mean(p: float) -> None:
     """Of a million numbers; the rate is p to the nearest 256th, and what is kept is scaled for just that rate."""
     x = torch.ones(1_000_000, requires_grad=True)
-    y = random_dropout(x, p)
+    y = Dropout(p)(x)
     rate = round(256 * p) / 256
     assert (y == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
     torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
@@ -124,28 +124,40 @@ def test_dropout_keeps_the_rate_and_the_mean(p: float) -> None:
 
 def test_dropout_draws_every_number_by_itself() -> None:
     """Neighbours, of which eight share a random word, agree as often as chance lets them; two draws differ."""
-    dropped = random_dropout(torch.ones(100_000, 8), 0.5) == 0
+    dropped = Dropout(0.5)(torch.ones(100_000, 8)) == 0
     for lag in range(1, 8):
         agree = (dropped[:, lag:] == dropped[:, :-lag]).float().mean().item()
         assert agree == pytest.approx(0.5, abs=0.01)
     assert dropped.float().mean(dim=0).tolist() == pytest.approx([0.5] * 8, abs=0.01)
-    again = random_dropout(torch.ones(100_000, 8), 0.5) == 0
+    again = Dropout(0.5)(torch.ones(100_000, 8)) == 0
     assert (dropped == again).float().mean().item() == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (8, 2)])
 def test_dropout_keeps_shape_and_type(shape: tuple[int, ...]) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        y = random_dropout(torch.ones(shape, dtype=dtype), 0.5)
+        y = Dropout(0.5)(torch.ones(shape, dtype=dtype))
         assert y.shape == shape
         assert y.dtype == dtype
 
 
 def test_dropout_is_off_in_evaluation() -> None:
-    block, x = FeedForwardBlock(4, 64, 0.5), torch.randn(2, 3, 4)
-    assert not torch.equal(block(x), block(x))
-    block.eval()
-    assert torch.equal(block(x), block(x))
+    dropout, x = Dropout(0.5), torch.randn(2, 3, 4)
+    assert not torch.equal(dropout(x), dropout(x))
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_dropout_is_where_the_paper_has_it() -> None:
+    """On embeddings and on the outputs of sublayers, and not inside these (section 5.4)."""
+    model = Transformer(20, replace(SMALL, dropout=0.5))
+    where = {name.rpartition(".")[0] for name, module in model.named_modules() if isinstance(module, Dropout)}
+    within = [
+        f"{part}.blocks.{i}.residuals.{r}"
+        for part, n, k in (("encoder", 2, 2), ("decoder", 3, 3))
+        for i in range(n)
+        for r in range(k)
+    ]
+    assert where == {"src_position", "tgt_position", *within}
 
 
 def test_projection() -> None:
@@ -178,7 +190,7 @@ def test_attention_of_i_am_going_to_play() -> None:
     scores = query @ key.T / np.sqrt(3)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
-    block = MultiHeadAttentionBlock(3, 1, 0.0)
+    block = MultiHeadAttentionBlock(3, 1)
     for linear, weight in ((block.w_q, W_Q), (block.w_k, W_K), (block.w_v, W_V)):
         linear.weight.data = torch.tensor(weight).T
     block.w_o.weight.data = torch.eye(3)
@@ -192,24 +204,17 @@ def test_attention_is_torchs_fused_one() -> None:
     query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
     mask = torch.rand(2, 1, 5, 7) < 0.7
     mask[..., 0] = True
-    ours = scaled_dot_product_attention(query, key, value, mask, 0.0)
+    ours = scaled_dot_product_attention(query, key, value, mask)
     torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, mask))
 
 
-def test_attention_dropout_keeps_the_mean() -> None:
-    query, key, value = torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), torch.ones(1, 1, 3, 1)
-    outputs = torch.stack([scaled_dot_product_attention(query, key, value, None, 0.25) for _ in range(4000)])
-    assert outputs.mean().item() == pytest.approx(1.0, abs=0.05)
-    assert outputs.std() > 0.1
-
-
 def test_heads_look_at_their_own_dimensions() -> None:
-    block, x = MultiHeadAttentionBlock(8, 2, 0.0), torch.randn(1, 3, 8)
+    block, x = MultiHeadAttentionBlock(8, 2), torch.randn(1, 3, 8)
     block.w_o.weight.data = torch.eye(8)
     one_head = []
     for part in (slice(0, 4), slice(4, 8)):
         query, key, value = (linear(x)[:, None, :, part] for linear in (block.w_q, block.w_k, block.w_v))
-        one_head.append(scaled_dot_product_attention(query, key, value, None, 0.0))
+        one_head.append(scaled_dot_product_attention(query, key, value, None))
     torch.testing.assert_close(block(x, x, x, None), torch.cat(one_head, dim=-1)[:, 0])
 
 
