@@ -32,7 +32,7 @@ def advance(training: Training, steps: int) -> None:
 
 
 def test_ten_steps_are_five_and_five_resumed(tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = replace(tiny, epochs=3, dropout=0.2)
+    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1)
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)
@@ -297,7 +297,7 @@ def test_a_killed_run_loses_no_more_than_since_its_last_save(command: Command, f
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["demoo"], 2, "opus_books, demo, base"),
+        (["demoo"], 2, "opus_books, demo, multi30k"),
         (["demo", "--d-modle", "5"], 2, "did you mean --d-model"),
         (["demo", "--dropout", "2"], 2, "--dropout is 2.0; it must be from 0.0 to 0.9"),
         (["demo", "--resume"], 1, "no run 'demo'"),
