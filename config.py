@@ -232,6 +232,7 @@ PRESETS = {
         n_decoder_layers=4,
         d_ff=512,
         dropout=0.3,
+        batch_tokens=2048,
         lr=4e-3,
         warmup_steps=500,
     ),
