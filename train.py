@@ -348,6 +348,10 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     changed = [f.name for f in fields(Config) if getattr(options.config, f.name) != getattr(saved, f.name)]
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
+    if saved.steps and "epochs" in changed:
+        raise ConfigError(
+            f"the run {saved.name} is counted in steps, {saved.steps:,} of them: give --steps, not --epochs"
+        )
     return options
 
 

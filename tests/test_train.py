@@ -227,6 +227,8 @@ def test_a_training_in_minutes_can_be_repeated_in_steps(command: Command, few: P
     assert one == other
     refused = command("train.py", "--resume", "--name", "timed", "--minutes", "1")
     assert refused.returncode == 2 and "with --resume, give --steps" in refused.stderr
+    refused = command("train.py", "--resume", "--name", "timed", "--epochs", "9")
+    assert refused.returncode == 2 and "give --steps, not --epochs" in refused.stderr
 
 
 def test_a_finished_run_goes_further_with_more_epochs(
