@@ -120,6 +120,9 @@ def main(args: Sequence[str]) -> None:
         raise ConfigError("--source and --reference go together")
     search = Search(options.beam, length_penalty=options.length_penalty)
     translator = Translator.load(options.run, options.device)
+    other = Translator.load(options.against, options.device) if options.against else None
+    if other and (mine := translator.config.target) != (theirs := other.config.target):
+        raise ConfigError(f"--against {options.against} translates into {theirs}, this run into {mine}")
     if options.source and options.reference:
         sources, references = list(lines(options.source)), list(lines(options.reference))
         what = str(options.source)
@@ -143,12 +146,9 @@ def main(args: Sequence[str]) -> None:
     hypotheses = translated(translator)
     if options.output:
         options.output.write_text("".join(line + "\n" for line in hypotheses), encoding="utf-8")
-    if options.against:
-        other = Translator.load(options.against, options.device)
-        if (mine := translator.config.target) != (theirs := other.config.target):
-            raise ConfigError(f"--against {options.against} translates into {theirs}, this run into {mine}")
+    if other:
         print(f"against {other.config.name}", file=sys.stderr)
-        chances = compare(hypotheses, translated(other), references, mine)
+        chances = compare(hypotheses, translated(other), references, translator.config.target)
         print("  ".join(f"{name} p = {p:.3f}" for name, p in chances.items()))
 
 

@@ -338,7 +338,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     text = f"Train a Transformer to translate. Presets, named before the flags: {', '.join(PRESETS)}."
     options = parse(TrainOptions, text, flags, TrainOptions(config=PRESETS[preset]))
     config = named(options.config, preset)
-    if options.minutes < 0 or (options.minutes and options.resume):
+    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
     if not options.resume:
         precision = choose_precision(config.precision, choose_device(config.device))

@@ -303,6 +303,7 @@ def test_a_killed_run_loses_no_more_than_since_its_last_save(command: Command, f
         (["demo", "--d-modle", "5"], 2, "did you mean --d-model"),
         (["demo", "--dropout", "2"], 2, "--dropout is 2.0; it must be from 0.0 to 0.9"),
         (["demo", "--resume"], 1, "no run 'demo'"),
+        (["demo", "--minutes", "nan"], 2, "--minutes must be positive"),
         (["demo", "--data", "nowhere"], 1, "python train.py demo"),
         (["demo", "--max-length", "2"], 1, "--max-length"),
         (["demo", "--target", "de"], 1, "--target"),
@@ -358,6 +359,7 @@ def test_evaluate_repeats_the_score_of_training(
         (["--source", "x"], 2, "--source and --reference go together"),
         (["--source", "x", "--reference", "y"], 1, "x cannot be read"),
         (["--split", "train"], 2, "--split"),
+        (["--against", "nothing"], 1, "no run 'nothing'"),
     ],
 )
 def test_evaluate_errors(
