@@ -254,9 +254,8 @@ PRESETS = {
     ),
 }
 # The paper's big model (table 3), 214 million parameters; for several GPUs and millions of pairs.
-PRESETS["big"] = replace(
-    PRESETS["base"], d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, lr=5e-4
-)  # 1024^-0.5 · 4000^-0.5
+# Its rate is 1024^-0.5 · 4000^-0.5.
+PRESETS["big"] = replace(PRESETS["base"], d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, lr=5e-4)
 
 
 @dataclass(frozen=True)

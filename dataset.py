@@ -7,6 +7,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
     """Undoes merges at random: each token falls with that probability into the two it was made from, and so do those.
 
     A word then comes in many spellings, of which the model learns what its parts mean: the effect of BPE-dropout
-    (Provilkov et al. 2020, arXiv 1910.13267), which leaves merges out while it encodes, at a hundredth of its cost.
+    (Provilkov et al. 2020, arXiv 1910.13267), which leaves merges out while it encodes.
     merged_from is `Tokenizer.merged_from`.
     """
     ids, ends = np.concatenate(rows).astype(np.int64), np.cumsum([len(row) for row in rows])
@@ -125,7 +126,12 @@ class EncodedPairs:
         self.rows, self.too_long = np.flatnonzero(fits), np.flatnonzero(~fits)
         self.src_lengths: Ints = lengths[0][self.rows] + 1
         self.tgt_lengths: Ints = lengths[1][self.rows] + 1
-        self.merged_from = tokenizer.merged_from()
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def merged_from(self) -> Ints:
+        """The tokenizer's; only a training that splits tokens asks for it."""
+        return self.tokenizer.merged_from()
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -54,7 +54,7 @@ def keep_freed_memory() -> None:
     """Lets this process keep the memory that it frees; nothing where the C library is not glibc.
 
     glibc gives large blocks back to the system at once, and every training step then faults its activations in again,
-    page by page: a third of the time of a step of a small model.
+    page by page: a quarter of the time of a step of a small model.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL("libc.so.6").mallopt

@@ -187,7 +187,7 @@ class ResidualConnection(nn.Module):
     """x + sublayer(x), with dropout on the sublayer's output (section 5.4) and one of two orders of normalization.
 
     As in the paper, nothing is dropped inside a sublayer: dropping attention weights and the hidden layer of the
-    feed-forward block too, as many do, cost a small model two BLEU and a sixth of its speed (benchmarks/RESULTS.md).
+    feed-forward block too, as many do, cost a small model two BLEU and an eighth of its speed (benchmarks/RESULTS.md).
 
     "post" is the paper's, norm(x + sublayer(x)) (section 3.1); "pre", x + sublayer(norm(x)), trains without a long
     warm-up (Xiong et al. 2020, arXiv 2002.04745).

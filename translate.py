@@ -30,8 +30,6 @@ from tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, little enough to see results soon
-
-
 GREEDY = Search()
 
 
