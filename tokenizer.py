@@ -17,6 +17,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from config import BOS, EOS, PAD, UNK, TapisError
 
 BLANK = " "  # set before every text, so that a word is the same token at the start as in the middle
+# What no token crosses: words, numbers, punctuation, blanks, each with the blank before it, as in GPT-2. But a word
+# holds its vowel signs too, without which Hindi falls apart, and the apostrophes inside it: l'homme, don't, п'ять.
+WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of PAD, UNK, BOS, EOS
 
 
@@ -35,7 +38,9 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
         """Learns at most vocab_size tokens from texts; a small corpus may not have so many."""
         inner = tokenizers.Tokenizer(models.BPE())
-        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        words = pre_tokenizers.Split(tokenizers.Regex(WORDS), "isolated")
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
         inner.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,

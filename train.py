@@ -49,7 +49,7 @@ from objective import batch_loss, learning_rate
 from readers import DataError
 from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
-from tokenizer import Tokenizer
+from tokenizer import WORDS, Tokenizer
 from translate import Translator
 
 
@@ -306,7 +306,7 @@ def describe(training: Training) -> dict[str, Any]:
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
     """A tokenizer of the training pairs, kept with the other things that are prepared once."""
-    path = cache_file("tokenizer", digest(corpus.train.key, vocab_size, version("tokenizers")), ".json")
+    path = cache_file("tokenizer", digest(corpus.train.key, vocab_size, WORDS, version("tokenizers")), ".json")
     if not path.is_file():
         tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), vocab_size)
         write_whole(path, lambda temporary: temporary.write_text(tokenizer.to_json(), encoding="utf-8"))

@@ -68,6 +68,15 @@ def test_a_larger_vocabulary_makes_shorter_sentences(demo: Corpus) -> None:
     assert sum(map(len, large.encode(texts))) < sum(map(len, small.encode(texts)))
 
 
+@pytest.mark.parametrize("word", ["हिन्दी", "l'homme", "l’homme", "aujourd'hui", "п'ять", "e\u0301te\u0301"])
+def test_vowel_signs_and_apostrophes_do_not_cut_a_word(word: str) -> None:
+    """Frequent enough, such a word becomes one token; quotes around it do not join it."""
+    tokenizer = Tokenizer.train([f"{word} '{word}' x"] * 50, 400)
+    one, two = tokenizer.encode([word, f"'{word}'"])
+    assert len(one) == 1
+    assert [tokenizer.decode([[token]])[0] for token in (two[0], two[-1])] == ["'", "'"]
+
+
 @pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "", lambda t: t.replace("<pad>", "<PAD>")])
 def test_another_file_is_no_tokenizer(tokenizer: Tokenizer, tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "tokenizer.json"
