@@ -100,6 +100,8 @@ class Config:
     """Budget of a batch: sentences times the length of its longest side, in tokens"""
     accumulate: int = 1
     """Batches per optimizer step"""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam for everything, as in the paper, or Muon for the matrices of the blocks and Adam for the rest"""
     lr: float = 1e-3
     """Highest learning rate, reached at the end of the warm-up"""
     warmup_steps: int = 1000
@@ -110,6 +112,8 @@ class Config:
     """Share of the tokens that fall, in training, into the two that they were merged from"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the vocabulary"""
+    r_drop: float = 0.0
+    """Weight of R-Drop: every batch is read twice, under two dropouts, and the two are drawn to the same prediction"""
     clip_norm: float = 1.0
     """Gradients longer than this are scaled down to it; 0 for never"""
     seed: int = 1
@@ -199,6 +203,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "warmup_steps": (0, 100_000_000),
     "subword_dropout": (0.0, 0.9),
     "label_smoothing": (0.0, 0.9),
+    "r_drop": (0.0, 100.0),
     "clip_norm": (0.0, 1e9),
     "seed": (0, 2**31 - 1),
     "valid_every": (0, 1_000_000_000),
@@ -299,6 +304,8 @@ def parse(options: type[T], description: str, args: Sequence[str], default: T | 
         message, _, rest = "\n".join(lines[1:]).partition("\n\n")
         meant = re.search(r"^--\S+", rest.partition("Perhaps you meant")[2], re.MULTILINE)
         hint = f"did you mean {meant.group()}? " if meant else ""
+        if PRESETS.keys() & set(message.split()[-1:]):
+            hint = "one preset may be named, before the flags; "
         raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
 
 

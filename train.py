@@ -7,7 +7,7 @@
 
 `main` gets the pairs, the tokenizer and the run folder ready; `Training.run` is the loop. A step is one update of the
 weights. What happens at a step is a pure function of the config, the data and the step's number: the batch order of
-seed and epoch, dropout of seed and step. Resuming therefore needs the weights, Adam's moments and that number.
+seed and epoch, dropout of seed and step. Resuming therefore needs the weights, the optimizers' moments and that number.
 """
 
 import math
@@ -45,7 +45,7 @@ from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
 from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory
 from model import Transformer
-from objective import batch_loss, learning_rate
+from objective import batch_loss, learning_rate, optimizers
 from readers import DataError
 from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
@@ -86,7 +86,7 @@ def interruption() -> Iterator[list[int]]:
 
 
 class Training:
-    """One run: its data in tokens, its model and optimizer, and where it is."""
+    """One run: its data in tokens, its model and optimizers, and where it is."""
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> None:
         self.config, self.corpus, self.tokenizer = config, corpus, tokenizer
@@ -101,7 +101,7 @@ class Training:
         keep_freed_memory()  # not sooner: what preparing the data took goes back
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizers = optimizers(self.model, config)
         self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
         self.padding = padding_share(self.train_pairs, self.dealt)
         self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
@@ -127,7 +127,7 @@ class Training:
         return [self.train_pairs.batch(rows, split, random) for rows in self.dealt[place * n : (place + 1) * n]]
 
     def update(self, step: int) -> StepLog:
-        """One step, counted from 1: the gradient of its batches' mean loss, clipped, and Adam."""
+        """One step, counted from 1: the gradient of its batches' mean loss, clipped, and the optimizers."""
         start, config = time.perf_counter(), self.config
         self.model.train()
         torch.manual_seed(int(np.random.SeedSequence((config.seed, step)).generate_state(1)[0]))
@@ -136,7 +136,9 @@ class Training:
         loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for part in parts:
             with autocast(self.device, config.precision):
-                part_loss, part_plain = batch_loss(self.model, part.to(self.device), config.label_smoothing)
+                part_loss, part_plain = batch_loss(
+                    self.model, part.to(self.device), config.label_smoothing, config.r_drop
+                )
             (part_loss / n_tgt).backward()  # type: ignore[no-untyped-call]
             loss += part_loss.detach()
             plain += part_plain
@@ -149,10 +151,11 @@ class Training:
                 "try a lower --lr, a longer --warmup-steps, or --precision fp32"
             )
         lr = learning_rate(step, self.total_steps, config)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+            optimizer.zero_grad()
         n_tokens = sum(part.n_tokens for part in parts)
         return StepLog(step, loss.item(), plain.item(), norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
 
@@ -249,14 +252,15 @@ class Training:
             "best": asdict(self.best) if self.best else None,
             "stale": self.stale,
             "model": parameters(self.model),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError where it is another run's."""
         try:
             load_parameters(self.model, state["model"], "the training state")
-            self.optimizer.load_state_dict(state["optimizer"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
             self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
             self.best = Validation(**state["best"]) if state["best"] else None
         except (KeyError, TypeError, ValueError) as error:

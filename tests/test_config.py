@@ -70,6 +70,7 @@ def test_flags_change_the_preset_and_nothing_else() -> None:
     ("args", "says"),
     [
         (["--d-modle", "5"], "did you mean --d-model"),
+        (["--minutes", "5", "demo"], "Unrecognized options: demo\none preset may be named, before the flags"),
         (["--d-model", "wide"], "--d-model"),
         (["--norm", "x"], "'pre', 'post'"),
         (["--lr"], "--lr"),

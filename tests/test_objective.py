@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from config import PAD, Config
 from dataset import collate
 from model import Transformer
-from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_rate
+from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_rate, optimizers
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -19,7 +19,7 @@ from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_
 def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float, size: int) -> None:
     vectors, weight = torch.randn(size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
     labels = torch.randint(11, (size,))
-    loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, smoothing)
+    loss, plain = label_smoothed_cross_entropy(vectors[None], weight, labels, smoothing)
     logits = vectors @ weight.T
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(loss, expected)
@@ -29,9 +29,30 @@ def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float
     torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [1, 2 * CHUNK + 7])
+def test_r_drop_and_its_gradients_are_the_formulas(size: int) -> None:
+    vectors, weight = torch.randn(2, size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
+    labels = torch.randint(11, (size,))
+    loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, 0.1, r_drop=3.0)
+    p, q = (vectors @ weight.T).log_softmax(dim=-1)
+    both = [F.cross_entropy(x, labels, label_smoothing=0.1, reduction="sum") for x in (p, q)]
+    there, back = (F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((p, q), (q, p)))
+    expected = sum(both) / 2 + 3 / 4 * (there + back)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(plain, sum(F.nll_loss(x.detach(), labels, reduction="sum") for x in (p, q)) / 2)
+    ours = torch.autograd.grad(loss * 3, [vectors, weight])
+    torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
+
+
+def test_without_dropout_two_passes_are_one(model: Transformer) -> None:
+    batch = collate([[50, 51], [52]], [[60], [61, 62, 63]])
+    model.eval()
+    torch.testing.assert_close(batch_loss(model, batch, 0.1, r_drop=5.0), batch_loss(model, batch, 0.1))
+
+
 def test_the_loss_stands_enormous_logits() -> None:
     vectors, weight = torch.tensor([[1e4, -1e4]], requires_grad=True), torch.eye(2)
-    loss, _ = label_smoothed_cross_entropy(vectors, weight, torch.tensor([1]), 0.0)
+    loss, _ = label_smoothed_cross_entropy(vectors[None], weight, torch.tensor([1]), 0.0)
     assert loss.item() == pytest.approx(2e4)
     assert torch.autograd.grad(loss, vectors)[0].tolist() == [[1.0, -1.0]]
 
@@ -39,9 +60,9 @@ def test_the_loss_stands_enormous_logits() -> None:
 def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
     vectors, weight = torch.randn(100, 64, requires_grad=True), torch.randn(500, 64, requires_grad=True)
     labels = torch.randint(500, (100,))
-    exact, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
+    exact, _ = label_smoothed_cross_entropy(vectors[None], weight, labels, 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
+        loss, _ = label_smoothed_cross_entropy(vectors[None], weight, labels, 0.1)
     assert loss.item() == pytest.approx(exact.item(), rel=0.01)
     ours, expected = (torch.autograd.grad(value, [vectors, weight]) for value in (loss, exact))
     for a, b in zip(ours, expected, strict=True):
@@ -50,7 +71,7 @@ def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
 
 
 def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
-    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
+    _, plain = label_smoothed_cross_entropy(torch.zeros(1, 5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
     assert (plain / 5).exp().item() == pytest.approx(40)
 
 
@@ -93,3 +114,29 @@ def test_short_trainings_warm_up_for_a_tenth(schedule: Literal["cosine", "invers
     assert rates[4] == max(rates) == 1.0
     assert all(rate > 0 for rate in rates)
     assert learning_rate(1, 1, config) > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_every_weight_is_updated_once(tiny: Config, optimizer: Literal["adam", "muon"]) -> None:
+    model = Transformer(300, replace(tiny, optimizer=optimizer))
+    groups = [group for one in optimizers(model, model.config) for group in one.param_groups]
+    updated = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(updated) == sorted(map(id, model.parameters()))
+
+
+def test_muon_steps_equally_far_in_all_directions_of_a_matrix_and_as_far_as_adam(tiny: Config) -> None:
+    model = Transformer(300, replace(tiny, optimizer="muon"))
+    adam, muon = optimizers(model, model.config)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter) * torch.logspace(-1, 0, parameter.size(-1))  # unequal directions
+    for one in (adam, muon):
+        for group in one.param_groups:
+            group["lr"] = 0.01
+        one.step()
+    moved = {name: parameter.detach() - before[name] for name, parameter in model.named_parameters()}
+    matrix = moved["decoder.blocks.1.feed_forward.linear_1.weight"]
+    directions = torch.linalg.svdvals(matrix)
+    assert directions.max() < 2 * directions.min()
+    assert matrix.square().mean().sqrt() == pytest.approx(0.2 * 0.01, rel=0.3)  # Adam's, as measured by Liu et al.
+    assert moved["src_embed.embedding.weight"].abs().mean() == pytest.approx(0.01, rel=1e-3)  # Adam's first step

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -31,8 +32,11 @@ def advance(training: Training, steps: int) -> None:
         training.step += 1
 
 
-def test_ten_steps_are_five_and_five_resumed(tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1)
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_ten_steps_are_five_and_five_resumed(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, optimizer: Literal["adam", "muon"]
+) -> None:
+    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1, optimizer=optimizer)
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)
@@ -76,14 +80,14 @@ def test_an_epoch_takes_every_pair_once_in_its_steps(tiny: Config, small: Corpus
 def test_gradients_are_clipped(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, clip_norm=0.01), small, tokenizer)
     seen: list[float] = []
-    step = training.optimizer.step
+    step = training.optimizers[0].step
 
     def spy() -> None:
         gradients = [p.grad.flatten() for p in training.model.parameters() if p.grad is not None]
         seen.append(torch.cat(gradients).norm().item())
         step()
 
-    training.optimizer.step = spy  # type: ignore[method-assign, assignment]
+    training.optimizers[0].step = spy  # type: ignore[method-assign, assignment]
     assert training.update(1).grad_norm > 0.01
     assert seen == [pytest.approx(0.01, rel=1e-3)]
 
