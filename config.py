@@ -112,8 +112,6 @@ class Config:
     """Share of the tokens that fall, in training, into the two that they were merged from"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the vocabulary"""
-    r_drop: float = 0.0
-    """Weight of R-Drop: every batch is read twice, under two dropouts, and the two are drawn to the same prediction"""
     clip_norm: float = 1.0
     """Gradients longer than this are scaled down to it; 0 for never"""
     seed: int = 1
@@ -203,7 +201,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "warmup_steps": (0, 100_000_000),
     "subword_dropout": (0.0, 0.9),
     "label_smoothing": (0.0, 0.9),
-    "r_drop": (0.0, 100.0),
     "clip_norm": (0.0, 1e9),
     "seed": (0, 2**31 - 1),
     "valid_every": (0, 1_000_000_000),

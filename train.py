@@ -136,9 +136,7 @@ class Training:
         loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for part in parts:
             with autocast(self.device, config.precision):
-                part_loss, part_plain = batch_loss(
-                    self.model, part.to(self.device), config.label_smoothing, config.r_drop
-                )
+                part_loss, part_plain = batch_loss(self.model, part.to(self.device), config.label_smoothing)
             (part_loss / n_tgt).backward()  # type: ignore[no-untyped-call]
             loss += part_loss.detach()
             plain += part_plain

@@ -19,7 +19,7 @@ from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_
 def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float, size: int) -> None:
     vectors, weight = torch.randn(size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
     labels = torch.randint(11, (size,))
-    loss, plain = label_smoothed_cross_entropy(vectors[None], weight, labels, smoothing)
+    loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, smoothing)
     logits = vectors @ weight.T
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(loss, expected)
@@ -29,30 +29,9 @@ def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float
     torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [1, 2 * CHUNK + 7])
-def test_r_drop_and_its_gradients_are_the_formulas(size: int) -> None:
-    vectors, weight = torch.randn(2, size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
-    labels = torch.randint(11, (size,))
-    loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, 0.1, r_drop=3.0)
-    p, q = (vectors @ weight.T).log_softmax(dim=-1)
-    both = [F.cross_entropy(x, labels, label_smoothing=0.1, reduction="sum") for x in (p, q)]
-    there, back = (F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((p, q), (q, p)))
-    expected = sum(both) / 2 + 3 / 4 * (there + back)
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(plain, sum(F.nll_loss(x.detach(), labels, reduction="sum") for x in (p, q)) / 2)
-    ours = torch.autograd.grad(loss * 3, [vectors, weight])
-    torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
-
-
-def test_without_dropout_two_passes_are_one(model: Transformer) -> None:
-    batch = collate([[50, 51], [52]], [[60], [61, 62, 63]])
-    model.eval()
-    torch.testing.assert_close(batch_loss(model, batch, 0.1, r_drop=5.0), batch_loss(model, batch, 0.1))
-
-
 def test_the_loss_stands_enormous_logits() -> None:
     vectors, weight = torch.tensor([[1e4, -1e4]], requires_grad=True), torch.eye(2)
-    loss, _ = label_smoothed_cross_entropy(vectors[None], weight, torch.tensor([1]), 0.0)
+    loss, _ = label_smoothed_cross_entropy(vectors, weight, torch.tensor([1]), 0.0)
     assert loss.item() == pytest.approx(2e4)
     assert torch.autograd.grad(loss, vectors)[0].tolist() == [[1.0, -1.0]]
 
@@ -60,9 +39,9 @@ def test_the_loss_stands_enormous_logits() -> None:
 def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
     vectors, weight = torch.randn(100, 64, requires_grad=True), torch.randn(500, 64, requires_grad=True)
     labels = torch.randint(500, (100,))
-    exact, _ = label_smoothed_cross_entropy(vectors[None], weight, labels, 0.1)
+    exact, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = label_smoothed_cross_entropy(vectors[None], weight, labels, 0.1)
+        loss, _ = label_smoothed_cross_entropy(vectors, weight, labels, 0.1)
     assert loss.item() == pytest.approx(exact.item(), rel=0.01)
     ours, expected = (torch.autograd.grad(value, [vectors, weight]) for value in (loss, exact))
     for a, b in zip(ours, expected, strict=True):
@@ -71,7 +50,7 @@ def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
 
 
 def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
-    _, plain = label_smoothed_cross_entropy(torch.zeros(1, 5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
+    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
     assert (plain / 5).exp().item() == pytest.approx(40)
 
 
