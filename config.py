@@ -226,7 +226,7 @@ PRESETS = {
         name="demo",
     ),
     # Captions of photographs, 29,000 pairs: text files in the folder that --data names. 2.6 million parameters;
-    # 21 epochs take 13 minutes on two CPU cores and reach 55 BLEU from English to French.
+    # thirty minutes on one CPU core, which reach 39 BLEU (greedy, valid) from English to German.
     "multi30k": Config(
         data="multi30k",
         vocab_size=6000,
@@ -235,7 +235,9 @@ PRESETS = {
         n_decoder_layers=4,
         d_ff=512,
         dropout=0.3,
+        epochs=30,
         batch_tokens=2048,
+        optimizer="muon",
         lr=4e-3,
         warmup_steps=500,
     ),
