@@ -303,7 +303,7 @@ def parse(options: type[T], description: str, args: Sequence[str], default: T | 
         message, _, rest = "\n".join(lines[1:]).partition("\n\n")
         meant = re.search(r"^--\S+", rest.partition("Perhaps you meant")[2], re.MULTILINE)
         hint = f"did you mean {meant.group()}? " if meant else ""
-        if PRESETS.keys() & set(message.split()[-1:]):
+        if options is TrainOptions and PRESETS.keys() & set(message.split()[-1:]):
             hint = "one preset may be named, before the flags; "
         raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
 

@@ -364,6 +364,7 @@ def test_evaluate_repeats_the_score_of_training(
         (["--source", "x", "--reference", "y"], 1, "x cannot be read"),
         (["--split", "train"], 2, "--split"),
         (["--against", "nothing"], 1, "no run 'nothing'"),
+        (["demo"], 2, "Unrecognized options: demo\n--help lists the flags"),
     ],
 )
 def test_evaluate_errors(
