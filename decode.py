@@ -28,7 +28,7 @@ class Search:
     """Hypotheses kept for each sentence; 1 is greedy"""
     n_best: int = 1
     """Translations wanted of each sentence, at most beam"""
-    length_penalty: float = 1.0
+    length_penalty: float = 1.5
     """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
 
     def __post_init__(self) -> None:
