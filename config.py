@@ -41,6 +41,8 @@ class TapisError(Exception):
     """Something the user can put right: one or two lines that say what is wrong and what to type instead."""
 
     exit_code = 1
+    from_any = False
+    """Of several processes with the same error on one machine, the first one says it; whether any should"""
 
 
 class ConfigError(TapisError):
@@ -333,7 +335,8 @@ def run_command(main: Callable[[Sequence[str]], None]) -> None:
         main(sys.argv[1:])
         sys.stdout.flush()
     except TapisError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        if error.from_any or os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from config import PAD, Config
 from dataset import Batch
@@ -95,11 +95,18 @@ def label_smoothed_cross_entropy(
     return loss, plain
 
 
-def batch_loss(model: Transformer, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Both losses of a batch, summed over its target tokens; positions of padding are not even projected."""
-    memory = model.encode(batch.src, batch.src_mask)
-    vectors = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
-    scored = batch.labels != PAD
-    return label_smoothed_cross_entropy(
-        vectors[scored], model.projection.linear.weight, batch.labels[scored], smoothing
-    )
+class BatchLoss(nn.Module):
+    """A model with what it minimizes, as one module: processes that share a training wrap it."""
+
+    def __init__(self, model: Transformer, smoothing: float) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Both losses of a batch, summed over its target tokens; positions of padding are not even projected."""
+        memory = self.model.encode(batch.src, batch.src_mask)
+        vectors = self.model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
+        scored = batch.labels != PAD
+        return label_smoothed_cross_entropy(
+            vectors[scored], self.model.projection.linear.weight, batch.labels[scored], self.smoothing
+        )

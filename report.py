@@ -1,6 +1,7 @@
 """What a training tells while it runs: lines on standard error, and TensorBoard under runs/<name>."""
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ EVENTS = "events.out.tfevents.*"
 
 
 def say(line: str) -> None:
-    """A line on standard error, above the progress bar where there is one."""
-    tqdm.write(line, file=sys.stderr)
+    """A line on standard error, above the progress bar where there is one; of several processes, one says it."""
+    if os.environ.get("RANK", "0") == "0":
+        tqdm.write(line, file=sys.stderr)
 
 
 def overview(report: dict[str, Any]) -> list[str]:
@@ -114,19 +116,23 @@ def warnings(now: Validation, best: Validation, train_loss: float, hypotheses: S
 class Logs:
     """The TensorBoard folder of a run. Every scalar's x is the step."""
 
-    def __init__(self, folder: Path, step: int, every: int) -> None:
-        """Goes on after step: what a run that was killed logged beyond it is hidden by its next life."""
-        self.writer = SummaryWriter(str(folder), purge_step=step + 1)
-        self.folder, self.step, self.every = folder, step, every
+    def __init__(self, folder: Path | None, step: int, every: int) -> None:
+        """Goes on after step: what a run that was killed logged beyond it is hidden by its next life.
+
+        Without a folder, nothing is written.
+        """
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1) if folder else None
+        self.step, self.every = step, every
 
     def text(self, name: str, text: str) -> None:
         """Lines shown as they are."""
-        self.writer.add_text(name, f"```\n{text}\n```", self.step)
+        if self.writer:
+            self.writer.add_text(name, f"```\n{text}\n```", self.step)
 
     def steps(self, window: Sequence[StepLog], padding: float) -> None:
         """Scalars of the first step and of every log_every-th; means over the steps since, from the window's end."""
         now = window[-1]
-        if now.step != 1 and now.step % self.every:
+        if not self.writer or (now.step != 1 and now.step % self.every):
             return
         recent = window[-self.every :]
         n_tgt = sum(log.n_tgt for log in recent)
@@ -144,6 +150,8 @@ class Logs:
 
     def validation(self, result: Validation, samples: Sequence[Sequence[str]]) -> None:
         """Scores, and rows of source, reference and hypothesis."""
+        if not self.writer:
+            return
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
         rows = [("source", "reference", "hypothesis"), ("---",) * 3, *samples[:SAMPLES]]
@@ -152,7 +160,8 @@ class Logs:
         self.writer.flush()
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer:
+            self.writer.close()
 
 
 def perplexity(plain: float, n_tgt: float) -> float:

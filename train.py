@@ -1,13 +1,12 @@
-"""Trains a Transformer to translate: the loop, validation and resuming; and the command.
+"""Trains a Transformer to translate: the loop, with its saves and logs, and the command.
 
     python train.py                     novels, English to French, from the hub
     python train.py demo                the built-in corpus, about a minute
     python train.py --data FOLDER --source de --target en --name NAME
     python train.py --resume --name NAME
+    torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; on several machines, as torchrun says
 
-`main` gets the pairs, the tokenizer and the run folder ready; `Training.run` is the loop. A step is one update of the
-weights. What happens at a step is a pure function of the config, the data and the step's number: the batch order of
-seed and epoch, dropout of seed and step. Resuming therefore needs the weights, the optimizers' moments and that number.
+`main` gets the pairs, the tokenizer and the run folder ready; `run` is the loop over the steps of a `Training`.
 """
 
 import math
@@ -22,11 +21,9 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
-from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, load_parameters, parameters
+from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import (
     PRESETS,
     RESUMABLE,
@@ -41,26 +38,25 @@ from config import (
     take_preset,
 )
 from corpus import Corpus, load_corpus
-from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
-from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory
-from model import Transformer
-from objective import batch_loss, learning_rate, optimizers
-from readers import DataError
-from report import EVENTS, Logs, StepLog, Validation, overview, perplexity, say, tokens_per_second, warnings
+from hardware import choose_device, choose_precision, device_label
+from parallel import Group
+from report import EVENTS, Logs, StepLog, overview, say, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import WORDS, Tokenizer
-from translate import Translator
-
-
-class TrainingError(TapisError):
-    """The training cannot go on, and what to do about it."""
+from trainer import Training, step_seconds, steps_within
 
 
 class StoppedError(TapisError):
     """The user, or the system, ended the training; it can be resumed."""
 
     exit_code = 130
+
+
+class LostError(TapisError):
+    """Another process of the same training is gone."""
+
+    from_any = True
 
 
 @contextmanager
@@ -85,184 +81,85 @@ def interruption() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class Training:
-    """One run: its data in tokens, its model and optimizers, and where it is."""
+def run(training: Training, folder: RunFolder, about: Sequence[str], interrupted: Sequence[int]) -> None:
+    """The loop, from training.step to the last step. Raises StoppedError once interrupted, with all of it saved.
 
-    def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> None:
-        self.config, self.corpus, self.tokenizer = config, corpus, tokenizer
-        self.device = choose_device(config.device)
-        self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
-        self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
-        self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table
-        if not len(self.train_pairs):
-            raise DataError(
-                f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
+    about: the lines on the data, for TensorBoard. Of several processes, the leader alone writes.
+    """
+    config, group = training.config, training.group
+    logs = Logs(RUNS / config.name if group.leads else None, training.step, config.log_every)
+    logs.text("config", config.to_json())
+    logs.text("data", "\n".join(about))
+    say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
+    hidden = None if group.leads else True
+    bar = tqdm(total=training.total_steps, initial=training.step, unit="step", disable=hidden, dynamic_ncols=True)
+    window: list[StepLog] = []  # the steps since the last validation
+    valid_every = config.valid_every or training.steps_per_epoch
+    started, first = time.perf_counter(), training.step + 1
+    try:
+        while not training.is_over:
+            window.append(training.update(training.step + 1))
+            training.step += 1
+            if training.step == first + 11:  # the first steps warm up
+                seconds = float(np.mean([log.seconds for log in window[-10:]])) * (training.total_steps - training.step)
+                say(f"time      about {seconds / 60:.1f} minutes of steps to come, and the validations")
+            logs.steps(window, training.padding)
+            bar.set_postfix(
+                loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
+                tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
+                refresh=False,
             )
-        keep_freed_memory()  # not sooner: what preparing the data took goes back
-        torch.manual_seed(config.seed)
-        self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.optimizers = optimizers(self.model, config)
-        self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
-        self.padding = padding_share(self.train_pairs, self.dealt)
-        self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
-        self.total_steps = config.steps or config.epochs * self.steps_per_epoch
-        self.step = 0
-        self.seconds = 0.0
-        self.best: Validation | None = None
-        self.stale = 0  # validations since the best
-
-    @property
-    def is_over(self) -> bool:
-        """All steps are done, or patience is at its end."""
-        return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
-
-    def step_batches(self, step: int) -> list[Batch]:
-        """The batches of a step, counted from 1, on the CPU."""
-        epoch, place = divmod(step - 1, self.steps_per_epoch)
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.dealt = batches(self.train_pairs, self.config.batch_tokens, self.config.seed, epoch)
-        n, split = self.config.accumulate, self.config.subword_dropout
-        random = np.random.default_rng((self.config.seed, step))
-        return [self.train_pairs.batch(rows, split, random) for rows in self.dealt[place * n : (place + 1) * n]]
-
-    def update(self, step: int) -> StepLog:
-        """One step, counted from 1: the gradient of its batches' mean loss, clipped, and the optimizers."""
-        start, config = time.perf_counter(), self.config
-        self.model.train()
-        torch.manual_seed(int(np.random.SeedSequence((config.seed, step)).generate_state(1)[0]))
-        parts = self.step_batches(step)
-        n_tgt = sum(part.n_tgt for part in parts)
-        loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        for part in parts:
-            with autocast(self.device, config.precision):
-                part_loss, part_plain = batch_loss(self.model, part.to(self.device), config.label_smoothing)
-            (part_loss / n_tgt).backward()  # type: ignore[no-untyped-call]
-            loss += part_loss.detach()
-            plain += part_plain
-        norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
-        if not math.isfinite(norm + loss.item()):
-            epoch, place = divmod(step - 1, self.steps_per_epoch)
-            raise TrainingError(
-                f"the loss or gradient of step {step:,} (epoch {epoch + 1}, batch {place * config.accumulate + 1}) is "
-                "not finite; the weights are left as they were\n"
-                "try a lower --lr, a longer --warmup-steps, or --precision fp32"
-            )
-        lr = learning_rate(step, self.total_steps, config)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-            optimizer.step()
-            optimizer.zero_grad()
-        n_tokens = sum(part.n_tokens for part in parts)
-        return StepLog(step, loss.item(), plain.item(), norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
-
-    @torch.no_grad()
-    def validate(self) -> tuple[Validation, list[str]]:
-        """Scores the model on the whole validation part, and translates it."""
-        self.model.eval()
-        loss, plain, n_tgt = 0.0, 0.0, 0
-        for rows in batches(self.valid_pairs, max(self.config.batch_tokens, 4096), seed=0, epoch=0):
-            batch = self.valid_pairs.batch(rows)
-            with autocast(self.device, self.config.precision):
-                part_loss, part_plain = batch_loss(self.model, batch.to(self.device), self.config.label_smoothing)
-            loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
-        hypotheses = self.translator(self.model)([source for source, _ in self.valid_texts])
-        scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
-        return Validation(self.step, loss / n_tgt, perplexity(plain, n_tgt), scores.bleu, scores.chrf), hypotheses
-
-    def translator(self, model: Transformer) -> Translator:
-        return Translator(model, self.tokenizer, self.config, self.device)
-
-    def run(self, folder: RunFolder, about: Sequence[str], interrupted: Sequence[int]) -> None:
-        """The loop, from self.step to the last step. Raises StoppedError once interrupted, with all of it saved.
-
-        about: the lines on the data, for TensorBoard.
-        """
-        config = self.config
-        logs = Logs(RUNS / config.name, self.step, config.log_every)
-        logs.text("config", config.to_json())
-        logs.text("data", "\n".join(about))
-        say(f"logs      {logs.folder.resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
-        bar = tqdm(total=self.total_steps, initial=self.step, unit="step", disable=None, dynamic_ncols=True)
-        window: list[StepLog] = []  # the steps since the last validation
-        valid_every = config.valid_every or self.steps_per_epoch
-        started, first = time.perf_counter(), self.step + 1
-        try:
-            while not self.is_over:
-                window.append(self.update(self.step + 1))
-                self.step += 1
-                if self.step == first + 11:  # the first steps warm up
-                    minutes = (
-                        float(np.mean([log.seconds for log in window[-10:]])) * (self.total_steps - self.step) / 60
-                    )
-                    say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
-                logs.steps(window, self.padding)
-                bar.set_postfix(
-                    loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
-                    tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
-                    refresh=False,
+            bar.update()
+            stop = any(group.sums(len(interrupted)))
+            if training.step % valid_every == 0 or training.step == training.total_steps:
+                keep(training, folder, logs, window)
+                window = []
+            elif time.perf_counter() - started < 60 * config.save_minutes and not stop:
+                continue
+            training.seconds += time.perf_counter() - started
+            started = time.perf_counter()
+            if group.leads:
+                folder.save_state(training.state())
+            if stop and not training.is_over:
+                raise StoppedError(
+                    f"stopped and saved at step {training.step:,} of {training.total_steps:,}\n{go_on(training)}"
                 )
-                bar.update()
-                if self.step % valid_every == 0 or self.step == self.total_steps:
-                    self.keep(folder, logs, window)
-                    window = []
-                elif time.perf_counter() - started < 60 * config.save_minutes and not interrupted:
-                    continue
-                self.seconds += time.perf_counter() - started
-                started = time.perf_counter()
-                folder.save_state(self.state())
-                if interrupted and not self.is_over:
-                    raise StoppedError(
-                        f"stopped and saved at step {self.step:,} of {self.total_steps:,}\n"
-                        f"go on with: python train.py --resume --name {config.name}"
-                    )
-        finally:
-            bar.close()
-            logs.close()
+    finally:
+        bar.close()
+        logs.close()
 
-    def keep(self, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
-        """Validates the weights, and keeps them where they are the best yet."""
-        result, hypotheses = self.validate()
-        rows = [(*pair, hypothesis) for pair, hypothesis in zip(self.valid_texts, hypotheses, strict=True)]
-        logs.validation(result, rows)
-        loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
-        say(
-            f"epoch {self.step / self.steps_per_epoch:.3g}/{self.total_steps / self.steps_per_epoch:.3g}  "
-            f"step {self.step:,}  "
-            f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
-            f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s"
-        )
-        say(f"    {rows[0][0]} → {rows[0][2]}")
-        self.stale += 1
-        if self.best is None or result.rank() > self.best.rank():
-            self.best, self.stale = result, 0
-            folder.save_model(parameters(self.model))
-        for line in warnings(result, self.best, loss, hypotheses, self.stale):
-            say(line)
-        folder.save_metrics({**folder.load_metrics(), "best": asdict(self.best), "last": asdict(result)})
 
-    def state(self) -> dict[str, Any]:
-        """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""
-        return {
-            "step": self.step,
-            "seconds": self.seconds,
-            "best": asdict(self.best) if self.best else None,
-            "stale": self.stale,
-            "model": parameters(self.model),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
+def go_on(training: Training) -> str:
+    """What to type to go on."""
+    command = "python" if training.group.size == 1 else f"torchrun --nproc-per-node {training.group.size}"
+    return f"go on with: {command} train.py --resume --name {training.config.name}"
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`. Raises CheckpointError where it is another run's."""
-        try:
-            load_parameters(self.model, state["model"], "the training state")
-            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
-            self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
-            self.best = Validation(**state["best"]) if state["best"] else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
+
+def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
+    """Validates the weights, and keeps them where they are the best yet."""
+    result, hypotheses = training.validate()
+    training.stale += 1
+    is_best = training.best is None or result.rank() > training.best.rank()
+    if is_best:
+        training.best, training.stale = result, 0
+    if not training.group.leads:
+        return
+    rows = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
+    logs.validation(result, rows)
+    loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
+    epochs = [step / training.steps_per_epoch for step in (training.step, training.total_steps)]
+    say(
+        f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {training.step:,}  "
+        f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
+        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s"
+    )
+    say(f"    {rows[0][0]} → {rows[0][2]}")
+    if is_best:
+        folder.save_model(parameters(training.model))
+    best = training.best or result
+    for line in warnings(result, best, loss, hypotheses, training.stale):
+        say(line)
+    folder.save_metrics({**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
 
 
 def describe(training: Training) -> dict[str, Any]:
@@ -315,25 +212,6 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def step_seconds(training: Training, steps: int = 10) -> float:
-    """The mean time of so many steps, spread over the epoch, after two to warm up. The training is of no use then."""
-    chosen = np.linspace(1, training.steps_per_epoch, steps + 2).astype(int).tolist()
-    return float(np.mean([training.update(step).seconds for step in chosen][2:]))
-
-
-def steps_within(seconds: float, training: Training) -> int:
-    """How many steps, with their validations and the scoring of the test part, take so many seconds on this machine.
-
-    To score a pair, loss and translation, is taken to cost as much as to train on two.
-    """
-    start, config = time.perf_counter(), training.config
-    per_step = step_seconds(training, steps=30)
-    seconds = 0.95 * (seconds - (time.perf_counter() - start))  # a whole training was 9 % slower than its first steps
-    per_pair = 2 * per_step * training.steps_per_epoch / len(training.train_pairs)
-    scored = per_pair * len(training.valid_pairs) / (config.valid_every or training.steps_per_epoch)
-    return max(1, int((seconds - per_pair * len(training.corpus.test)) / (per_step + scored)))
-
-
 def resolve(args: Sequence[str]) -> TrainOptions:
     """The command line as options: of the preset, or of the saved run with --resume, whose config it may extend."""
     preset, flags = take_preset(args)
@@ -357,9 +235,37 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     return options
 
 
+def dealt_out(config: Config, resume: bool, group: Group) -> Config:
+    """The config with a batch for every process in a step, which a run to resume must have already."""
+    if config.accumulate >= group.size:
+        return config
+    if resume:
+        raise ConfigError(
+            f"the steps of the run {config.name} have {config.accumulate} batches (--accumulate), too few for "
+            f"{group.size} processes\nresume it with at most {config.accumulate}"
+        )
+    return replace(config, accumulate=group.size)
+
+
 def main(args: Sequence[str]) -> None:
     options = resolve(args)
-    config = options.config
+    group = Group.join()
+    try:
+        train(options, group)
+    except RuntimeError as error:  # Gloo's and NCCL's are no more than that
+        if group.size == 1 or not any(name in str(error) for name in ("gloo", "NCCL")):
+            raise
+        raise LostError(
+            "another process of this training has ended; what was saved last stays\n"
+            f"go on with: torchrun … train.py --resume --name {options.config.name}"
+        ) from None
+    finally:
+        group.leave()
+
+
+def train(options: TrainOptions, group: Group) -> None:
+    """A new training or one to resume, from its data to its test score."""
+    config = dealt_out(options.config, options.resume, group)
     folder = RunFolder(WEIGHTS / config.name)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
@@ -367,16 +273,16 @@ def main(args: Sequence[str]) -> None:
             "or choose another --name, or start it afresh by --overwrite"
         )
     started = time.perf_counter()
-    corpus = load_corpus(config)
+    with group.one_first():
+        corpus = load_corpus(config)
+        tokenizer = folder.load_tokenizer() if options.resume else trained_tokenizer(corpus, config.vocab_size)
+    training = Training(config, corpus, tokenizer, group)
     if options.resume:
-        training = Training(config, corpus, folder.load_tokenizer())
         training.restore(folder.load_state())
-    else:
-        training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
-        if options.minutes:
-            left = 60 * options.minutes - (time.perf_counter() - started)
-            config = replace(config, steps=steps_within(left, training))
-            training = Training(config, corpus, training.tokenizer)  # the steps that were measured are forgotten
+    elif options.minutes:
+        left = 60 * options.minutes - (time.perf_counter() - started)
+        config = replace(config, steps=group.agreed(steps_within(left, training)))
+        training = Training(config, corpus, tokenizer, group)  # the steps that were measured are forgotten
     report = describe(training)
     about = overview(report)
     for line in about:
@@ -386,16 +292,19 @@ def main(args: Sequence[str]) -> None:
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
     if options.resume:
-        folder.save_config(config)
         say(f"resumed   at step {training.step:,} of {training.total_steps:,}")
-    else:
-        folder.start(config, training.tokenizer)
-        for old in (RUNS / config.name).glob(EVENTS):
-            old.unlink()
-    folder.save_metrics({**folder.load_metrics(), **report})
+    if group.leads:
+        if options.resume:
+            folder.save_config(config)
+        else:
+            folder.start(config, training.tokenizer)
+            for old in (RUNS / config.name).glob(EVENTS):
+                old.unlink()
+        folder.save_metrics({**folder.load_metrics(), **report})
     with interruption() as interrupted:
-        training.run(folder, about, interrupted)
-    finish(training, folder)
+        run(training, folder, about, interrupted)
+    if group.leads:
+        finish(training, folder)
 
 
 def finish(training: Training, folder: RunFolder) -> None:

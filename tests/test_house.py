@@ -17,6 +17,7 @@ from translate import TranslateOptions
 ORDER = [
     "config",
     "hardware",
+    "parallel",
     "store",
     "readers",
     "cleaning",
@@ -31,6 +32,7 @@ ORDER = [
     "translate",
     "evaluate",
     "report",
+    "trainer",
     "train",
 ]
 COMMANDS = {"translate", "evaluate", "train"}
@@ -93,9 +95,9 @@ def code_lines(module: str) -> int:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    """2,000 was the plan; the loss in chunks, dropout by bytes, beam search and time budgets are worth the rest."""
+    """2,000 was the plan; beam search, time budgets, several processes and a fast step on CPUs are worth the rest."""
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 2300, lines
+    assert sum(lines.values()) < 2450, lines
     assert max(lines.values()) < 350, lines
 
 
@@ -120,4 +122,5 @@ def test_the_readme_names_every_module_and_flag_that_it_shows() -> None:
         flag(f.name) for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions) for f in fields(options)
     }
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))
-    assert shown - known <= {"--logdir", "--help", "--no-tie-embeddings"}, "flags that no command has"
+    others = {"--logdir", "--help", "--no-tie-embeddings", "--nproc-per-node"}
+    assert shown - known <= others, "flags that no command has"

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from config import PAD, Config
 from dataset import collate
 from model import Transformer
-from objective import CHUNK, batch_loss, label_smoothed_cross_entropy, learning_rate, optimizers
+from objective import CHUNK, BatchLoss, label_smoothed_cross_entropy, learning_rate, optimizers
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -57,8 +57,8 @@ def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
 def test_padding_is_not_scored(model: Transformer) -> None:
     together = collate([[50, 51], [52]], [[60], [61, 62, 63]])
     alone = [collate([[50, 51]], [[60]]), collate([[52]], [[61, 62, 63]])]
-    loss, plain = batch_loss(model, together, 0.1)
-    parts = [batch_loss(model, batch, 0.1) for batch in alone]
+    loss, plain = BatchLoss(model, 0.1)(together)
+    parts = [BatchLoss(model, 0.1)(batch) for batch in alone]
     torch.testing.assert_close(loss, parts[0][0] + parts[1][0])
     torch.testing.assert_close(plain, parts[0][1] + parts[1][1])
     every = model(together.src, together.tgt, together.src_mask, together.tgt_mask)

@@ -19,7 +19,8 @@ from config import Config, ConfigError
 from corpus import Corpus
 from report import Validation
 from tokenizer import Tokenizer
-from train import Training, TrainingError, resolve, steps_within
+from train import resolve, run
+from trainer import Training, TrainingError, steps_within
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:
@@ -58,10 +59,10 @@ def test_accumulated_batches_are_one_batch(tiny: Config, small: Corpus, tokenize
     one, four = Training(config, small, tokenizer), Training(replace(config, accumulate=4), small, tokenizer)
     assert four.steps_per_epoch == -(-len(one.dealt) // 4)
     merged = four.step_batches(1)
-    assert len(merged) == 4 and len({batch.tgt.shape for batch in merged}) > 1, "unequal parts show a mean of means"
+    assert len(merged) == 4 and len({batch.tgt.shape for _, batch in merged}) > 1, "unequal parts show a mean of means"
     log = four.update(1)
     rows = [row for part in four.dealt[:4] for row in part]
-    one.step_batches = lambda step: [one.train_pairs.batch(rows)]  # type: ignore[method-assign, arg-type]
+    one.step_batches = lambda step: [(0, one.train_pairs.batch(rows))]  # type: ignore[method-assign, arg-type]
     whole = one.update(1)
     assert (log.n_tgt, log.n_tokens) == (whole.n_tgt, whole.n_tokens)
     assert log.loss == pytest.approx(whole.loss, rel=1e-5)
@@ -70,7 +71,7 @@ def test_accumulated_batches_are_one_batch(tiny: Config, small: Corpus, tokenize
 
 def test_an_epoch_takes_every_pair_once_in_its_steps(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, accumulate=3, epochs=2), small, tokenizer)
-    first = [batch for step in range(1, training.steps_per_epoch + 1) for batch in training.step_batches(step)]
+    first = [batch for step in range(1, training.steps_per_epoch + 1) for _, batch in training.step_batches(step)]
     assert sum(len(batch.src) for batch in first) == len(small.train)
     assert training.epoch == 0
     training.step_batches(training.steps_per_epoch + 1)
@@ -145,7 +146,7 @@ def test_patience_ends_a_training_that_gets_no_better(
 ) -> None:
     training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)
     constant(training, 10.0)
-    training.run(run_folder, [], [])
+    run(training, run_folder, [], [])
     assert (training.step, training.stale, training.is_over) == (12, 5, True)
     assert training.best and training.best.step == 2
     shown = capfd.readouterr().err
@@ -153,7 +154,7 @@ def test_patience_ends_a_training_that_gets_no_better(
     again = Training(replace(tiny, steps=50, valid_every=2, patience=7), small, tokenizer)
     again.restore(run_folder.load_state())
     constant(again, 10.0)
-    again.run(run_folder, [], [])
+    run(again, run_folder, [], [])
     assert (again.step, again.stale) == (16, 7)
 
 

@@ -1,0 +1,75 @@
+"""Several processes as one training: the same weights as one, resuming with more or fewer, and one that dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, Command
+from test_train import small_run
+
+from parallel import ALONE, Group
+
+
+def together(n: int, *args: str) -> "subprocess.Popen[str]":
+    """A command of ours in so many processes."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+    return subprocess.Popen(
+        [*torchrun, str(ROOT / args[0]), *args[1:]], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
+
+
+def test_alone_nothing_is_said() -> None:
+    assert Group.join() == ALONE and ALONE.leads
+    assert ALONE.sums(1, 2.5) == [1.0, 2.5]
+    assert ALONE.gathered(["a", "b"]) == ["a", "b"]
+    assert ALONE.agreed("a") == "a"
+
+
+def test_two_processes_train_as_one(command: Command, few: Path) -> None:
+    """With dropout, and with an odd number of batches in an epoch, of which the last is one process's alone."""
+    shape = ["--epochs", "2", "--subword-dropout", "0.1", "--precision", "fp32", "--batch-tokens", "512"]
+    with together(2, *small_run(few, *shape, "--name", "two")) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, ""), err
+    assert command(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
+    assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "one speaks for both"
+    configs = [json.loads(Path(f"weights/{name}/config.json").read_text(encoding="utf-8")) for name in ("one", "two")]
+    assert configs[0]["accumulate"] == configs[1]["accumulate"] == 2
+    states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "two")]
+    assert states[0]["step"] == states[1]["step"] >= 10
+    for name, weight in states[0]["model"].items():
+        torch.testing.assert_close(states[1]["model"][name], weight, rtol=1e-3, atol=1e-4)
+    metrics = [json.loads(Path(f"weights/{name}/metrics.json").read_text(encoding="utf-8")) for name in ("one", "two")]
+    assert metrics[0]["last"] == pytest.approx(metrics[1]["last"], rel=1e-3)
+    assert metrics[0]["batches"]["in an epoch"] % 2, "no last step of one batch: choose other sizes"
+
+
+def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(command: Command, few: Path) -> None:
+    args = small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
+    with together(2, *args) as process:
+        state = Path("weights/killed/training/state.pt")
+        until = time.monotonic() + 60
+        while not state.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, check=True)
+        os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "another process of this training has ended" in err and "--resume --name killed" in err
+    assert command("translate.py", "The cat.").returncode == 0
+    alone = command("train.py", "--resume", "--name", "killed", "--epochs", "1")
+    assert alone.returncode == 0, alone.stderr
+
+
+def test_more_processes_than_batches_cannot_resume(command: Command, few: Path) -> None:
+    assert command(*small_run(few)).returncode == 0
+    with together(2, "train.py", "--resume", "--name", "demo", "--epochs", "2") as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert err.count("too few for 2 processes\nresume it with at most 1") == 1

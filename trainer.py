@@ -1,0 +1,194 @@
+"""One training in memory: its data in tokens, its model and optimizers, a step, a validation, its state.
+
+`Training` is what train.py's loop advances. A step is one update of the weights. What happens at a step is a pure
+function of the config, the data and the step's number: the batch order of seed and epoch, dropout of seed, step and the
+batch's place in the step. Resuming therefore needs the weights, the optimizers' moments and that number; and however
+many processes share the batches of a step, they make the same step (`parallel.Group`).
+"""
+
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from checkpoint import CheckpointError, load_parameters, parameters
+from config import PAD, Config, TapisError
+from corpus import Corpus
+from dataset import Batch, EncodedPairs, batches, padding_share
+from evaluate import score
+from hardware import autocast, choose_device, keep_freed_memory
+from model import Transformer
+from objective import BatchLoss, learning_rate, optimizers
+from parallel import ALONE, Group
+from readers import DataError
+from report import StepLog, Validation, perplexity
+from store import Ints
+from tokenizer import Tokenizer
+from translate import Translator
+
+
+class TrainingError(TapisError):
+    """The training cannot go on, and what to do about it."""
+
+
+class Training:
+    """One run: its data in tokens, its model and optimizers, and where it is; in every process of a group the same."""
+
+    def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
+        self.config, self.corpus, self.tokenizer, self.group = config, corpus, tokenizer, group
+        self.device = choose_device(config.device)
+        with group.one_first():
+            self.train_pairs = EncodedPairs(corpus.train, tokenizer, config.max_length)
+            self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
+        self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table
+        if not len(self.train_pairs):
+            raise DataError(
+                f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
+            )
+        keep_freed_memory()  # not sooner: what preparing the data took goes back
+        torch.manual_seed(config.seed)
+        self.model = Transformer(len(tokenizer), config).to(self.device)
+        self.objective: BatchLoss | DistributedDataParallel = BatchLoss(self.model, config.label_smoothing)
+        if group.size > 1:
+            self.objective = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
+        self.optimizers = optimizers(self.model, config)
+        self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
+        self.padding = padding_share(self.train_pairs, self.dealt)
+        self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
+        self.total_steps = config.steps or config.epochs * self.steps_per_epoch
+        self.step = 0
+        self.seconds = 0.0
+        self.best: Validation | None = None
+        self.stale = 0  # validations since the best
+
+    @property
+    def is_over(self) -> bool:
+        """All steps are done, or patience is at its end."""
+        return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
+
+    def step_batches(self, step: int) -> list[tuple[int, Batch]]:
+        """This process's batches of a step, counted from 1, on the CPU, each with its place among all of the step's."""
+        epoch, place = divmod(step - 1, self.steps_per_epoch)
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.dealt = batches(self.train_pairs, self.config.batch_tokens, self.config.seed, epoch)
+        n = self.config.accumulate
+        chosen = list(enumerate(self.dealt[place * n : (place + 1) * n]))
+        mine = chosen[self.group.rank :: self.group.size]
+
+        def batch(i: int, rows: Ints) -> Batch:
+            random = np.random.default_rng((self.config.seed, step, i))
+            return self.train_pairs.batch(rows, self.config.subword_dropout, random)
+
+        if not mine:  # an epoch's last step may have fewer batches than there are processes; nothing counts in this one
+            empty = batch(*chosen[0])
+            return [(0, replace(empty, labels=torch.full_like(empty.labels, PAD), n_tgt=0, n_tokens=0))]
+        return [(i, batch(i, rows)) for i, rows in mine]
+
+    def update(self, step: int) -> StepLog:
+        """One step, counted from 1: the gradient of its batches' mean loss, clipped, and the optimizers."""
+        start, config, group = time.perf_counter(), self.config, self.group
+        self.model.train()
+        parts = self.step_batches(step)
+        counts = sum(part.n_tgt for _, part in parts), sum(part.n_tokens for _, part in parts)
+        n_tgt, n_tokens = map(int, group.sums(*counts))
+        loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for place, part in parts:
+            torch.manual_seed(int(np.random.SeedSequence((config.seed, step, place)).generate_state(1)[0]))
+            with self.together(place == parts[-1][0]), autocast(self.device, config.precision):
+                part_loss, part_plain = self.objective(part.to(self.device))
+                # Processes exchange the mean of their gradients, of which the sum is wanted.
+                (part_loss * (group.size / n_tgt)).backward()
+            loss += part_loss.detach()
+            plain += part_plain
+        norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
+        total, total_plain = group.sums(loss.item(), plain.item())
+        if not math.isfinite(norm + total):
+            epoch, place = divmod(step - 1, self.steps_per_epoch)
+            raise TrainingError(
+                f"the loss or gradient of step {step:,} (epoch {epoch + 1}, batch {place * config.accumulate + 1}) is "
+                "not finite; the weights are left as they were\n"
+                "try a lower --lr, a longer --warmup-steps, or --precision fp32"
+            )
+        lr = learning_rate(step, self.total_steps, config)
+        for optimizer in self.optimizers:
+            for param_group in optimizer.param_groups:
+                param_group["lr"] = lr
+            optimizer.step()
+            optimizer.zero_grad()
+        return StepLog(step, total, total_plain, norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
+
+    def together(self, exchange: bool) -> AbstractContextManager[object]:
+        """Where processes exchange gradients: after the last of a step's batches, and not before."""
+        if isinstance(self.objective, DistributedDataParallel) and not exchange:
+            context: AbstractContextManager[object] = self.objective.no_sync()
+            return context
+        return nullcontext()
+
+    @torch.no_grad()
+    def validate(self) -> tuple[Validation, list[str]]:
+        """Scores the model on the whole validation part, and translates it."""
+        self.model.eval()
+        group, objective = self.group, BatchLoss(self.model, self.config.label_smoothing)
+        loss, plain, n_tgt = 0.0, 0.0, 0
+        dealt = batches(self.valid_pairs, max(self.config.batch_tokens, 4096), seed=0, epoch=0)
+        for rows in dealt[group.rank :: group.size]:
+            batch = self.valid_pairs.batch(rows)
+            with autocast(self.device, self.config.precision):
+                part_loss, part_plain = objective(batch.to(self.device))
+            loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
+        loss, plain, scored = group.sums(loss, plain, n_tgt)
+        mine = [source for source, _ in self.valid_texts[group.rank :: group.size]]
+        hypotheses = group.gathered(self.translator(self.model)(mine))
+        scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
+        return Validation(self.step, loss / scored, perplexity(plain, scored), scores.bleu, scores.chrf), hypotheses
+
+    def translator(self, model: Transformer) -> Translator:
+        return Translator(model, self.tokenizer, self.config, self.device)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "best": asdict(self.best) if self.best else None,
+            "stale": self.stale,
+            "model": parameters(self.model),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`. Raises CheckpointError where it is another run's."""
+        try:
+            load_parameters(self.model, state["model"], "the training state")
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
+            self.best = Validation(**state["best"]) if state["best"] else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
+
+
+def step_seconds(training: Training, steps: int = 10) -> float:
+    """The mean time of so many steps, spread over the epoch, after two to warm up. The training is of no use then."""
+    chosen = np.linspace(1, training.steps_per_epoch, steps + 2).astype(int).tolist()
+    return float(np.mean([training.update(step).seconds for step in chosen][2:]))
+
+
+def steps_within(seconds: float, training: Training) -> int:
+    """How many steps, with their validations and the scoring of the test part, take so many seconds on this machine.
+
+    To score a pair, loss and translation, is taken to cost as much as to train on two.
+    """
+    start, config = time.perf_counter(), training.config
+    per_step = step_seconds(training, steps=30)
+    seconds = 0.95 * (seconds - (time.perf_counter() - start))  # a whole training was 9 % slower than its first steps
+    per_pair = 2 * per_step * training.steps_per_epoch / len(training.train_pairs)
+    scored = per_pair * len(training.valid_pairs) / (config.valid_every or training.steps_per_epoch)
+    return max(1, int((seconds - per_pair * len(training.corpus.test)) / (per_step + scored)))
