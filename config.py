@@ -1,25 +1,15 @@
-"""Every knob of a training: one frozen, typed, checked `Config`, its presets, its command line and its JSON.
+"""Every knob of a training: one frozen, typed, checked `Config`, its presets and its JSON; and what errors are.
 
-`python train.py [preset] [--flag value …]`: a preset is a `Config`, each field is a flag of the same name, and what
-is not given keeps the preset's value. `parse` builds any of the commands' lines the same way. Nothing here imports
-torch, so that help and usage errors answer at once.
+A preset is a `Config`; on the command line each field is a flag of the same name (cli.py).
 """
 
-import contextlib
 import dataclasses
-import io
 import json
-import os
-import re
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Literal, TypeVar, get_args
-
-import tyro
+from typing import Literal, get_args
 
 PAD, UNK, BOS, EOS = range(4)  # the first ids of every vocabulary
+LENGTH_PENALTY = 1.5  # of beam search, where none is asked for
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -34,7 +24,6 @@ RuleName = Literal[
     "duplicates",
     "held-out",
 ]
-T = TypeVar("T")
 
 
 class TapisError(Exception):
@@ -183,6 +172,11 @@ class Config:
         return cls(**values)
 
 
+def flag(name: str) -> str:
+    """A field's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
 _RANGES: dict[str, tuple[float, float]] = {
     "valid_share": (0.0, 0.5),
     "test_share": (0.0, 0.5),
@@ -261,88 +255,3 @@ PRESETS = {
 # The paper's big model (table 3), 214 million parameters; for several GPUs and millions of pairs.
 # Its rate is 1024^-0.5 · 4000^-0.5.
 PRESETS["big"] = replace(PRESETS["base"], d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, lr=5e-4)
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Train a Transformer to translate."""
-
-    config: tyro.conf.OmitArgPrefixes[Config]
-    minutes: float = 0.0
-    """Wall-clock time for the whole command, instead of --epochs: a few measured steps set --steps to what fits"""
-    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Load, split and tokenize the data, print what it is and how long the training would take, and train nothing"""
-    resume: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with weights/NAME exactly where it stopped"""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Start afresh where weights/NAME holds a run already"""
-
-
-# What --resume may change: none of these alters the model, the data or the batches.
-RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
-
-
-def flag(name: str) -> str:
-    """A field's name as it is typed."""
-    return "--" + name.replace("_", "-")
-
-
-def parse(options: type[T], description: str, args: Sequence[str], default: T | None = None) -> T:
-    """A command's line as a dataclass; --help prints and exits with 0.
-
-    Raises a ConfigError for a wrong flag: what is wrong, and what was perhaps meant, out of tyro's framed page.
-    """
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(printed):
-            parsed: T = tyro.cli(options, description=description, args=list(args), default=default)  # type: ignore[assignment]
-            return parsed
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        lines = [line.strip("│╭╰─╮╯ ") for line in printed.getvalue().splitlines()]
-        message, _, rest = "\n".join(lines[1:]).partition("\n\n")
-        meant = re.search(r"^--\S+", rest.partition("Perhaps you meant")[2], re.MULTILINE)
-        hint = f"did you mean {meant.group()}? " if meant else ""
-        if options is TrainOptions and PRESETS.keys() & set(message.split()[-1:]):
-            hint = "one preset may be named, before the flags; "
-        raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
-
-
-def take_preset(args: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits `[preset] [flags]` into the preset's name and the flags."""
-    if not args or args[0].startswith("-"):
-        return "opus_books", list(args)
-    if args[0] not in PRESETS:
-        raise ConfigError(f"no preset {args[0]!r}; there are {', '.join(PRESETS)} (opus_books when none is named)")
-    return args[0], list(args[1:])
-
-
-def named(config: Config, preset: str) -> Config:
-    """The config with its run's name filled in."""
-    return config if config.name else replace(config, name=f"{preset}-{config.source}-{config.target}")
-
-
-def run_command(main: Callable[[Sequence[str]], None]) -> None:
-    """Runs a command's main and ends the process: 0, 2 for a wrong flag, 1 for another error, 130 for Ctrl-C.
-
-    Errors that the user can put right are printed on standard error without a traceback.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")
-    try:
-        main(sys.argv[1:])
-        sys.stdout.flush()
-    except TapisError as error:
-        if error.from_any or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:  # a full disk, a folder that may not be written to
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from config import BOS, EOS, PAD, UNK, ConfigError
+from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 
 # (tokens, rows) → logits. tokens (R,) are the last tokens of the R live rows; rows (R,) says which row of the previous
 # call each of them goes on from, None where all go on in place; logits (R, V) score the next token of each.
@@ -28,7 +28,7 @@ class Search:
     """Hypotheses kept for each sentence; 1 is greedy"""
     n_best: int = 1
     """Translations wanted of each sentence, at most beam"""
-    length_penalty: float = 1.5
+    length_penalty: float = LENGTH_PENALTY
     """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
 
     def __post_init__(self) -> None:

@@ -10,13 +10,18 @@ itself. chrF is chrF2 (Popović 2015), from sacrebleu: torchmetrics averages ove
 up to a tenth of a point off, and takes thirty times as long.
 """
 
+from functools import partial
+
+from cli import EvaluateOptions, answer_early, parse, run_command
+
+answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which takes more than a second
+
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 import sacrebleu
@@ -25,7 +30,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 from torchmetrics.functional.text import sacre_bleu_score
 
-from config import ConfigError, DeviceName, parse, run_command
+from config import ConfigError
 from corpus import load_corpus
 from decode import Search
 from readers import DataError, lines
@@ -90,32 +95,8 @@ def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str],
     return chances
 
 
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """Score a trained model."""
-
-    run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
-    split: Literal["valid", "test"] = "test"
-    """Part of the run's own data to score, where no files are given"""
-    source: Path | None = None
-    """File of sentences to translate, one a line"""
-    reference: Path | None = None
-    """File of their translations, one a line"""
-    output: Path | None = None
-    """File to write the hypotheses to, one a line"""
-    against: str = ""
-    """Second run, of the same languages, to compare with by paired bootstrap"""
-    beam: int = 1
-    """Hypotheses that the search keeps for each sentence; 1 is greedy"""
-    length_penalty: float = Search.length_penalty
-    """0 favours short translations; the higher, the longer"""
-    device: DeviceName = "auto"
-    """Where to compute"""
-
-
 def main(args: Sequence[str]) -> None:
-    options = parse(EvaluateOptions, "Score a trained model: BLEU, chrF and the signature.", args)
+    options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
     search = Search(options.beam, length_penalty=options.length_penalty)

@@ -9,6 +9,10 @@
 `main` gets the pairs, the tokenizer and the run folder ready; `run` is the loop over the steps of a `Training`.
 """
 
+from cli import RESUMABLE, TrainOptions, answer_early, named, parse, parse_training, run_command
+
+answer_early(__name__, parse_training)  # before torch, which takes more than a second
+
 import math
 import platform
 import signal
@@ -24,19 +28,7 @@ import numpy as np
 from tqdm import tqdm
 
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import (
-    PRESETS,
-    RESUMABLE,
-    Config,
-    ConfigError,
-    TapisError,
-    TrainOptions,
-    flag,
-    named,
-    parse,
-    run_command,
-    take_preset,
-)
+from config import Config, ConfigError, TapisError, flag
 from corpus import Corpus, load_corpus
 from evaluate import score
 from hardware import choose_device, choose_precision, device_label
@@ -214,9 +206,7 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
 
 def resolve(args: Sequence[str]) -> TrainOptions:
     """The command line as options: of the preset, or of the saved run with --resume, whose config it may extend."""
-    preset, flags = take_preset(args)
-    text = f"Train a Transformer to translate. Presets, named before the flags: {', '.join(PRESETS)}."
-    options = parse(TrainOptions, text, flags, TrainOptions(config=PRESETS[preset]))
+    preset, flags, options = parse_training(args)
     config = named(options.config, preset)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
@@ -224,7 +214,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         precision = choose_precision(config.precision, choose_device(config.device))
         return replace(options, config=replace(config, precision=precision))
     saved = RunFolder.find(config.name).load_config()
-    options = parse(TrainOptions, text, flags, TrainOptions(config=saved))
+    options = parse(TrainOptions, flags, TrainOptions(config=saved))
     changed = [f.name for f in fields(Config) if getattr(options.config, f.name) != getattr(saved, f.name)]
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")

@@ -6,20 +6,24 @@
 Standard output carries the translations and nothing else. On a terminal, with no argument, it prompts.
 """
 
+from functools import partial
+
+from cli import TranslateOptions, answer_early, parse, run_command
+
+answer_early(__name__, partial(parse, TranslateOptions))  # before torch, which takes more than a second
+
 import io
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
-import tyro
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import Config, DeviceName, Precision, TapisError, parse, run_command
+from config import Config, DeviceName, Precision, TapisError
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from hardware import autocast, choose_device
@@ -148,26 +152,8 @@ def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterato
         yield batch
 
 
-@dataclass(frozen=True)
-class TranslateOptions:
-    """Translate sentences with a trained model."""
-
-    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """What to translate, one line of output each; without any, the lines of standard input"""
-    run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
-    device: DeviceName = "auto"
-    """Where to compute"""
-    beam: int = 1
-    """Hypotheses that the search keeps for each sentence; 1 is greedy"""
-    n_best: int = 1
-    """Translations of each line, best first, each after its score and a tab; at most --beam"""
-    length_penalty: float = Search.length_penalty
-    """0 favours short translations; the higher, the longer"""
-
-
 def main(args: Sequence[str]) -> None:
-    options = parse(TranslateOptions, "Translate sentences with a trained model.", args)
+    options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device)
 

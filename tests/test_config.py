@@ -1,10 +1,14 @@
 """Ranges, fits between fields, JSON and the command line."""
 
+import subprocess
+import sys
 from dataclasses import fields, replace
 
 import pytest
+from conftest import ROOT
 
-from config import PRESETS, RESUMABLE, Config, ConfigError, TrainOptions, flag, named, parse, take_preset
+from cli import RESUMABLE, TrainOptions, named, parse, take_preset
+from config import PRESETS, Config, ConfigError, flag
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -55,14 +59,14 @@ def test_a_damaged_config_is_refused_in_words(text: str, says: str) -> None:
 
 def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        parse(TrainOptions, "", ["--help"], TrainOptions(PRESETS["demo"]))
+        parse(TrainOptions, ["--help"], TrainOptions(PRESETS["demo"]))
     assert exit.value.code == 0
     printed = capsys.readouterr().out
     assert all(flag(field.name) in printed for field in fields(Config))
 
 
 def test_flags_change_the_preset_and_nothing_else() -> None:
-    options = parse(TrainOptions, "", ["--d-model", "64", "--no-tie-embeddings"], TrainOptions(PRESETS["demo"]))
+    options = parse(TrainOptions, ["--d-model", "64", "--no-tie-embeddings"], TrainOptions(PRESETS["demo"]))
     assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False)
 
 
@@ -79,8 +83,27 @@ def test_flags_change_the_preset_and_nothing_else() -> None:
 )
 def test_a_wrong_flag_gets_two_lines(args: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as error:
-        parse(TrainOptions, "", args, TrainOptions(PRESETS["demo"]))
+        parse(TrainOptions, args, TrainOptions(PRESETS["demo"]))
     assert len(str(error.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "evaluate"])
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--hlep", 2)])
+def test_help_and_wrong_flags_are_answered_before_torch_is_imported(command: str, argument: str, code: int) -> None:
+    script = f"""
+import runpy, sys
+sys.argv = ["{command}.py", "{argument}"]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as exit:
+    assert exit.code == {code}, exit.code
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_help_names_every_preset() -> None:
+    assert ", ".join(PRESETS) in (TrainOptions.__doc__ or "")
 
 
 def test_presets() -> None:
