@@ -137,17 +137,39 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
 class KeyValueCache:
     """The keys and values (B, H, S, K) that one attention block computed at earlier steps of a decoding.
 
-    Self-attention's grows by the new position at every step; attention to the source is computed once.
+    Self-attention's grows by the new positions at every step, in place: there is room for more behind them, which
+    doubles when it is full. Attention to the source has its own computed once.
     """
 
     grows: bool
     key: Tensor | None = None
     value: Tensor | None = None
+    length: int = 0
+    """Positions so far; those behind them are room"""
+
+    def put(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Takes in the keys and values (B, H, T, K) of new positions, and gives those of all so far."""
+        if self.key is None or self.value is None:
+            self.key, self.value, self.length = key, value, key.size(2)
+            return key, value
+        start, self.length = self.length, self.length + key.size(2)
+        if self.length > self.key.size(2):
+            self.key, self.value = (_roomy(old[:, :, :start], 2 * self.length) for old in (self.key, self.value))
+        self.key[:, :, start : self.length] = key
+        self.value[:, :, start : self.length] = value
+        return self.key[:, :, : self.length], self.value[:, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if self.key is not None and self.value is not None:
             self.key, self.value = self.key[rows], self.value[rows]
+
+
+def _roomy(x: Tensor, positions: int) -> Tensor:
+    """x (B, H, S, K) at the beginning of a new (B, H, positions, K)."""
+    roomy = x.new_empty(*x.shape[:2], positions, x.size(3))
+    roomy[:, :, : x.size(2)] = x
+    return roomy
 
 
 class MultiHeadAttentionBlock(nn.Module):
@@ -175,9 +197,7 @@ class MultiHeadAttentionBlock(nn.Module):
         else:
             key, value = self.heads(self.w_k(k)), self.heads(self.w_v(v))
             if cache is not None:
-                if cache.key is not None and cache.value is not None:
-                    key, value = torch.cat([cache.key, key], dim=2), torch.cat([cache.value, value], dim=2)
-                cache.key, cache.value = key, value
+                key, value = cache.put(key, value)
         x = scaled_dot_product_attention(query, key, value, mask)
         y: Tensor = self.w_o(x.transpose(1, 2).flatten(2))
         return y
