@@ -12,7 +12,7 @@ PAD, UNK, BOS, EOS = range(4)  # the first ids of every vocabulary
 LENGTH_PENALTY = 1.5  # of beam search, where none is asked for
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 RuleName = Literal[
     "unicode",
     "empty-side",
@@ -114,7 +114,7 @@ class Config:
     device: DeviceName = "auto"
     """Where to compute; auto takes cuda, then mps, then cpu"""
     precision: Precision = "auto"
-    """bf16 is autocast; auto takes it where the hardware is fast at it"""
+    """bf16 and fp16 are autocast; auto takes bf16 where the hardware is fast at it, fp16 on older GPUs"""
     valid_every: int = 0
     """Steps between validations; 0 for once an epoch"""
     save_minutes: float = 5.0

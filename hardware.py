@@ -21,22 +21,24 @@ def choose_device(name: DeviceName) -> torch.device:
 
 
 def choose_precision(name: Precision, device: torch.device) -> Precision:
-    """fp32 or bf16; auto takes bf16 where the hardware is fast at it."""
-    return name if name != "auto" else "bf16" if _bf16_is_fast(device) else "fp32"
+    """auto takes bf16 where the hardware is fast at it, else fp16 on GPUs that are fast at that, else fp32.
 
-
-def _bf16_is_fast(device: torch.device) -> bool:
-    """GPUs: tensor cores for it (Ampere and later). CPUs: AVX512-BF16 or AMX, which take a quarter of fp32's time."""
+    GPUs have tensor cores for bf16 from Ampere on, for fp16 from Volta on. CPUs with AVX512-BF16 or AMX take a quarter
+    of fp32's time.
+    """
+    if name != "auto":
+        return name
     if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
+        capability = torch.cuda.get_device_capability(device)
+        return "bf16" if capability >= (8, 0) else "fp16" if capability >= (7, 0) else "fp32"
     has = torch.cpu.get_capabilities()
-    return device.type == "cpu" and bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+    return "bf16" if device.type == "cpu" and (has.get("avx512_bf16") or has.get("amx_bf16")) else "fp32"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """The context in which forward passes run: matrix products in bf16, or nothing in fp32."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
+    """The context in which forward passes run: matrix products in bf16 or fp16, or nothing in fp32."""
+    if precision in ("bf16", "fp16"):
+        return torch.autocast(device.type, dtype=torch.bfloat16 if precision == "bf16" else torch.float16)
     return contextlib.nullcontext()
 
 

@@ -58,6 +58,9 @@ class Training:
         if group.size > 1:
             self.objective = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
         self.optimizers = optimizers(self.model, config)
+        # Gradients of fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
+        # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In the other precisions this does nothing.
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.epoch, self.dealt = 0, batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
         self.padding = padding_share(self.train_pairs, self.dealt)
         self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
@@ -101,15 +104,18 @@ class Training:
         loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for place, part in parts:
             torch.manual_seed(int(np.random.SeedSequence((config.seed, step, place)).generate_state(1)[0]))
-            with self.together(place == parts[-1][0]), autocast(self.device, config.precision):
-                part_loss, part_plain = self.objective(part.to(self.device))
+            with self.together(place == parts[-1][0]):
+                with autocast(self.device, config.precision):
+                    part_loss, part_plain = self.objective(part.to(self.device))
                 # Processes exchange the mean of their gradients, of which the sum is wanted.
-                (part_loss * (group.size / n_tgt)).backward()
+                self.scaler.scale(part_loss * (group.size / n_tgt)).backward()
             loss += part_loss.detach()
             plain += part_plain
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
         norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
         total, total_plain = group.sums(loss.item(), plain.item())
-        if not math.isfinite(norm + total):
+        if not math.isfinite(norm + total) and self.scaler.get_scale() <= 1:
             epoch, place = divmod(step - 1, self.steps_per_epoch)
             raise TrainingError(
                 f"the loss or gradient of step {step:,} (epoch {epoch + 1}, batch {place * config.accumulate + 1}) is "
@@ -120,8 +126,9 @@ class Training:
         for optimizer in self.optimizers:
             for param_group in optimizer.param_groups:
                 param_group["lr"] = lr
-            optimizer.step()
+            self.scaler.step(optimizer)  # no step at all where fp16 overflowed
             optimizer.zero_grad()
+        self.scaler.update()
         return StepLog(step, total, total_plain, norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
 
     def together(self, exchange: bool) -> AbstractContextManager[object]:
@@ -161,6 +168,7 @@ class Training:
             "stale": self.stale,
             "model": parameters(self.model),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "scaler": self.scaler.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -169,6 +177,7 @@ class Training:
             load_parameters(self.model, state["model"], "the training state")
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
+            self.scaler.load_state_dict(state["scaler"])
             self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
             self.best = Validation(**state["best"]) if state["best"] else None
         except (KeyError, TypeError, ValueError) as error:

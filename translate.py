@@ -26,7 +26,7 @@ from checkpoint import RunFolder
 from config import Config, DeviceName, Precision, TapisError
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
-from hardware import autocast, choose_device
+from hardware import autocast, choose_device, choose_precision
 from model import DecoderCache, Transformer
 from segment import take_apart
 from store import chunks
@@ -66,7 +66,7 @@ class Translator:
         """
         where = choose_device(device)
         config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
-        return cls(model, tokenizer, config, where, "bf16" if where.type == "cuda" else "fp32")
+        return cls(model, tokenizer, config, where, choose_precision("auto", where) if where.type == "cuda" else "fp32")
 
     def __call__(self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096) -> list[str]:
         """One translation for each sentence, in order; a blank sentence gives an empty one."""

@@ -10,7 +10,6 @@ finds all of it prepared on disk.
 
 import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -21,15 +20,17 @@ from random import Random
 from typing import TypeVar
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "demo")]
+sys.path[:0] = [str(ROOT), str(ROOT / "demo"), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 from make_corpus import sentence  # noqa: E402
+from measure import peak_gigabytes  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
 from corpus import Corpus, load_corpus  # noqa: E402
 from hardware import choose_device, choose_precision, device_label  # noqa: E402
-from train import Training, trained_tokenizer  # noqa: E402
+from train import trained_tokenizer  # noqa: E402
+from trainer import Training  # noqa: E402
 
 T = TypeVar("T")
 STEPS = 20
@@ -43,12 +44,6 @@ def write_pairs(path: Path, n: int) -> None:
             en, fr = sentences[draw.randrange(len(sentences))]
             number = f"{i // 1_000_000} {i // 1000 % 1000} {i % 1000}"
             file.write(f"{en[:-1]} {number}.\t{fr[:-1]} {number}.\n")
-
-
-def peak_gigabytes() -> float:
-    """Of this process, since its start; memory-mapped pages that were touched count."""
-    scale = 1 if sys.platform == "darwin" else 1024  # macOS says bytes, Linux kibibytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
 
 
 def timed(name: str, n: int, work: Callable[[], T]) -> T:

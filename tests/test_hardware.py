@@ -34,8 +34,18 @@ def test_auto_takes_bf16_where_the_processor_has_it(
     assert choose_precision("bf16", CPU) == "bf16"
 
 
-def test_autocast_is_bf16_or_nothing() -> None:
+@pytest.mark.parametrize(("capability", "precision"), [((9, 0), "bf16"), ((7, 5), "fp16"), ((6, 1), "fp32")])
+def test_auto_takes_what_the_gpu_is_fast_at(
+    capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_precision("auto", torch.device("cuda")) == precision
+
+
+def test_autocast_is_bf16_or_fp16_or_nothing() -> None:
     a = torch.ones(2, 2)
+    with autocast(CPU, "fp16"):
+        assert (a @ a).dtype == torch.float16
     with autocast(CPU, "bf16"):
         assert (a @ a).dtype == torch.bfloat16
     with autocast(CPU, "fp32"):

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 import torch
@@ -33,11 +33,11 @@ def advance(training: Training, steps: int) -> None:
         training.step += 1
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("change", [{}, {"optimizer": "muon"}, {"precision": "fp16"}])
 def test_ten_steps_are_five_and_five_resumed(
-    tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, optimizer: Literal["adam", "muon"]
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1, optimizer=optimizer)
+    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1, **change)
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)
@@ -101,6 +101,26 @@ def test_a_gradient_that_is_not_finite_touches_nothing(tiny: Config, small: Corp
     with pytest.raises(TrainingError, match=r"step 1 \(epoch 1, batch 1\) is not finite.*\n.*--lr"):
         training.update(1)
     assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+
+
+def test_fp16_gradients_are_scaled_up_and_down_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    plain, half = (Training(replace(tiny, precision=p), small, tokenizer) for p in ("fp32", "fp16"))
+    assert half.scaler.get_scale() > 1000
+    expected, found = plain.update(1), half.update(1)
+    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=0.02)
+    assert found.loss == pytest.approx(expected.loss, rel=0.01)
+
+
+def test_fp16_that_overflows_touches_nothing_and_goes_on(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, precision="fp16"), small, tokenizer)
+    training.scaler.load_state_dict({**training.scaler.state_dict(), "scale": 2.0**60})
+    before = snapshot(training)
+    training.update(1)
+    assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+    assert training.scaler.get_scale() == 2.0**59
+    training.scaler.load_state_dict({**training.scaler.state_dict(), "scale": 1024.0})
+    training.update(2)
+    assert any(not torch.equal(before[name], now) for name, now in parameters(training.model).items())
 
 
 def test_ten_pairs_are_learned_by_heart(tiny: Config, demo: Corpus, tokenizer: Tokenizer) -> None:
