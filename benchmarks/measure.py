@@ -1,0 +1,101 @@
+"""What the benchmarks share: synthetic pairs, contenders timed in alternation, the rate of matrix products.
+
+The machines that these run on are noisy. So contenders take turns within one process, every turn gives one figure, and
+what is printed is the median over the turns; a ratio is the median of the ratios within each turn.
+"""
+
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import torch
+
+
+def words(n: int, draw: Random) -> list[str]:
+    """So many made-up words, of one to four syllables."""
+    made: dict[str, None] = {}
+    while len(made) < n:
+        syllables = (draw.choice("bcdfglmnprstvz") + draw.choice("aeiou") for _ in range(draw.randint(1, 4)))
+        made["".join(syllables)] = None
+    return list(made)
+
+
+def write_pairs(path: Path, n: int, length: int = 13, n_words: int = 12_000) -> None:
+    """Writes n pairs of sentences of about so many words each, drawn by Zipf's law, a pair to a line, as a table.
+
+    A target is as long as its source give or take a tenth, as translations are; nothing can be learned from them.
+    """
+    draw = Random(1)
+    vocabulary = words(n_words, draw)
+    weights = [1 / (rank + 3) for rank in range(n_words)]
+    stream = iter(draw.choices(vocabulary, weights, k=n * length * 4))
+
+    def sentence(size: float) -> str:
+        return " ".join(next(stream) for _ in range(max(1, round(size)))) + "."
+
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(n):
+            size = min(max(draw.gauss(length, length / 3), 2), 2 * length)
+            file.write(f"{sentence(size)}\t{sentence(size * draw.gauss(1, 0.1))}\n")
+
+
+@contextmanager
+def synthetic(n: int, length: int = 13, n_words: int = 12_000) -> Iterator[str]:
+    """A file of such pairs in a temporary folder, where what is prepared from it is kept too, as long as it lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("HF_DATASETS_CACHE")
+        os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
+        try:
+            write_pairs(Path(folder) / "pairs.tsv", n, length, n_words)
+            yield f"{folder}/pairs.tsv"
+        finally:
+            os.environ.pop("HF_DATASETS_CACHE")
+            if before is not None:
+                os.environ["HF_DATASETS_CACHE"] = before
+
+
+def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """The figure of each contender's turn, in each of so many rounds."""
+    figures: dict[str, list[float]] = {name: [] for name in turns}
+    for _ in range(rounds):
+        for name, turn in turns.items():
+            figures[name].append(turn())
+    return figures
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """How many times theirs ours is: the median over the rounds."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def peak_gigabytes() -> float:
+    """Of this process, since its start; memory-mapped pages that were touched count."""
+    scale = 1 if sys.platform == "darwin" else 1024  # macOS says bytes, Linux kibibytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, size: int = 0) -> float:
+    """FLOP/s of a product of two square matrices, the best of ten: what this hardware can do at this moment."""
+    size = size or (8192 if device.type == "cuda" else 1536)
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    a @ b
+    best = float("inf")
+    for _ in range(10):
+        synchronize(device)
+        start = time.perf_counter()
+        a @ b
+        synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

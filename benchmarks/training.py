@@ -1,0 +1,301 @@
+"""Training speed: a step of ours against the same work by a textbook's loop and by MarianMT, taking turns.
+
+    python benchmarks/training.py                                        synthetic pairs, as long as captions
+    python benchmarks/training.py --data FOLDER --source en --target fr  real ones
+
+All train models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. The textbook
+(`torch.nn.Transformer`, cross-entropy over all positions) even gets our batches. MarianMT, where `transformers` is
+installed, gets as many sentences in random order, padded to the longest, as its users do. Both have the memory
+allocator as it comes; a second textbook has ours. Tokens are source and target tokens that are not padding.
+"""
+
+import ctypes
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import tyro  # noqa: E402
+from measure import alternate, matmul_rate, ratio, synchronize, synthetic  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from cleaning import RULES  # noqa: E402
+from config import PAD, PRESETS, Config, DeviceName, Precision  # noqa: E402
+from corpus import load_corpus  # noqa: E402
+from dataset import Batch, collate  # noqa: E402
+from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory  # noqa: E402
+from model import PositionalEncoding  # noqa: E402
+from train import trained_tokenizer  # noqa: E402
+from trainer import Training  # noqa: E402
+
+Logits = Callable[[Batch], Tensor]
+OURS, WITH_OUR_MEMORY = "Tapis", "the same, with our allocator settings"
+STEPS = 4  # of a turn; the first, not timed, lets caches and the allocator settle
+
+
+@dataclass(frozen=True)
+class Options:
+    """Time training steps, ours and others'."""
+
+    data: str = ""
+    """As for train.py; by default synthetic pairs"""
+    source: str = "en"
+    target: str = "fr"
+    d_model: int = 256
+    n_layers: int = 3
+    """Of encoder and decoder each"""
+    vocab_size: int = 8000
+    batch_tokens: int = 4096
+    rounds: int = 9
+    """Turns of each contender"""
+    device: DeviceName = "auto"
+    precision: Precision = "auto"
+
+
+class Textbook(nn.Module):
+    """A translator around `torch.nn.Transformer`, as tutorials write it, with one matrix for all three ends."""
+
+    def __init__(self, vocab_size: int, config: Config) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, config.d_model, padding_idx=PAD)
+        self.position = PositionalEncoding(config.d_model, config.max_length + 2, 0.0)
+        self.dropout = nn.Dropout(config.dropout)
+        self.transformer = nn.Transformer(
+            config.d_model,
+            config.n_heads,
+            config.n_encoder_layers,
+            config.n_decoder_layers,
+            config.d_ff,
+            config.dropout,
+            batch_first=True,
+        )
+        self.generator = nn.Linear(config.d_model, vocab_size, bias=False)
+        self.generator.weight = self.embedding.weight
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """src (B, S), tgt (B, T) → logits (B, T, V)."""
+        hidden = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool, device=tgt.device).triu(1)  # torch's True
+        scale = self.embedding.embedding_dim**0.5
+        vectors = self.transformer(
+            self.dropout(self.position(self.embedding(src) * scale)),
+            self.dropout(self.position(self.embedding(tgt) * scale)),
+            tgt_mask=hidden,
+            src_key_padding_mask=src == PAD,
+            tgt_key_padding_mask=tgt == PAD,
+            memory_key_padding_mask=src == PAD,
+            tgt_is_causal=True,
+        )
+        logits: Tensor = self.generator(vectors)
+        return logits
+
+
+def marian(vocab_size: int, config: Config) -> nn.Module | None:
+    """MarianMT of the same sizes; None where `transformers` is not installed."""
+    try:
+        from transformers import MarianConfig, MarianMTModel  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    except ImportError:
+        return None
+    model: nn.Module = MarianMTModel(
+        MarianConfig(
+            vocab_size=vocab_size,
+            d_model=config.d_model,
+            encoder_layers=config.n_encoder_layers,
+            decoder_layers=config.n_decoder_layers,
+            encoder_attention_heads=config.n_heads,
+            decoder_attention_heads=config.n_heads,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.d_ff,
+            dropout=config.dropout,
+            max_position_embeddings=512,
+            scale_embedding=True,
+            pad_token_id=PAD,
+            decoder_start_token_id=PAD,
+            use_cache=False,
+        )
+    )
+    return model
+
+
+def plain_step(
+    model: nn.Module, logits: Callable[[Batch], Tensor], config: Config, device: torch.device
+) -> Callable[[Batch], None]:
+    """One update as a tutorial's loop makes it."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def step(batch: Batch) -> None:
+        batch = batch.to(device)
+        optimizer.zero_grad()
+        with autocast(device, config.precision):
+            loss = F.cross_entropy(
+                logits(batch).flatten(0, 1),
+                batch.labels.flatten(),
+                ignore_index=PAD,
+                label_smoothing=config.label_smoothing,
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def default_memory() -> None:
+    """Undoes `keep_freed_memory`, as far as the C library can: what another program would have."""
+    libc = ctypes.CDLL("libc.so.6")
+    for option, value in ((-4, 65536), (-1, 128 * 1024), (-3, 128 * 1024)):  # glibc's defaults
+        libc.mallopt(option, value)
+    libc.malloc_trim(0)
+
+
+def flops_per_token(step: Callable[[], int]) -> float:
+    """Of the matrix products of a step, forward and backward, padding included."""
+    with FlopCounterMode(display=False) as counter:
+        n_tokens = step()
+    return float(counter.get_total_flops()) / n_tokens
+
+
+def sized(options: Options, data: str, device: torch.device) -> Config:
+    """The config of all contenders."""
+    return replace(
+        PRESETS["opus_books"],
+        data=data,
+        source=options.source,
+        target=options.target,
+        skip_rules=() if options.data else tuple(RULES),
+        d_model=options.d_model,
+        d_ff=4 * options.d_model,
+        n_encoder_layers=options.n_layers,
+        n_decoder_layers=options.n_layers,
+        vocab_size=options.vocab_size,
+        batch_tokens=options.batch_tokens,
+        device=options.device,
+        precision=choose_precision(options.precision, device),
+    )
+
+
+class Shuffled:
+    """Batches of sentences in random order, on average as many as ours have."""
+
+    def __init__(self, training: Training) -> None:
+        self.pairs = training.train_pairs
+        self.rows = self.pairs.rows.copy()
+        np.random.default_rng(1).shuffle(self.rows)
+        self.size = len(self.rows) // len(training.dealt)
+
+    def __call__(self, i: int) -> Batch:
+        start = i * self.size % (len(self.rows) - self.size)
+        chosen = self.rows[start : start + self.size].tolist()
+        return collate([self.pairs.sources[j] for j in chosen], [self.pairs.targets[j] for j in chosen])
+
+
+def contenders(training: Training) -> dict[str, Callable[[int], int]]:
+    """Names and steps: each takes the number of a batch, from 0, and gives its tokens."""
+    config, device, size = training.config, training.device, len(training.tokenizer)
+
+    def plain(model: nn.Module, logits: Logits, batches: Callable[[int], Batch]) -> Callable[[int], int]:
+        step = plain_step(model.to(device).train(), logits, config, device)
+
+        def update(i: int) -> int:
+            batch = batches(i)
+            step(batch)
+            return batch.n_tokens
+
+        return update
+
+    def bucketed(i: int) -> Batch:
+        return training.train_pairs.batch(training.dealt[i % len(training.dealt)])
+
+    book = Textbook(size, config)
+    textbook = plain(book, lambda batch: cast(Tensor, book(batch.src, batch.tgt)), bucketed)
+    steps = {
+        OURS: lambda i: training.update(i + 1).n_tokens,
+        "torch.nn.Transformer, our batches": textbook,
+    }
+    if device.type == "cpu" and sys.platform == "linux":
+        steps[WITH_OUR_MEMORY] = textbook
+    if (hf := marian(size, config)) is not None:
+
+        def logits(batch: Batch) -> Tensor:
+            mask = (batch.src != PAD).long()
+            return cast(Tensor, hf(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt).logits)
+
+        steps["MarianMT, random order, dynamic padding"] = plain(hf, logits, Shuffled(training))
+    return steps
+
+
+def compare(options: Options, data: str) -> None:
+    device = choose_device(options.device)
+    config = sized(options, data, device)
+    corpus = load_corpus(config)
+    training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    steps = contenders(training)
+    turns_taken: Counter[str] = Counter()
+
+    def turn(name: str) -> float:
+        if WITH_OUR_MEMORY in steps:
+            keep_freed_memory() if name in (OURS, WITH_OUR_MEMORY) else default_memory()
+        place = STEPS * turns_taken[name]  # the same for all in a round, so that all get the same batches
+        turns_taken[name] += 1
+        steps[name](place)
+        synchronize(device)
+        start = time.perf_counter()
+        n_tokens = sum(steps[name](place + i) for i in range(1, STEPS))
+        synchronize(device)
+        return n_tokens / (time.perf_counter() - start)
+
+    flops = {name: flops_per_token(partial(step, 0)) for name, step in steps.items()}
+    turns: dict[str, Callable[[], float]] = {name: partial(turn, name) for name in steps}
+    speeds = alternate({**turns, "products": partial(matmul_rate, device, dtype)}, options.rounds)
+    peak = speeds.pop("products")
+    n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    print(
+        f"{device_label(device)}, {config.precision}, torch {torch.__version__}; d_model {config.d_model}, "
+        f"{options.n_layers}+{options.n_layers} layers, vocabulary {len(training.tokenizer):,}, {n_parameters:,} "
+        f"parameters, batches of {config.batch_tokens:,} tokens a side; {options.rounds} rounds of {STEPS - 1} steps\n"
+        f"matrix products reach {statistics.median(peak) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
+    )
+    print(f"{'':<50} {'tokens/s':>9} {'Tapis is':>9} {'of that rate':>13}")
+    for name, values in speeds.items():
+        share = statistics.median(v * flops[name] / p for v, p in zip(values, peak, strict=True))
+        print(f"{name:<50} {statistics.median(values):>9,.0f} {ratio(speeds[OURS], values):>8.2f}× {share:>13.1%}")
+    where_time_goes(training)
+
+
+def where_time_goes(training: Training) -> None:
+    """A profile of five steps: the operations that take the most time, themselves."""
+    keep_freed_memory()
+    training.update(1)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for i in range(5):
+            training.update(i + 2)
+    table = sorted(profiled.key_averages(), key=lambda entry: -entry.self_cpu_time_total)
+    total = sum(entry.self_cpu_time_total for entry in table)
+    print("\nwhere a step's time goes (with the profiler's own)")
+    for entry in table[:14]:
+        print(f"{entry.key:<50} {entry.self_cpu_time_total / total:>9.1%} {entry.count // 5:>8,} calls a step")
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    with synthetic(20_000) if not options.data else nullcontext(options.data) as data:
+        compare(options, data)
+
+
+if __name__ == "__main__":
+    main()
