@@ -53,7 +53,12 @@ class Batch:
     """Source and target tokens that are not padding"""
 
     def to(self, device: torch.device) -> "Batch":
-        move = {name: getattr(self, name).to(device) for name in ("src", "tgt", "labels", "src_mask", "tgt_mask")}
+        """The same batch there; to a GPU by pinned memory, so that nothing waits for the copy."""
+        names = ("src", "tgt", "labels", "src_mask", "tgt_mask")
+        if device.type == "cuda":
+            move = {name: getattr(self, name).pin_memory().to(device, non_blocking=True) for name in names}
+        else:
+            move = {name: getattr(self, name).to(device) for name in names}
         return Batch(**move, n_tgt=self.n_tgt, n_tokens=self.n_tokens)
 
 
