@@ -34,7 +34,7 @@ from cleaning import RULES  # noqa: E402
 from config import BOS, EOS, PAD, PRESETS, DeviceName, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import pad  # noqa: E402
-from decode import Search, beam_search, greedy_search  # noqa: E402
+from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
 from hardware import autocast, choose_device, device_label, keep_freed_memory  # noqa: E402
 from model import Transformer  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
@@ -185,6 +185,7 @@ def ctranslate2_engines(model: Transformer, tokens: list[str], length: int, fold
             min_decoding_length=length,
             max_decoding_length=length,
             max_batch_size=math.ceil(len(sources) / pieces),
+            suppress_sequences=[[tokens[i]] for i in NEVER],
         )
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
