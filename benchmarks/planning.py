@@ -1,4 +1,4 @@
-"""What more GPUs would give: tokens a second on 1, 8 and 64 of them, from one's measured speed and published link speeds.
+"""What more GPUs would give: tokens a second on 1, 8 and 64, from one's measured speed and published link speeds.
 
     python benchmarks/planning.py --base 900000 --big 300000       tokens/s of one GPU, by benchmarks/training.py
     python benchmarks/planning.py                                  what --share of the published peak would give
