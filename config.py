@@ -222,8 +222,8 @@ PRESETS = {
         name="demo",
     ),
     # Captions of photographs, 29,000 pairs: text files in the folder that --data names. 7.1 million parameters;
-    # about an hour on two CPU cores, which reaches, on the test part with beam 5 and as published tables count, 40.8 BLEU
-    # from English to German and 62.5 to French.
+    # about an hour on two CPU cores. On the test part, with beam 5 and as published tables count, that reaches
+    # 40.8 BLEU from English to German and 62.5 to French.
     "multi30k": Config(
         data="multi30k",
         vocab_size=6000,
