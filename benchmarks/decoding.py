@@ -7,6 +7,8 @@ The model is untrained, and every engine is made to give --length tokens for eve
 work. CTranslate2 holds the very same weights, and its translations are compared with ours. Hugging Face's MarianMT has
 the same sizes. Engines that are not installed (`pip install ctranslate2 transformers`) are left out. Speeds are in
 tokens of translation a second, the encoder's time included.
+
+Not yet to be quoted: in one process, the waiting threads of one engine slow the next one down.
 """
 
 import math
@@ -42,6 +44,8 @@ from translate import model_step  # noqa: E402
 
 # (source ids of a batch, beam) → their translations
 Engine = Callable[[Sequence[list[int]], int], list[list[int]]]
+
+THREADS = torch.get_num_threads()  # CTranslate2, with one thread to a batch, changes torch's own number to that
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ def ctranslate2_engines(model: Transformer, tokens: list[str], length: int, fold
         )
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
-    n = torch.get_num_threads()
+    n = THREADS
     engines: dict[str, Engine] = {}
     for kind in ("float32", "int8"):
         for name, threads in (("inside", {"intra_threads": n}), ("over", {"inter_threads": n, "intra_threads": 1})):
@@ -239,6 +243,7 @@ def compare(options: Options, data: str, out: Path) -> None:
         if (peer := marian(len(tokenizer), config)) is not None:
             name = "fp32" if dtype == torch.float32 else "bf16"
             engines[f"Hugging Face, {name}"] = hugging_face(peer.to(dtype), options.length, device)
+    torch.set_num_threads(THREADS)
     print(
         f"{device_label(device)}, torch {torch.__version__}; d_model {config.d_model}, {options.n_layers}+"
         f"{options.n_layers} layers, vocabulary {len(tokenizer):,}; {len(sources):,} sentences of "
@@ -265,6 +270,7 @@ def measure(
     found: dict[str, list[list[int]]] = {}
 
     def turn(name: str) -> float:
+        torch.set_num_threads(THREADS)
         synchronize(device)
         start = time.perf_counter()
         found[name] = [ids for batch in batches for ids in engines[name](batch, beam)]
