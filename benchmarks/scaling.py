@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,8 +134,8 @@ def main() -> None:
         print(f"\n{axis:<12} {'seconds':>10} {unit:>12} {'peak GB':>9}")
         costs: list[Cost] = []
         for size, (measure, args) in zip(sizes, work, strict=True):
-            with multiprocessing.get_context("spawn").Pool(1) as process:
-                cost = process.apply(measure, args)
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                cost = process.submit(measure, *args).result()
             costs.append(cost)
             print(
                 f"{size:<12,} {cost.seconds:>10.3f} {cost.n / cost.seconds:>12,.0f} {cost.gigabytes:>9.2f}", flush=True
