@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,12 +27,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, ratio, synchronize, synthetic  # noqa: E402
+from measure import Work, alternate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from training import marian  # noqa: E402
 
-from cleaning import RULES  # noqa: E402
-from config import BOS, EOS, PAD, PRESETS, DeviceName, Precision  # noqa: E402
+from config import BOS, EOS, PAD, UNK, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import pad  # noqa: E402
 from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
@@ -49,17 +47,9 @@ THREADS = torch.get_num_threads()  # CTranslate2, with one thread to a batch, ch
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Work):
     """Time decoding, ours and others'."""
 
-    data: str = ""
-    """As for train.py; by default synthetic sentences"""
-    source: str = "en"
-    target: str = "fr"
-    d_model: int = 256
-    n_layers: int = 3
-    """Of encoder and decoder each"""
-    vocab_size: int = 8000
     sentences: int = 1000
     """Of a whole test set, at most"""
     length: int = 20
@@ -68,7 +58,6 @@ class Options:
     """Sentences of a batch, where there are enough"""
     rounds: int = 3
     """Turns of each engine"""
-    device: DeviceName = "auto"
 
 
 def ours(model: Transformer, length: int, device: torch.device, precision: Precision) -> Engine:
@@ -162,7 +151,7 @@ def specification(model: Transformer, tokens: list[str]) -> Any:
     spec.decoder.embeddings.weight = numpy(model.tgt_embed.embedding.weight)
     linear(spec.decoder.projection, model.projection.linear)
     spec.config.add_source_eos = True
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = tokens[BOS], tokens[EOS], tokens[1]
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = tokens[BOS], tokens[EOS], tokens[UNK]
     spec.config.decoder_start_token = tokens[BOS]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
@@ -193,40 +182,27 @@ def ctranslate2_engines(model: Transformer, tokens: list[str], length: int, fold
         )
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
-    n = THREADS
     engines: dict[str, Engine] = {}
     for kind in ("float32", "int8"):
-        for name, threads in (("inside", {"intra_threads": n}), ("over", {"inter_threads": n, "intra_threads": 1})):
+        for name, threads in (
+            ("inside", {"intra_threads": THREADS}),
+            ("over", {"inter_threads": THREADS, "intra_threads": 1}),
+        ):
             translator = ctranslate2.Translator(str(folder), compute_type=kind, **threads)
-            pieces = n if name == "over" else 1
+            pieces = THREADS if name == "over" else 1
             engines[f"CTranslate2, {kind}, threads {name} batches"] = partial(translated, translator, pieces)
     return engines
 
 
 def main() -> None:
     options = tyro.cli(Options)
-    with (
-        synthetic(10_000) if not options.data else nullcontext(options.data) as data,
-        tempfile.TemporaryDirectory() as out,
-    ):
-        compare(options, data, Path(out))
+    with options.config(10_000) as config, tempfile.TemporaryDirectory() as out:
+        compare(options, replace(config, test_share=0.1), Path(out))
 
 
-def compare(options: Options, data: str, out: Path) -> None:
-    device = choose_device(options.device)
-    config = replace(
-        PRESETS["opus_books"],
-        data=data,
-        source=options.source,
-        target=options.target,
-        test_share=0.1,
-        skip_rules=() if options.data else tuple(RULES),
-        d_model=options.d_model,
-        d_ff=4 * options.d_model,
-        n_encoder_layers=options.n_layers,
-        n_decoder_layers=options.n_layers,
-        vocab_size=options.vocab_size,
-    )
+def compare(options: Options, config: Config, out: Path) -> None:
+    device = choose_device(config.device)
+    print(f"{device_label(device)}, torch {torch.__version__}; ", end="")
     corpus = load_corpus(config)
     tokenizer = trained_tokenizer(corpus, config.vocab_size)
     sources = tokenizer.encode([source for source, _ in corpus.test][: options.sentences])
@@ -243,10 +219,8 @@ def compare(options: Options, data: str, out: Path) -> None:
         if (peer := marian(len(tokenizer), config)) is not None:
             name = "fp32" if dtype == torch.float32 else "bf16"
             engines[f"Hugging Face, {name}"] = hugging_face(peer.to(dtype), options.length, device)
-    torch.set_num_threads(THREADS)
     print(
-        f"{device_label(device)}, torch {torch.__version__}; d_model {config.d_model}, {options.n_layers}+"
-        f"{options.n_layers} layers, vocabulary {len(tokenizer):,}; {len(sources):,} sentences of "
+        f"{options.sizes(len(tokenizer))}; {len(sources):,} sentences of "
         f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; {options.rounds} rounds"
     )
     for title, some, size in (

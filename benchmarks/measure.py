@@ -11,11 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import torch
+
+from cleaning import RULES
+from config import PRESETS, Config, DeviceName
 
 
 def words(n: int, draw: Random) -> list[str]:
@@ -27,14 +31,15 @@ def words(n: int, draw: Random) -> list[str]:
     return list(made)
 
 
-def write_pairs(path: Path, n: int, length: int = 13, n_words: int = 12_000) -> None:
-    """Writes n pairs of sentences of about so many words each, drawn by Zipf's law, a pair to a line, as a table.
+def write_pairs(path: Path, n: int) -> None:
+    """Writes n pairs of sentences, a pair to a line, as a table; their words are drawn by Zipf's law.
 
-    A target is as long as its source give or take a tenth, as translations are; nothing can be learned from them.
+    Sentences are as long as captions, 13 words more or less, and a target as long as its source give or take a tenth,
+    as translations are; nothing can be learned from them.
     """
-    draw = Random(1)
-    vocabulary = words(n_words, draw)
-    weights = [1 / (rank + 3) for rank in range(n_words)]
+    draw, length = Random(1), 13
+    vocabulary = words(12_000, draw)
+    weights = [1 / (rank + 3) for rank in range(len(vocabulary))]
     stream = iter(draw.choices(vocabulary, weights, k=n * length * 4))
 
     def sentence(size: float) -> str:
@@ -47,18 +52,55 @@ def write_pairs(path: Path, n: int, length: int = 13, n_words: int = 12_000) -> 
 
 
 @contextmanager
-def synthetic(n: int, length: int = 13, n_words: int = 12_000) -> Iterator[str]:
+def synthetic(n: int) -> Iterator[str]:
     """A file of such pairs in a temporary folder, where what is prepared from it is kept too, as long as it lasts."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.environ.get("HF_DATASETS_CACHE")
         os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
         try:
-            write_pairs(Path(folder) / "pairs.tsv", n, length, n_words)
+            write_pairs(Path(folder) / "pairs.tsv", n)
             yield f"{folder}/pairs.tsv"
         finally:
             os.environ.pop("HF_DATASETS_CACHE")
             if before is not None:
                 os.environ["HF_DATASETS_CACHE"] = before
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all contenders do the same work on: the data, and models of the same sizes."""
+
+    data: str = ""
+    """As for train.py; by default synthetic pairs"""
+    source: str = "en"
+    target: str = "fr"
+    d_model: int = 256
+    n_layers: int = 3
+    """Of encoder and decoder each"""
+    vocab_size: int = 8000
+    device: DeviceName = "auto"
+
+    @contextmanager
+    def config(self, n: int) -> Iterator[Config]:
+        """The config of it, with n synthetic pairs where no data is named, for as long as those last."""
+        with synthetic(n) if not self.data else nullcontext(self.data) as data:
+            yield replace(
+                PRESETS["opus_books"],
+                data=data,
+                source=self.source,
+                target=self.target,
+                skip_rules=() if self.data else tuple(RULES),
+                d_model=self.d_model,
+                d_ff=4 * self.d_model,
+                n_encoder_layers=self.n_layers,
+                n_decoder_layers=self.n_layers,
+                vocab_size=self.vocab_size,
+                device=self.device,
+            )
+
+    def sizes(self, vocabulary: int) -> str:
+        """The model's, in words."""
+        return f"d_model {self.d_model}, {self.n_layers}+{self.n_layers} layers, vocabulary {vocabulary:,}"
 
 
 def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -86,9 +128,9 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def matmul_rate(device: torch.device, dtype: torch.dtype, size: int = 0) -> float:
+def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s of a product of two square matrices, the best of ten: what this hardware can do at this moment."""
-    size = size or (8192 if device.type == "cuda" else 1536)
+    size = 8192 if device.type == "cuda" else 1536
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     a @ b
     best = float("inf")

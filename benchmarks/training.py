@@ -15,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +26,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, matmul_rate, ratio, synchronize, synthetic  # noqa: E402
+from measure import Work, alternate, matmul_rate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from cleaning import RULES  # noqa: E402
-from config import PAD, PRESETS, Config, DeviceName, Precision  # noqa: E402
+from config import PAD, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import Batch, collate  # noqa: E402
 from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory  # noqa: E402
@@ -48,21 +46,12 @@ STEPS = 4  # of a turn; the first, not timed, lets caches and the allocator sett
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Work):
     """Time training steps, ours and others'."""
 
-    data: str = ""
-    """As for train.py; by default synthetic pairs"""
-    source: str = "en"
-    target: str = "fr"
-    d_model: int = 256
-    n_layers: int = 3
-    """Of encoder and decoder each"""
-    vocab_size: int = 8000
     batch_tokens: int = 4096
     rounds: int = 9
     """Turns of each contender"""
-    device: DeviceName = "auto"
     precision: Precision = "auto"
 
 
@@ -130,9 +119,7 @@ def marian(vocab_size: int, config: Config) -> nn.Module | None:
     return model
 
 
-def plain_step(
-    model: nn.Module, logits: Callable[[Batch], Tensor], config: Config, device: torch.device
-) -> Callable[[Batch], None]:
+def plain_step(model: nn.Module, logits: Logits, config: Config, device: torch.device) -> Callable[[Batch], None]:
     """One update as a tutorial's loop makes it."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
@@ -167,25 +154,6 @@ def flops_per_token(step: Callable[[], int]) -> float:
     with FlopCounterMode(display=False) as counter:
         n_tokens = step()
     return float(counter.get_total_flops()) / n_tokens
-
-
-def sized(options: Options, data: str, device: torch.device) -> Config:
-    """The config of all contenders."""
-    return replace(
-        PRESETS["opus_books"],
-        data=data,
-        source=options.source,
-        target=options.target,
-        skip_rules=() if options.data else tuple(RULES),
-        d_model=options.d_model,
-        d_ff=4 * options.d_model,
-        n_encoder_layers=options.n_layers,
-        n_decoder_layers=options.n_layers,
-        vocab_size=options.vocab_size,
-        batch_tokens=options.batch_tokens,
-        device=options.device,
-        precision=choose_precision(options.precision, device),
-    )
 
 
 class Shuffled:
@@ -238,9 +206,9 @@ def contenders(training: Training) -> dict[str, Callable[[int], int]]:
     return steps
 
 
-def compare(options: Options, data: str) -> None:
-    device = choose_device(options.device)
-    config = sized(options, data, device)
+def compare(options: Options, config: Config) -> None:
+    device = choose_device(config.device)
+    config = replace(config, batch_tokens=options.batch_tokens, precision=choose_precision(options.precision, device))
     corpus = load_corpus(config)
     training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
@@ -265,9 +233,9 @@ def compare(options: Options, data: str) -> None:
     peak = speeds.pop("products")
     n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
     print(
-        f"{device_label(device)}, {config.precision}, torch {torch.__version__}; d_model {config.d_model}, "
-        f"{options.n_layers}+{options.n_layers} layers, vocabulary {len(training.tokenizer):,}, {n_parameters:,} "
-        f"parameters, batches of {config.batch_tokens:,} tokens a side; {options.rounds} rounds of {STEPS - 1} steps\n"
+        f"{device_label(device)}, {config.precision}, torch {torch.__version__}; "
+        f"{options.sizes(len(training.tokenizer))}, {n_parameters:,} parameters, "
+        f"batches of {config.batch_tokens:,} tokens a side; {options.rounds} rounds of {STEPS - 1} steps\n"
         f"matrix products reach {statistics.median(peak) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
     )
     print(f"{'':<50} {'tokens/s':>9} {'Tapis is':>9} {'of that rate':>13}")
@@ -293,8 +261,8 @@ def where_time_goes(training: Training) -> None:
 
 def main() -> None:
     options = tyro.cli(Options)
-    with synthetic(20_000) if not options.data else nullcontext(options.data) as data:
-        compare(options, data)
+    with options.config(20_000) as config:
+        compare(options, config)
 
 
 if __name__ == "__main__":
