@@ -7,7 +7,7 @@ From the inside out: `InputEmbeddings` and `PositionalEncoding` turn token ids i
 `DecoderCache` lets decoding compute each position once.
 
 A mask is boolean and True means "may attend". The masks themselves are made in dataset.py, the softmax over the
-vocabulary belongs to the loss (train.py) and to the search (decode.py).
+vocabulary belongs to the loss (objective.py) and to the search (decode.py).
 """
 
 import math

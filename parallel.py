@@ -52,9 +52,10 @@ class Group:
 
     def sums(self, *numbers: float) -> list[float]:
         """Each number summed over the processes."""
+        if self.size == 1:
+            return list(numbers)
         summed = torch.tensor(numbers, dtype=torch.float64)
-        if self.size > 1:
-            distributed.all_reduce(summed)
+        distributed.all_reduce(summed)
         values: list[float] = summed.tolist()
         return values
 

@@ -113,18 +113,17 @@ def run(training: Training, folder: RunFolder, about: Sequence[str], interrupted
             if group.leads:
                 folder.save_state(training.state())
             if stop and not training.is_over:
-                raise StoppedError(
-                    f"stopped and saved at step {training.step:,} of {training.total_steps:,}\n{go_on(training)}"
-                )
+                saved = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
+                raise StoppedError(f"{saved}\n{go_on(config.name, group)}")
     finally:
         bar.close()
         logs.close()
 
 
-def go_on(training: Training) -> str:
-    """What to type to go on."""
-    command = "python" if training.group.size == 1 else f"torchrun --nproc-per-node {training.group.size}"
-    return f"go on with: {command} train.py --resume --name {training.config.name}"
+def go_on(name: str, group: Group) -> str:
+    """What to type to go on with the run of that name."""
+    command = "python" if group.size == 1 else "torchrun …"
+    return f"go on with: {command} train.py --resume --name {name}"
 
 
 def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
@@ -245,10 +244,8 @@ def main(args: Sequence[str]) -> None:
     except RuntimeError as error:  # Gloo's and NCCL's are no more than that
         if group.size == 1 or not any(name in str(error) for name in ("gloo", "NCCL")):
             raise
-        raise LostError(
-            "another process of this training has ended; what was saved last stays\n"
-            f"go on with: torchrun … train.py --resume --name {options.config.name}"
-        ) from None
+        what = "another process of this training has ended; what was saved last stays"
+        raise LostError(f"{what}\n{go_on(options.config.name, group)}") from None
     finally:
         group.leave()
 
