@@ -13,8 +13,9 @@ from torch import Tensor
 
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 
-# (tokens, rows) → logits. tokens (R,) are the last tokens of the R live rows; rows (R,) says which row of the previous
-# call each of them goes on from, None where all go on in place; logits (R, V) score the next token of each.
+# (tokens, rows) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences. rows
+# (L, K) says which hypothesis of the previous call, counted through all its sentences, each of them goes on from,
+# always one of the same sentence; None where all go on in place. logits (L, K, V) score the next token of each.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 
 NEVER = [PAD, UNK, BOS]  # the model has no reason to say these, and they are no text
@@ -59,7 +60,25 @@ class GreedyState:
     tokens: Tensor
     """(R,) their last tokens"""
     rows: Tensor | None
-    """(R,) their places among the rows of the last step; None when none has left"""
+    """(R,) their places among those of the last step; None when none has left"""
+
+
+def best(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The n largest of scores (…, V) along the last dimension, best first, and their places, as `topk` gives them.
+
+    They stand in the n blocks with the largest maxima, which a CPU finds by the dozen where topk looks at one number at
+    a time: it is two to four times as fast.
+    """
+    width = 64
+    whole = scores.size(-1) // width * width
+    if whole < 2 * n * width:
+        return scores.topk(n)
+    blocks = scores[..., :whole].view(*scores.shape[:-1], -1, width).amax(dim=-1).topk(n).indices
+    inside = (blocks[..., None] * width + torch.arange(width, device=scores.device)).flatten(-2)
+    beyond = torch.arange(whole, scores.size(-1), device=scores.device).expand(*scores.shape[:-1], -1)
+    places = torch.cat([inside, beyond], dim=-1)
+    values, chosen = scores.gather(-1, places).topk(n)
+    return values, places.gather(-1, chosen)
 
 
 def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
@@ -72,9 +91,9 @@ def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
         rows=None,
     )
     for t in range(longest):
-        logits = step(state.tokens, state.rows)
+        logits = step(state.tokens[:, None], state.rows if state.rows is None else state.rows[:, None])[:, 0]
         logits[:, NEVER] = -torch.inf
-        chosen = logits.argmax(dim=-1)
+        chosen = best(logits, 1)[1].squeeze(1)
         state.output[state.live, t] = chosen.masked_fill(chosen == EOS, PAD)
         goes_on = (chosen != EOS) & (limits[state.live] > t + 1)
         state.rows = None if goes_on.all() else goes_on.nonzero().squeeze(1)  # a CPU-GPU sync point
@@ -96,8 +115,10 @@ class BeamState:
     """(L, K) log P of the hypotheses, best first; −inf where there are fewer than K"""
     output: Tensor
     """(L, K, t) their tokens"""
+    tokens: Tensor
+    """(L, K) the last of them, BOS at first"""
     rows: Tensor | None
-    """(L·K,) the rows of the last step that they go on from; None before the first"""
+    """(L, K) which hypotheses of the last step they go on from; None before the first"""
 
 
 def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
@@ -119,18 +140,18 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
         live=torch.arange(len(limits), device=device),
         scores=torch.zeros(len(limits), 1, device=device),
         output=torch.full((len(limits), 1, 0), PAD, device=device),
+        tokens=torch.full((len(limits), 1), BOS, device=device),
         rows=None,
     )
-    tokens = torch.full((len(limits),), BOS, device=device)
     for t in range(int(limits.max())):
-        logits = step(tokens, state.rows)
-        logits[:, NEVER] = -torch.inf
-        n_live, width, vocabulary = *state.scores.shape, logits.size(-1)
-        log_probs = logits.log_softmax(dim=-1).view(n_live, width, vocabulary)
+        logits = step(state.tokens, state.rows)
+        logits[..., NEVER] = -torch.inf
+        n_live, width = state.scores.shape
         # Twice the beam, since as many as the beam may end.
-        candidates = (state.scores[..., None] + log_probs).flatten(1)
-        scores, places = candidates.topk(min(2 * search.beam, candidates.size(1)))
-        parents, tokens = places // vocabulary, places % vocabulary
+        n = min(2 * search.beam, logits.size(-1))
+        log_probs, candidates = best(logits.log_softmax(dim=-1), n)
+        scores, places = (state.scores[..., None] + log_probs).flatten(1).topk(min(2 * search.beam, width * n))
+        parents, tokens = places // n, candidates.flatten(1).gather(1, places)
         ends = tokens == EOS
 
         at_limit = (limits[state.live] == t + 1)[:, None]
@@ -162,7 +183,7 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
             live=state.live[stay],
             scores=scores[stay],
             output=torch.cat([before, tokens[..., None]], dim=-1)[stay],
-            rows=rows[stay].flatten(),
+            tokens=tokens[stay],
+            rows=rows[stay],
         )
-        tokens = tokens[stay].flatten()
     return [found[: search.n_best] for found in results]

@@ -125,17 +125,19 @@ class Translator:
 
 def model_step(model: Transformer, src: Tensor) -> Step:
     """The step function of a search over the translations of src (B, S), with its caches inside."""
-    src_mask = padding_mask(src)
+    src_mask, width = padding_mask(src), 1
     memory = model.encode(src, src_mask)
     cache = DecoderCache(model.config.n_decoder_layers)
 
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
-        nonlocal src_mask
+        nonlocal src_mask, width
         if rows is not None:
-            src_mask = src_mask[rows]  # memory needs none: its keys and values are in the cache from the first step on
-            cache.select(rows)
-        vectors = model.decode(tokens[:, None], memory, src_mask, None, cache)
-        return model.project(vectors[:, 0]).float()
+            sentences = rows[:, 0] // width
+            cache.select(rows.flatten(), sentences)
+            src_mask = src_mask[sentences]  # memory needs none: its keys and values are in the cache
+        width = tokens.size(1)
+        vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)
+        return model.project(vectors).view(*tokens.shape, -1).float()
 
     return step
 

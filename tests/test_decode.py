@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from config import BOS, EOS, PAD, UNK, ConfigError
-from decode import Hypothesis, Search, beam_search, greedy_search, length_penalty
+from decode import Hypothesis, Search, beam_search, best, greedy_search, length_penalty
 
 
 class Script:
@@ -20,14 +20,14 @@ class Script:
         self.calls: list[tuple[list[int], list[int] | None]] = []
 
     def __call__(self, tokens: Tensor, rows: Tensor | None) -> Tensor:
-        self.calls.append((tokens.tolist(), None if rows is None else rows.tolist()))
+        self.calls.append((tokens.flatten().tolist(), None if rows is None else rows.flatten().tolist()))
         if rows is not None:
-            self.live = [self.live[row] for row in rows.tolist()]
+            self.live = [self.live[row] for row in rows.flatten().tolist()]
         t = len(self.calls) - 1
         logits = torch.zeros(len(self.live), self.vocabulary)
         for i, line in enumerate(self.live):
             logits[i, self.lines[line][t] if t < len(self.lines[line]) else EOS] = 1.0
-        return logits
+        return logits[:, None]
 
 
 def limits(*values: int) -> Tensor:
@@ -58,12 +58,23 @@ def test_limits_hold_for_each_row() -> None:
 
 def test_no_row_says_what_is_no_text() -> None:
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
-        logits = torch.zeros(len(tokens), 8)
-        logits[:, [PAD, UNK, BOS]] = 9.0
-        logits[:, 6] = 1.0
+        logits = torch.zeros(*tokens.shape, 8)
+        logits[..., [PAD, UNK, BOS]] = 9.0
+        logits[..., 6] = 1.0
         return logits
 
     assert greedy_search(step, limits(2)) == [[6, 6]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "vocabulary", "n"), [(7, 1000, 1), (5, 1000, 7), (3, 640, 4), (2, 900, 10), (4, 50, 3)]
+)
+def test_the_best_are_those_of_topk(rows: int, vocabulary: int, n: int) -> None:
+    for seed in range(20):
+        scores = torch.randn(2, rows, vocabulary, generator=torch.Generator().manual_seed(seed))
+        scores[0, 0, : vocabulary // 2] = -math.inf
+        for found, expected in zip(best(scores, n), scores.topk(n), strict=True):
+            assert torch.equal(found, expected)
 
 
 VOCABULARY = 8  # of which 5, 6, 7 and 4 are words
@@ -85,10 +96,14 @@ class Fake:
 
     def __call__(self, tokens: Tensor, rows: Tensor | None) -> Tensor:
         if rows is not None:
-            self.rows = [self.rows[row] for row in rows.tolist()]
-        self.rows = [(s, (*prefix, token)) for (s, prefix), token in zip(self.rows, tokens.tolist(), strict=True)]
+            self.rows = [self.rows[row] for row in rows.flatten().tolist()]
+        last = tokens.flatten().tolist()
+        self.rows = [(s, (*prefix, token)) for (s, prefix), token in zip(self.rows, last, strict=True)]
+        for beside in torch.tensor([s for s, _ in self.rows]).view(tokens.shape).tolist():
+            assert len(set(beside)) == 1  # the hypotheses of a sentence stay together
         self.sizes.append(len(self.rows))
-        return torch.stack([scores_after(s, prefix, self.sharpness) for s, prefix in self.rows])
+        scores = torch.stack([scores_after(s, prefix, self.sharpness) for s, prefix in self.rows])
+        return scores.view(*tokens.shape, -1)
 
 
 def log_probs(sentence: int, prefix: tuple[int, ...], sharpness: float = 2.0) -> list[float]:
@@ -184,8 +199,8 @@ def test_the_search_ends_when_nothing_can_win() -> None:
 
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
         calls.append(len(tokens))
-        logits = torch.zeros(len(tokens), 50)
-        logits[:, EOS] = 40.0
+        logits = torch.zeros(*tokens.shape, 50)
+        logits[..., EOS] = 40.0
         return logits
 
     calls: list[int] = []

@@ -334,9 +334,25 @@ def test_cache_rows_can_be_chosen(model: Transformer) -> None:
     whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
     cache = DecoderCache(model.config.n_decoder_layers)
     model.decode(batch.tgt[:, :1], memory, batch.src_mask, None, cache)
-    cache.select(rows)
+    cache.select(rows, rows)
     step = model.decode(batch.tgt[rows, 1:2], memory[rows], batch.src_mask[rows], None, cache)
     torch.testing.assert_close(step, whole[rows, 1:2])
+
+
+def test_hypotheses_of_a_sentence_share_its_memory(model: Transformer) -> None:
+    """Two sentences of which the first is dropped, and three hypotheses of the other: as three sentences alike."""
+    batch = collate([[50, 51, 52], [53, 54]], [[60, 61, 62], [70, 71, 72]])
+    memory = model.encode(batch.src, batch.src_mask)
+    three = torch.tensor([1, 1, 1])
+    tgt = batch.tgt[three, :3].clone()
+    tgt[:, 2] = torch.tensor([80, 81, 82])
+    whole = model.decode(tgt, memory[three], batch.src_mask[three], causal_mask(3))
+    cache = DecoderCache(model.config.n_decoder_layers)
+    for t in range(2):
+        model.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache)
+    cache.select(three, torch.tensor([1]))
+    step = model.decode(tgt[:, 2:], memory[1:], batch.src_mask[1:], None, cache)
+    torch.testing.assert_close(step, whole[:, 2:])
 
 
 def test_longer_sentences_than_training_saw_are_translated(model: Transformer) -> None:

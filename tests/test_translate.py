@@ -42,8 +42,8 @@ def test_batched_is_one_by_one_when_trained(translator: Translator, demo: Corpus
 def test_a_step_gives_the_logits_of_the_whole_model(model: Transformer) -> None:
     src = torch.tensor([[50, 51, 3], [52, 3, 0]])
     step = model_step(model, src)
-    step(torch.tensor([2, 2]), None)
-    logits = step(torch.tensor([60]), torch.tensor([1]))
+    step(torch.tensor([[2], [2]]), None)
+    logits = step(torch.tensor([[60]]), torch.tensor([[1]]))[:, 0]
     memory_mask = (src[1:, :2] != 0)[:, None, None]
     tgt = torch.tensor([[2, 60]])
     whole = model(src[1:, :2], tgt, memory_mask, torch.ones(2, 2, dtype=torch.bool).tril())
