@@ -6,12 +6,11 @@
 The model is untrained, and every engine is made to give --length tokens for every sentence, so that all do the same
 work. CTranslate2 holds the very same weights, and its translations are compared with ours. Hugging Face's MarianMT has
 the same sizes. Engines that are not installed (`pip install ctranslate2 transformers`) are left out. Speeds are in
-tokens of translation a second, the encoder's time included.
-
-Not yet to be quoted: in one process, the waiting threads of one engine slow the next one down.
+tokens of translation a second, the encoder's time included. Each engine has a process of its own, and rests while
+another has its turn: in one process, the waiting threads of one engine slow the next one down.
 """
 
-import math
+import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -19,6 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Work, alternate, ratio, synchronize  # noqa: E402
+from measure import Work, alternate, ratio  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from training import marian  # noqa: E402
 
@@ -37,13 +38,15 @@ from dataset import pad  # noqa: E402
 from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
 from hardware import autocast, choose_device, device_label, keep_freed_memory  # noqa: E402
 from model import Transformer  # noqa: E402
+from tokenizer import Tokenizer  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from translate import model_step  # noqa: E402
 
-# (source ids of a batch, beam) → their translations
-Engine = Callable[[Sequence[list[int]], int], list[list[int]]]
+# (batches of source ids, beam) → the translation of each sentence
+Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
 
-THREADS = torch.get_num_threads()  # CTranslate2, with one thread to a batch, changes torch's own number to that
+THREADS = torch.get_num_threads()
+OVER = "threads over batches"  # no gain for one sentence at a time
 
 
 @dataclass(frozen=True)
@@ -62,42 +65,51 @@ class Options(Work):
 
 def ours(model: Transformer, length: int, device: torch.device, precision: Precision) -> Engine:
     """Our search, with no end before length."""
+    keep_freed_memory()
+    model = model.to(device)
 
-    def engine(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+    def translated(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+        step = model_step(model, pad(sources).to(device))
+
+        def endless(tokens: Tensor, rows: Tensor | None) -> Tensor:
+            logits = step(tokens, rows)
+            logits[..., EOS] = -torch.inf
+            return logits
+
+        limits = torch.full((len(sources),), length, device=device)
+        if beam == 1:
+            return greedy_search(endless, limits)
+        return [found[0].ids for found in beam_search(endless, limits, Search(beam))]
+
+    def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         with torch.inference_mode(), autocast(device, precision):
-            step = model_step(model, pad(sources).to(device))
-
-            def endless(tokens: Tensor, rows: Tensor | None) -> Tensor:
-                logits = step(tokens, rows)
-                logits[:, EOS] = -torch.inf
-                return logits
-
-            limits = torch.full((len(sources),), length, device=device)
-            if beam == 1:
-                return greedy_search(endless, limits)
-            return [found[0].ids for found in beam_search(endless, limits, Search(beam))]
+            return [ids for batch in batches for ids in translated(batch, beam)]
 
     return engine
 
 
-def hugging_face(model: nn.Module, length: int, device: torch.device) -> Engine:
+def hugging_face(vocab_size: int, config: Config, length: int, device: torch.device, dtype: torch.dtype) -> Engine:
     """MarianMT's generate, with no end before length."""
-    model = model.to(device).eval()
+    peer: Any = marian(vocab_size, config)
+    peer = peer.to(device, dtype).eval()
 
-    def engine(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+    def translated(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
         src = pad(sources).to(device)
-        with torch.inference_mode():
-            output = model.generate(  # type: ignore[operator]
-                input_ids=src,
-                attention_mask=(src != PAD).long(),
-                num_beams=beam,
-                do_sample=False,
-                min_new_tokens=length,
-                max_new_tokens=length,
-                eos_token_id=EOS,
-            )
+        output = peer.generate(
+            input_ids=src,
+            attention_mask=(src != PAD).long(),
+            num_beams=beam,
+            do_sample=False,
+            min_new_tokens=length,
+            max_new_tokens=length,
+            eos_token_id=EOS,
+        )
         found: list[list[int]] = output[:, 1:].tolist()
         return found
+
+    def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
+        with torch.inference_mode():
+            return [ids for batch in batches for ids in translated(batch, beam)]
 
     return engine
 
@@ -158,40 +170,53 @@ def specification(model: Transformer, tokens: list[str]) -> Any:
     return spec
 
 
-def ctranslate2_engines(model: Transformer, tokens: list[str], length: int, folder: Path) -> dict[str, Engine]:
-    """CTranslate2's, in float32 and int8, with its threads inside a batch and over batches."""
-    try:
-        import ctranslate2  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
-    except ImportError:
-        return {}
-    spec = specification(model, tokens)
-    spec.validate()
-    spec.optimize()
-    spec.save(str(folder))
+def ctranslate2_engine(folder: Path, tokens: list[str], length: int, kind: str, together: int) -> Engine:
+    """CTranslate2's translator, with so many batches at once, each with an equal share of the threads."""
+    import ctranslate2  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+    threads = THREADS // together
+    translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=together, intra_threads=threads)
     ids = {token: i for i, token in enumerate(tokens)}
 
-    def translated(translator: Any, pieces: int, sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+    def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         results = translator.translate_batch(
-            [[tokens[i] for i in source] for source in sources],
+            [[tokens[i] for i in source] for batch in batches for source in batch],
             beam_size=beam,
             length_penalty=1,
             min_decoding_length=length,
             max_decoding_length=length,
-            max_batch_size=math.ceil(len(sources) / pieces),
+            max_batch_size=len(batches[0]),
             suppress_sequences=[[tokens[i]] for i in NEVER],
         )
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
-    engines: dict[str, Engine] = {}
-    for kind in ("float32", "int8"):
-        for name, threads in (
-            ("inside", {"intra_threads": THREADS}),
-            ("over", {"inter_threads": THREADS, "intra_threads": 1}),
-        ):
-            translator = ctranslate2.Translator(str(folder), compute_type=kind, **threads)
-            pieces = THREADS if name == "over" else 1
-            engines[f"CTranslate2, {kind}, threads {name} batches"] = partial(translated, translator, pieces)
-    return engines
+    return engine
+
+
+class Contender:
+    """An engine in a process of its own."""
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.connection, theirs = spawn.Pipe()
+        spawn.Process(target=serve, args=(theirs, build), daemon=True).start()
+        theirs.close()  # an end of file here, should the process die
+
+    def __call__(self, batches: Sequence[list[list[int]]], beam: int) -> tuple[float, list[list[int]]]:
+        """The seconds that the work took, and the translations."""
+        self.connection.send((batches, beam))
+        answer: tuple[float, list[list[int]]] = self.connection.recv()
+        return answer
+
+
+def serve(connection: Connection, build: Callable[[], Engine]) -> None:
+    """What such a process does, until it is ended."""
+    engine = build()
+    while True:
+        batches, beam = connection.recv()
+        start = time.perf_counter()
+        found = engine(batches, beam)
+        connection.send((time.perf_counter() - start, found))
 
 
 def main() -> None:
@@ -206,19 +231,9 @@ def compare(options: Options, config: Config, out: Path) -> None:
     corpus = load_corpus(config)
     tokenizer = trained_tokenizer(corpus, config.vocab_size)
     sources = tokenizer.encode([source for source, _ in corpus.test][: options.sentences])
-    keep_freed_memory()
     torch.manual_seed(1)
-    model = Transformer(len(tokenizer), config).to(device).eval()
-    tokens = [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))]
-    engines: dict[str, Engine] = {
-        "Tapis, fp32": ours(model, options.length, device, "fp32"),
-        "Tapis, bf16": ours(model, options.length, device, "bf16"),
-    }
-    engines |= ctranslate2_engines(model, tokens, options.length, out)
-    for dtype in (torch.float32, torch.bfloat16):
-        if (peer := marian(len(tokenizer), config)) is not None:
-            name = "fp32" if dtype == torch.float32 else "bf16"
-            engines[f"Hugging Face, {name}"] = hugging_face(peer.to(dtype), options.length, device)
+    model = Transformer(len(tokenizer), config).eval()
+    contenders = {name: Contender(build) for name, build in engines(model, tokenizer, options, device, out).items()}
     print(
         f"{options.sizes(len(tokenizer))}; {len(sources):,} sentences of "
         f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; {options.rounds} rounds"
@@ -233,34 +248,54 @@ def compare(options: Options, config: Config, out: Path) -> None:
             batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
             kind = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {kind}':<46}", end="")
-            measure(engines, batches, beam, options, device)
+            able = {name: contender for name, contender in contenders.items() if size > 1 or OVER not in name}
+            measure(able, batches, beam, options)
 
 
-def measure(
-    engines: dict[str, Engine], batches: list[list[list[int]]], beam: int, options: Options, device: torch.device
-) -> None:
+def engines(
+    model: Transformer, tokenizer: Tokenizer, options: Options, device: torch.device, out: Path
+) -> dict[str, Callable[[], Engine]]:
+    """How to build each engine, where it is to run."""
+    length, builds = options.length, dict[str, Callable[[], Engine]]()
+    for precision in ("fp32", "bf16"):
+        builds[f"Tapis, {precision}"] = partial(ours, model, length, device, precision)
+    if find_spec("ctranslate2"):
+        tokens = [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))]
+        spec = specification(model, tokens)
+        spec.validate()
+        spec.optimize()
+        spec.save(str(out))
+        for kind in ("float32", "int8"):
+            for name, together in (("threads inside batches", 1), (OVER, THREADS)):
+                build = partial(ctranslate2_engine, out, tokens, length, kind, together)
+                builds[f"CTranslate2, {kind}, {name}"] = build
+    if find_spec("transformers"):
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            build = partial(hugging_face, len(tokenizer), model.config, length, device, dtype)
+            builds[f"Hugging Face, {name}"] = build
+    return builds
+
+
+def measure(contenders: dict[str, Contender], batches: Sequence[list[list[int]]], beam: int, options: Options) -> None:
     """The table of one kind of work."""
     n = sum(map(len, batches))
     found: dict[str, list[list[int]]] = {}
 
     def turn(name: str) -> float:
-        torch.set_num_threads(THREADS)
-        synchronize(device)
-        start = time.perf_counter()
-        found[name] = [ids for batch in batches for ids in engines[name](batch, beam)]
-        synchronize(device)
-        return options.length * n / (time.perf_counter() - start)
+        time.sleep(0.3)  # until the threads of the one before have gone to sleep
+        seconds, found[name] = contenders[name](batches, beam)
+        return options.length * n / seconds
 
-    for name in engines:
+    for name in contenders:
         turn(name)  # warms up
-    speeds = alternate({name: partial(turn, name) for name in engines}, options.rounds)
+    speeds = alternate({name: partial(turn, name) for name in contenders}, options.rounds)
     print(f" {'tokens/s':>9} {'Tapis fp32 is':>14} {'bf16 is':>9} {'same as fp32':>13}")
     for name, values in speeds.items():
         own, fast = (ratio(speeds[f"Tapis, {precision}"], values) for precision in ("fp32", "bf16"))
         same = sum(a == b for a, b in zip(found[name], found["Tapis, fp32"], strict=True)) / n
         shown = "" if name.startswith("Hugging") else f"{same:>13.1%}"
         print(f"{name:<46} {statistics.median(values):>9,.0f} {own:>13.2f}× {fast:>8.2f}× {shown}", flush=True)
-    assert all(len(ids) == options.length for name in engines for ids in found[name]), "an engine stopped early"
+    assert all(len(ids) == options.length for translations in found.values() for ids in translations), "stopped early"
 
 
 if __name__ == "__main__":
