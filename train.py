@@ -138,11 +138,12 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
     rows = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
     logs.validation(result, rows)
     loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
+    graphs = f"  {training.graphs} graphs" if training.graphs else ""
     epochs = [step / training.steps_per_epoch for step in (training.step, training.total_steps)]
     say(
         f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {training.step:,}  "
         f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
-        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s"
+        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s{graphs}"
     )
     say(f"    {rows[0][0]} → {rows[0][2]}")
     if is_best:

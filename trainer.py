@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
+from torch.utils._triton import has_triton
 
 from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, Config, TapisError
@@ -54,6 +55,7 @@ class Training:
         keep_freed_memory()  # not sooner: what preparing the data took goes back
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
+        self.prepared: tuple[int, list[tuple[int, Batch]]] = 0, []  # a step, and its batches
         self.objective: BatchLoss | DistributedDataParallel = BatchLoss(self.model, config.label_smoothing)
         if group.size > 1:
             self.objective = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
@@ -69,11 +71,29 @@ class Training:
         self.seconds = 0.0
         self.best: Validation | None = None
         self.stale = 0  # validations since the best
+        # On a CPU, compiling costs more than it gives; on a GPU, a minute, which a short training does not have.
+        self.compiled = False
+        if self.device.type == "cuda" and self.total_steps >= 2000 and has_triton():
+            self.compile("inductor")
 
     @property
     def is_over(self) -> bool:
         """All steps are done, or patience is at its end."""
         return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
+
+    def compile(self, backend: str) -> None:
+        """Fuses the operations of the two stacks, once for all shapes: a new shape is no reason to compile again."""
+        import torch._dynamo  # noqa: PLC0415 - it takes a second
+
+        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
+        self.compiled = True
+        for stack in (self.model.encoder, self.model.decoder):
+            stack.compile(dynamic=True, backend=backend)
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs were compiled so far: a few, whatever the number of shapes; 0 where none are."""
+        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"]) if self.compiled else 0
 
     def step_batches(self, step: int) -> list[tuple[int, Batch]]:
         """This process's batches of a step, counted from 1, on the CPU, each with its place among all of the step's."""
@@ -98,7 +118,8 @@ class Training:
         """One step, counted from 1: the gradient of its batches' mean loss, clipped, and the optimizers."""
         start, config, group = time.perf_counter(), self.config, self.group
         self.model.train()
-        parts = self.step_batches(step)
+        prepared, parts = self.prepared
+        parts = parts if prepared == step else self.step_batches(step)
         counts = sum(part.n_tgt for _, part in parts), sum(part.n_tokens for _, part in parts)
         n_tgt, n_tokens = map(int, group.sums(*counts))
         loss, plain = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
@@ -111,6 +132,7 @@ class Training:
                 self.scaler.scale(part_loss * (group.size / n_tgt)).backward()
             loss += part_loss.detach()
             plain += part_plain
+        self.prepared = step + 1, self.step_batches(step + 1)  # while a GPU is still at work
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
@@ -145,14 +167,15 @@ class Training:
         group, objective = self.group, BatchLoss(self.model, self.config.label_smoothing)
         loss, plain, n_tgt = 0.0, 0.0, 0
         dealt = batches(self.valid_pairs, max(self.config.batch_tokens, 4096), seed=0, epoch=0)
-        for rows in dealt[group.rank :: group.size]:
-            batch = self.valid_pairs.batch(rows)
-            with autocast(self.device, self.config.precision):
-                part_loss, part_plain = objective(batch.to(self.device))
-            loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
-        loss, plain, scored = group.sums(loss, plain, n_tgt)
         mine = [source for source, _ in self.valid_texts[group.rank :: group.size]]
-        hypotheses = group.gathered(self.translator(self.model)(mine))
+        with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
+            for rows in dealt[group.rank :: group.size]:
+                batch = self.valid_pairs.batch(rows)
+                with autocast(self.device, self.config.precision):
+                    part_loss, part_plain = objective(batch.to(self.device))
+                loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
+            hypotheses = group.gathered(self.translator(self.model)(mine))
+        loss, plain, scored = group.sums(loss, plain, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
         return Validation(self.step, loss / scored, perplexity(plain, scored), scores.bleu, scores.chrf), hypotheses
 

@@ -103,6 +103,20 @@ def test_a_gradient_that_is_not_finite_touches_nothing(tiny: Config, small: Corp
     assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, of its own looking
+def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Only the capture of the graphs can be tried everywhere. Our dropout, which GPUs do not take, is no part of it."""
+    plain, compiled = (Training(replace(tiny, dropout=0.0), small, tokenizer) for _ in range(2))
+    assert plain.graphs == 0
+    compiled.compile("eager")
+    for step in range(1, 7):
+        assert compiled.update(step).loss == pytest.approx(plain.update(step).loss, rel=1e-4)
+    graphs = compiled.graphs
+    assert 2 <= graphs <= 4 and not torch._dynamo.utils.counters["graph_break"]
+    assert compiled.validate()[0].loss == pytest.approx(plain.validate()[0].loss, rel=1e-3)
+    assert compiled.graphs == graphs
+
+
 def test_fp16_gradients_are_scaled_up_and_down_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     plain, half = (Training(replace(tiny, precision=p), small, tokenizer) for p in ("fp32", "fp16"))
     assert half.scaler.get_scale() > 1000
