@@ -53,6 +53,26 @@ class TranslateOptions:
     """Translations of each line, best first, each after its score and a tab; at most --beam"""
     length_penalty: float = LENGTH_PENALTY
     """0 favours short translations; the higher, the longer"""
+    attention: Path | None = None
+    """File to draw what the translation of one sentence attends to, .png or .html"""
+    layer: int = 0
+    """Layer of the decoder to draw, from 1; 0 for the last one"""
+    head: int = 0
+    """Head to draw, from 1; 0 for all of them and their mean"""
+
+
+@dataclass(frozen=True)
+class AppOptions:
+    """Serve a page to translate in."""
+
+    run: str = ""
+    """Run under weights/, or a folder; by default all under weights/, to choose among"""
+    device: DeviceName = "auto"
+    """Where to compute"""
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 lets other machines in"""
+    port: int = 7860
+    """Port to listen on"""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def main(args: Sequence[str]) -> None:
 
     def translated(translator: Translator) -> list[str]:
         start = time.perf_counter()
-        hypotheses = translator(sources, search)
+        hypotheses = translator(sources, search, bar="translating")
         seconds = time.perf_counter() - start
         print(f"translated in {seconds:.1f} s, {len(sources) / seconds:.0f} sentences/s", file=sys.stderr)
         print(score(hypotheses, references, translator.config.target))

@@ -119,6 +119,14 @@ class FeedForwardBlock(nn.Module):
         return y
 
 
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q Kᵀ / √K): query (B, H, T, K), key (B, H, S, K) → (B, H, T, S), of which every row sums to 1."""
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1)
+
+
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √K) V (section 3.2.1): query (B, H, T, K), key and value (B, H, S, K) → (B, H, T, K).
 
@@ -127,10 +135,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
     if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
         return F.scaled_dot_product_attention(query, key, value, mask)
     # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(dim=-1) @ value
+    return attention_weights(query, key, mask) @ value
 
 
 @dataclass
@@ -188,6 +193,10 @@ class MultiHeadAttentionBlock(nn.Module):
     def heads(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, H, T, K)."""
         return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
+
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """The weights (B, H, T, S) that `forward` gives the values, for who wants to look at them."""
+        return attention_weights(self.heads(self.w_q(q)), self.heads(self.w_k(k)), mask)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None

@@ -22,6 +22,11 @@ BLANK = " "  # set before every text, so that a word is the same token at the st
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of PAD, UNK, BOS, EOS
 
+# The tokens' characters stand for bytes, as in GPT-2: printable ones for themselves, the others for those from 256 on.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
+_BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))}
+
 
 class TokenizerError(TapisError):
     """The file is no tokenizer of ours."""
@@ -81,6 +86,17 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         spaced = [BLANK + text for text in texts]
         return [encoding.ids for encoding in self.inner.encode_batch_fast(spaced, add_special_tokens=False)]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each token as it reads in the text, a blank as ▁; what is but a part of a character as its bytes: ⟨e2 80⟩."""
+        found = []
+        for token in ids:
+            raw = bytes(_BYTE_OF[char] for char in str(self.inner.id_to_token(token)))
+            try:
+                found.append("".join("▁" if char.isspace() else char for char in raw.decode("utf-8")))
+            except UnicodeDecodeError:
+                found.append(f"⟨{raw.hex(' ')}⟩")
+        return found
 
     def decode(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """Texts without the blank before the first word. Bytes that are no UTF-8 become U+FFFD."""

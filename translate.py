@@ -21,15 +21,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from attention import Attention, cross_attention, draw, quiet, to_html
 from checkpoint import RunFolder
-from config import Config, DeviceName, Precision, TapisError
+from config import Config, ConfigError, DeviceName, Precision, TapisError
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from hardware import autocast, choose_device, choose_precision
 from model import DecoderCache, Transformer
-from segment import take_apart
-from store import chunks
+from segment import Line, take_apart
+from store import chunks, write_whole
 from tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
@@ -68,22 +70,33 @@ class Translator:
         config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
         return cls(model, tokenizer, config, where, choose_precision("auto", where) if where.type == "cuda" else "fp32")
 
-    def __call__(self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096) -> list[str]:
+    def __call__(
+        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096, bar: str = ""
+    ) -> list[str]:
         """One translation for each sentence, in order; a blank sentence gives an empty one."""
-        return [found[0].text for found in self.n_best(sentences, search, batch_tokens)]
+        return [found[0].text for found in self.n_best(sentences, search, batch_tokens, bar)]
 
-    def n_best(self, sentences: Sequence[str], search: Search, batch_tokens: int = 4096) -> list[list["Translation"]]:
+    def n_best(
+        self, sentences: Sequence[str], search: Search, batch_tokens: int = 4096, bar: str = ""
+    ) -> list[list["Translation"]]:
         """The search.n_best best translations of each sentence, best first.
 
-        batch_tokens bounds sentences times hypotheses times source length, with which memory grows.
+        batch_tokens bounds sentences times hypotheses times source length, with which memory grows. bar names a
+        progress bar, which a terminal shows while it lasts.
         """
         sources = self.tokenizer.encode(sentences)
         order = [i for i in sorted(range(len(sources)), key=lambda i: len(sources[i])) if sentences[i].strip()]
         outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
-        with torch.inference_mode(), autocast(self.device, self.precision):
+        hidden = None if bar else True
+        with (
+            torch.inference_mode(),
+            autocast(self.device, self.precision),
+            tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=hidden) as progress,
+        ):
             for rows in _batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens):
                 for row, output in zip(rows, self._decode([sources[i] for i in rows], search), strict=True):
                     outputs[row] = output
+                progress.update(len(rows))
         texts = iter(self.tokenizer.decode([found.ids for output in outputs for found in output]))
         return [[Translation(" ".join(next(texts).split()), found.score) for found in output] for output in outputs]
 
@@ -93,15 +106,7 @@ class Translator:
         The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. List
         markers at a line's start, and pieces without any letter, stay as they are.
         """
-        config = self.config
-
-        def fits(piece: str) -> bool:
-            # A token has at least one byte, so that short pieces need not be encoded to know.
-            return (
-                len(piece.encode()) <= config.max_length or len(self.tokenizer.encode([piece])[0]) <= config.max_length
-            )
-
-        taken = [take_apart(line, config.source, fits) for line in lines]
+        taken = [self.taken_apart(line) for line in lines]
         units = [unit for line in taken for unit in line.units]
         is_text = [any(c.isalpha() for c in unit) for unit in units]
         found = iter(self.n_best([unit for unit, yes in zip(units, is_text, strict=True) if yes], search))
@@ -110,10 +115,28 @@ class Translator:
         lines_done = []
         for line in taken:
             ranks = list(zip(*(next(done) for _ in line.units), strict=True)) or [()] * search.n_best
-            joined = [line.join([part.text for part in parts], config.target) for parts in ranks]
+            joined = [line.join([part.text for part in parts], self.config.target) for parts in ranks]
             scores = [sum(part.score for part in parts) / max(1, len(parts)) for parts in ranks]
             lines_done.append([Translation(*both) for both in zip(joined, scores, strict=True)])
         return lines_done
+
+    def taken_apart(self, line: str) -> Line:
+        """A line of text, as the sentences that are translated one by one."""
+        longest = self.config.max_length
+
+        def fits(piece: str) -> bool:
+            # A token has at least one byte, so that short pieces need not be encoded to know.
+            return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
+
+        return take_apart(line, self.config.source, fits)
+
+    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
+        """The translation of a sentence, and what each of its tokens attended to."""
+        source = self.tokenizer.encode([sentence])[0]
+        with torch.inference_mode(), autocast(self.device, self.precision):
+            found = self._decode([source], search)[0][0]
+            weights = cross_attention(self.model, self.tokenizer, source, found.ids)
+        return Translation(" ".join(self.tokenizer.decode([found.ids])[0].split()), found.score), weights
 
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
         step = model_step(self.model, pad(sources).to(self.device))
@@ -167,6 +190,8 @@ def main(args: Sequence[str]) -> None:
 
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
+    if options.attention:
+        picture(translator, options, search)
     if options.sentences:
         answer([sentence.replace("\n", " ") for sentence in options.sentences])
     elif sys.stdin.isatty():
@@ -178,6 +203,32 @@ def main(args: Sequence[str]) -> None:
                 answer([line.removesuffix("\n") for line in chunk])
         except UnicodeDecodeError as error:
             raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
+
+
+def picture(translator: Translator, options: TranslateOptions, search: Search) -> None:
+    """Draws the attention of the one sentence of the command line. Raises ConfigError where that is not possible."""
+    config, file = translator.config, options.attention
+    assert file
+    for what, chosen, n in (("layer", options.layer, config.n_decoder_layers), ("head", options.head, config.n_heads)):
+        if not 0 <= chosen <= n:
+            raise ConfigError(f"--{what} is {chosen}; the model has {n}: 1 to {n}, or 0")
+    if file.suffix not in (".png", ".html"):
+        raise ConfigError(f"--attention {file}: a file that ends in .png or .html is drawn")
+    units = [unit for sentence in options.sentences for unit in translator.taken_apart(sentence).units]
+    if len(units) != 1 or not units[0].strip():
+        raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(units)}")
+    translation, found = translator.attention(units[0], search)
+    layer = options.layer or config.n_decoder_layers
+    maps = found.maps(layer - 1, options.head - 1 if options.head else None)
+    title = f"{units[0]} → {translation.text} (layer {layer} of {config.n_decoder_layers})"
+    if file.suffix == ".html":
+        page = to_html(maps, found.source, found.target, title)
+        write_whole(file, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    else:
+        figure = draw(maps, found.source, found.target, title)
+        with quiet():
+            write_whole(file, lambda temporary: figure.savefig(temporary, format="png"))
+    print(f"attention drawn in {file}", file=sys.stderr)
 
 
 def _converse(config: Config, answer: Callable[[Sequence[str]], None]) -> None:
