@@ -3,18 +3,26 @@
 import math
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 from tqdm import tqdm
 
+from attention import quiet
 from cleaning import RULES
+from config import Config
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 8  # validation sentences shown in TensorBoard, the same each time
+METRICS = ("valid/bleu", "valid/chrf", "valid/loss", "test/bleu", "test/chrf")  # by which runs are compared
 EVENTS = "events.out.tfevents.*"
 
 
@@ -67,6 +75,8 @@ class StepLog:
     plain: float
     """The cross-entropy without label smoothing; perplexity is exp of its mean"""
     grad_norm: float
+    """Of all weights; of those of each part of the model in grad_norms"""
+    grad_norms: dict[str, float]
     lr: float
     n_tgt: int
     n_tokens: int
@@ -113,55 +123,119 @@ def warnings(now: Validation, best: Validation, train_loss: float, hypotheses: S
     return found
 
 
-class Logs:
-    """The TensorBoard folder of a run. Every scalar's x is the step."""
+class At(NamedTuple):
+    """Where a training is."""
 
-    def __init__(self, folder: Path | None, step: int, every: int) -> None:
-        """Goes on after step: what a run that was killed logged beyond it is hidden by its next life.
+    step: int
+    tokens: int
+    """Source and target tokens learned from so far"""
+    seconds: float
+    """Of training and validating so far, all lives together"""
+
+
+class Logs:
+    """The TensorBoard folder of a run.
+
+    Every scalar's x is the step. The curves of both losses and of BLEU are drawn twice more, as by_tokens/ and
+    by_seconds/, in folders of their own, so that what is hidden after a resumption is counted in tokens and seconds.
+    """
+
+    def __init__(self, folder: Path | None, at: At, every: int) -> None:
+        """Goes on after `at`: what a run that was killed logged beyond it is hidden by its next life.
 
         Without a folder, nothing is written.
         """
-        self.writer = SummaryWriter(str(folder), purge_step=step + 1) if folder else None
-        self.step, self.every = step, every
+        self.at, self.every = at, every
+        self.before: list[str] = []  # the samples' hypotheses at the validation before
+        self.drawing = 0.0  # seconds spent on pictures
+        self.writer: SummaryWriter | None = None
+        if folder:
+            self.writer = SummaryWriter(str(folder), purge_step=at.step + 1)
+            self.by_tokens = SummaryWriter(str(folder / "by-tokens"), purge_step=at.tokens + 1)
+            self.by_seconds = SummaryWriter(str(folder / "by-seconds"), purge_step=int(at.seconds) + 1)
 
     def text(self, name: str, text: str) -> None:
         """Lines shown as they are."""
         if self.writer:
-            self.writer.add_text(name, f"```\n{text}\n```", self.step)
+            self.writer.add_text(name, f"```\n{text}\n```", self.at.step)
 
-    def steps(self, window: Sequence[StepLog], padding: float) -> None:
+    def run(self, config: Config) -> None:
+        """What is set in this run, for the tab HPARAMS, and which curves the tab CUSTOM SCALARS shows in one chart."""
+        if not self.writer or not self.writer.file_writer:
+            return
+        chosen = {name: str(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
+        for summary in hparams(chosen, dict.fromkeys(METRICS, 0.0)):
+            self.writer.file_writer.add_summary(summary)
+        charts = {
+            "loss": ["train/loss", "valid/loss"],
+            "BLEU and chrF": ["valid/bleu", "valid/chrf"],
+            "gradient norms": ["train/grad_norm", "grad_norm/.*"],
+        }
+        self.writer.add_custom_scalars({"training": {name: ["Multiline", tags] for name, tags in charts.items()}})
+
+    def steps(self, window: Sequence[StepLog], padding: float, at: At) -> None:
         """Scalars of the first step and of every log_every-th; means over the steps since, from the window's end."""
         now = window[-1]
         if not self.writer or (now.step != 1 and now.step % self.every):
             return
         recent = window[-self.every :]
         n_tgt = sum(log.n_tgt for log in recent)
+        loss = sum(log.loss for log in recent) / n_tgt
         for name, value in {
-            "train/loss": sum(log.loss for log in recent) / n_tgt,
+            "train/loss": loss,
             "train/perplexity": perplexity(sum(log.plain for log in recent), n_tgt),
             "train/lr": now.lr,
             "train/grad_norm": now.grad_norm,
+            **{f"grad_norm/{name}": norm for name, norm in now.grad_norms.items()},
             "perf/tokens_per_second": tokens_per_second(recent),
             "perf/padding": padding,
         }.items():
             self.writer.add_scalar(name, value, now.step)
+        self.also("train/loss", loss, at)
         if now.step == 1:
             self.writer.flush()
 
-    def validation(self, result: Validation, samples: Sequence[Sequence[str]]) -> None:
-        """Scores, and rows of source, reference and hypothesis."""
+    def also(self, name: str, value: float, at: At) -> None:
+        """A scalar over tokens and over seconds; under another name, for TensorBoard draws one chart of each name."""
+        self.by_tokens.add_scalar(f"by_tokens/{name.replace('/', '_')}", value, at.tokens)
+        self.by_seconds.add_scalar(f"by_seconds/{name.replace('/', '_')}", value, int(at.seconds))
+
+    def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]], at: At) -> None:
+        """Scores, and rows of source, reference, hypothesis and the hypothesis of the validation before."""
         if not self.writer:
             return
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
-        rows = [("source", "reference", "hypothesis"), ("---",) * 3, *samples[:SAMPLES]]
+        for name in ("loss", "bleu"):
+            self.also(f"valid/{name}", getattr(result, name), at)
+        samples = samples[:SAMPLES]
+        before, self.before = self.before or ["…"] * SAMPLES, [hypothesis for _, _, hypothesis in samples]
+        rows = [("source", "reference", "hypothesis", "before"), ("---",) * 4]
+        rows += [(*sample, then) for sample, then in zip(samples, before, strict=False)]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
         self.writer.add_text("valid/samples", table, result.step)
         self.writer.flush()
 
+    def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], at: At, last: bool) -> None:
+        """Named figures: the first time, the last time, and in between while they take under 1 % of the training."""
+        if not self.writer or not (last or not self.drawing or self.drawing < 0.01 * at.seconds):
+            return
+        start = time.perf_counter()
+        with quiet():
+            for name, figure in draw():
+                self.writer.add_figure(name, figure, at.step)
+        self.drawing += time.perf_counter() - start
+
+    def test(self, bleu: float, chrf: float, step: int) -> None:
+        """The scores of the best model on the test part, after the last step."""
+        if self.writer:
+            self.writer.add_scalar("test/bleu", bleu, step)
+            self.writer.add_scalar("test/chrf", chrf, step)
+
     def close(self) -> None:
         if self.writer:
-            self.writer.close()
+            for writer in (self.writer, self.by_tokens, self.by_seconds):
+                writer.close()
 
 
 def perplexity(plain: float, n_tgt: float) -> float:

@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
 
+from attention import draw
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import Config, ConfigError, TapisError, flag
 from corpus import Corpus, load_corpus
@@ -37,6 +38,11 @@ from report import EVENTS, Logs, StepLog, overview, say, tokens_per_second, warn
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import WORDS, Tokenizer
 from trainer import Training, step_seconds, steps_within
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURED = 2  # validation sentences of which TensorBoard shows the attention
 
 
 class StoppedError(TapisError):
@@ -73,29 +79,29 @@ def interruption() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def run(training: Training, folder: RunFolder, about: Sequence[str], interrupted: Sequence[int]) -> None:
+def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence[int]) -> None:
     """The loop, from training.step to the last step. Raises StoppedError once interrupted, with all of it saved.
 
-    about: the lines on the data, for TensorBoard. Of several processes, the leader alone writes.
+    Of several processes, the leader alone writes.
     """
     config, group = training.config, training.group
-    logs = Logs(RUNS / config.name if group.leads else None, training.step, config.log_every)
-    logs.text("config", config.to_json())
-    logs.text("data", "\n".join(about))
     say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
     hidden = None if group.leads else True
     bar = tqdm(total=training.total_steps, initial=training.step, unit="step", disable=hidden, dynamic_ncols=True)
     window: list[StepLog] = []  # the steps since the last validation
     valid_every = config.valid_every or training.steps_per_epoch
-    started, first = time.perf_counter(), training.step + 1
+    first, life, saved = training.step + 1, time.perf_counter(), time.perf_counter()
+    earlier = training.seconds
     try:
         while not training.is_over:
             window.append(training.update(training.step + 1))
             training.step += 1
+            training.tokens += window[-1].n_tokens
+            training.seconds = earlier + time.perf_counter() - life
             if training.step == first + 11:  # the first steps warm up
                 seconds = float(np.mean([log.seconds for log in window[-10:]])) * (training.total_steps - training.step)
                 say(f"time      about {seconds / 60:.1f} minutes of steps to come, and the validations")
-            logs.steps(window, training.padding)
+            logs.steps(window, training.padding, training.at)
             bar.set_postfix(
                 loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
                 tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
@@ -105,19 +111,18 @@ def run(training: Training, folder: RunFolder, about: Sequence[str], interrupted
             stop = any(group.sums(len(interrupted)))
             if training.step % valid_every == 0 or training.step == training.total_steps:
                 keep(training, folder, logs, window)
+                training.seconds = earlier + time.perf_counter() - life
                 window = []
-            elif time.perf_counter() - started < 60 * config.save_minutes and not stop:
+            elif time.perf_counter() - saved < 60 * config.save_minutes and not stop:
                 continue
-            training.seconds += time.perf_counter() - started
-            started = time.perf_counter()
             if group.leads:
                 folder.save_state(training.state())
+            saved = time.perf_counter()
             if stop and not training.is_over:
-                saved = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
-                raise StoppedError(f"{saved}\n{go_on(config.name, group)}")
+                so_far = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
+                raise StoppedError(f"{so_far}\n{go_on(config.name, group)}")
     finally:
         bar.close()
-        logs.close()
 
 
 def go_on(name: str, group: Group) -> str:
@@ -136,7 +141,10 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
     if not training.group.leads:
         return
     rows = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
-    logs.validation(result, rows)
+    logs.validation(result, rows, training.at)
+    logs.pictures(
+        lambda: pictures(training, [source for source, _, _ in rows[:PICTURED]]), training.at, training.is_over
+    )
     loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
     graphs = f"  {training.graphs} graphs" if training.graphs else ""
     epochs = [step / training.steps_per_epoch for step in (training.step, training.total_steps)]
@@ -152,6 +160,16 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
     for line in warnings(result, best, loss, hypotheses, training.stale):
         say(line)
     folder.save_metrics({**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
+
+
+def pictures(training: Training, sources: Sequence[str]) -> Iterator[tuple[str, "Figure"]]:
+    """What each layer attends to in each of these sentences; the name of a figure goes by their number."""
+    translator = training.translator(training.model)
+    for i, source in enumerate(sources):
+        translation, found = translator.attention(source)
+        for layer in range(training.config.n_decoder_layers):
+            title = f"{source} → {translation.text} (layer {layer + 1}, step {training.step:,})"
+            yield f"attention/{i + 1}/layer_{layer + 1}", draw(found.maps(layer), found.source, found.target, title)
 
 
 def describe(training: Training) -> dict[str, Any]:
@@ -199,7 +217,8 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
     """A tokenizer of the training pairs, kept with the other things that are prepared once."""
     path = cache_file("tokenizer", digest(corpus.train.key, vocab_size, WORDS, version("tokenizers")), ".json")
     if not path.is_file():
-        tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), vocab_size)
+        pairs = tqdm(corpus.train, desc="counting words", unit="pair", disable=len(corpus.train) <= 50_000 or None)
+        tokenizer = Tokenizer.train((side for pair in pairs for side in pair), vocab_size)
         write_whole(path, lambda temporary: temporary.write_text(tokenizer.to_json(), encoding="utf-8"))
     return Tokenizer.load(path)
 
@@ -286,16 +305,23 @@ def train(options: TrainOptions, group: Group) -> None:
             folder.save_config(config)
         else:
             folder.start(config, training.tokenizer)
-            for old in (RUNS / config.name).glob(EVENTS):
+            for old in (RUNS / config.name).rglob(EVENTS):
                 old.unlink()
         folder.save_metrics({**folder.load_metrics(), **report})
-    with interruption() as interrupted:
-        run(training, folder, about, interrupted)
-    if group.leads:
-        finish(training, folder)
+    logs = Logs(RUNS / config.name if group.leads else None, training.at, config.log_every)
+    try:
+        logs.run(config)
+        logs.text("config", config.to_json())
+        logs.text("data", "\n".join(about))
+        with interruption() as interrupted:
+            run(training, folder, logs, interrupted)
+        if group.leads:
+            finish(training, folder, logs)
+    finally:
+        logs.close()
 
 
-def finish(training: Training, folder: RunFolder) -> None:
+def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     """Scores the best model on the test part, and says where everything is."""
     best, metrics = training.best, folder.load_metrics()
     if best is None:
@@ -304,12 +330,15 @@ def finish(training: Training, folder: RunFolder) -> None:
     _, _, model = folder.load_model(training.device)
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     if training.corpus.test:
-        hypotheses = training.translator(model)([source for source, _ in training.corpus.test])
+        hypotheses = training.translator(model)([source for source, _ in training.corpus.test], bar="testing")
         scores = score(hypotheses, [target for _, target in training.corpus.test], training.config.target)
         metrics["test"] = asdict(scores)
+        logs.test(scores.bleu, scores.chrf, training.step)
         say(f"test      {scores}")
     folder.save_metrics(metrics)
-    say(f'weights   {folder.path}; translate with: python translate.py --run {training.config.name} "…"')
+    name = training.config.name
+    say(f'weights   {folder.path}; translate with: python translate.py --run {name} "…"')
+    say(f"          or score it by beam search with: python evaluate.py --run {name} --beam 5")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils._triton import has_triton
 
 from checkpoint import CheckpointError, load_parameters, parameters
@@ -28,7 +29,7 @@ from model import Transformer
 from objective import BatchLoss, learning_rate, optimizers
 from parallel import ALONE, Group
 from readers import DataError
-from report import StepLog, Validation, perplexity
+from report import At, StepLog, Validation, perplexity
 from store import Ints
 from tokenizer import Tokenizer
 from translate import Translator
@@ -67,7 +68,7 @@ class Training:
         self.padding = padding_share(self.train_pairs, self.dealt)
         self.steps_per_epoch = math.ceil(len(self.dealt) / config.accumulate)
         self.total_steps = config.steps or config.epochs * self.steps_per_epoch
-        self.step = 0
+        self.step = self.tokens = 0
         self.seconds = 0.0
         self.best: Validation | None = None
         self.stale = 0  # validations since the best
@@ -75,6 +76,10 @@ class Training:
         self.compiled = False
         if self.device.type == "cuda" and self.total_steps >= 2000 and has_triton():
             self.compile("inductor")
+
+    @property
+    def at(self) -> At:
+        return At(self.step, self.tokens, self.seconds)
 
     @property
     def is_over(self) -> bool:
@@ -135,7 +140,7 @@ class Training:
         self.prepared = step + 1, self.step_batches(step + 1)  # while a GPU is still at work
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        norm = float(clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))  # a CPU-GPU sync point
+        norm, norms = self.clip_gradient()
         total, total_plain = group.sums(loss.item(), plain.item())
         if not math.isfinite(norm + total) and self.scaler.get_scale() <= 1:
             epoch, place = divmod(step - 1, self.steps_per_epoch)
@@ -151,7 +156,19 @@ class Training:
             self.scaler.step(optimizer)  # no step at all where fp16 overflowed
             optimizer.zero_grad()
         self.scaler.update()
-        return StepLog(step, total, total_plain, norm, lr, n_tgt, n_tokens, time.perf_counter() - start)
+        return StepLog(step, total, total_plain, norm, norms, lr, n_tgt, n_tokens, time.perf_counter() - start)
+
+    def clip_gradient(self) -> tuple[float, dict[str, float]]:
+        """Scales the gradient down to config.clip_norm; its norm before, and that of each part of the model."""
+        parts: dict[str, list[Tensor]] = {}
+        for name, parameter in self.model.named_parameters():
+            assert parameter.grad is not None
+            parts.setdefault(name.partition(".")[0], []).append(parameter.grad)
+        norms = torch.stack([get_total_norm(gradients) for gradients in parts.values()])
+        total = norms.norm()
+        if self.config.clip_norm:
+            clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, total)
+        return float(total), dict(zip(parts, norms.tolist(), strict=True))  # a CPU-GPU sync point
 
     def together(self, exchange: bool) -> AbstractContextManager[object]:
         """Where processes exchange gradients: after the last of a step's batches, and not before."""
@@ -174,7 +191,7 @@ class Training:
                 with autocast(self.device, self.config.precision):
                     part_loss, part_plain = objective(batch.to(self.device))
                 loss, plain, n_tgt = loss + part_loss.item(), plain + part_plain.item(), n_tgt + batch.n_tgt
-            hypotheses = group.gathered(self.translator(self.model)(mine))
+            hypotheses = group.gathered(self.translator(self.model)(mine, bar="validating"))
         loss, plain, scored = group.sums(loss, plain, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
         return Validation(self.step, loss / scored, perplexity(plain, scored), scores.bleu, scores.chrf), hypotheses
@@ -186,6 +203,7 @@ class Training:
         """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""
         return {
             "step": self.step,
+            "tokens": self.tokens,
             "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
             "stale": self.stale,
@@ -201,7 +219,8 @@ class Training:
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
             self.scaler.load_state_dict(state["scaler"])
-            self.step, self.seconds, self.stale = int(state["step"]), float(state["seconds"]), int(state["stale"])
+            self.step, self.tokens, self.stale = (int(state[name]) for name in ("step", "tokens", "stale"))
+            self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None

@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -42,6 +44,15 @@ def pairs_of(*texts: tuple[str, str]) -> Pairs:
 def needs_shared(name: str) -> pytest.MarkDecorator:
     """Skips, by name, what needs real data that is not part of the project."""
     return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
+
+
+def eventually(done: Any, seconds: float = 40.0) -> Any:
+    """What done() gives once it is not false."""
+    deadline = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.2)
+    return found
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -162,3 +173,22 @@ def run_folder(tiny: Config, tokenizer: Tokenizer, model: Transformer) -> RunFol
     folder.start(tiny, tokenizer)
     folder.save_model(parameters(model))
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window. Where there is none, these tests are skipped; in CI they fail."""
+    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not (binary and driver):
+        assert not os.environ.get("CI"), "CI must have chromium and chromedriver"
+        pytest.skip("no chromium and chromedriver")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1100"):
+        options.add_argument(argument)
+    options.binary_location = binary
+    chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    chromium.implicitly_wait(20)
+    yield chromium
+    chromium.quit()

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from checkpoint import RunFolder, parameters
 from config import Config, ConfigError
 from corpus import Corpus
-from report import Validation
+from report import Logs, Validation
 from tokenizer import Tokenizer
 from train import resolve, run
 from trainer import Training, TrainingError, steps_within
@@ -180,7 +180,7 @@ def test_patience_ends_a_training_that_gets_no_better(
 ) -> None:
     training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)
     constant(training, 10.0)
-    run(training, run_folder, [], [])
+    run(training, run_folder, Logs(None, training.at, 10), [])
     assert (training.step, training.stale, training.is_over) == (12, 5, True)
     assert training.best and training.best.step == 2
     shown = capfd.readouterr().err
@@ -188,7 +188,7 @@ def test_patience_ends_a_training_that_gets_no_better(
     again = Training(replace(tiny, steps=50, valid_every=2, patience=7), small, tokenizer)
     again.restore(run_folder.load_state())
     constant(again, 10.0)
-    run(again, run_folder, [], [])
+    run(again, run_folder, Logs(None, again.at, 10), [])
     assert (again.step, again.stale) == (16, 7)
 
 
@@ -235,12 +235,22 @@ def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.Complet
         *(f"train/{name}" for name in ("loss", "perplexity", "lr", "grad_norm")),
         *(f"perf/{name}" for name in ("tokens_per_second", "padding")),
         *(f"valid/{name}" for name in ("loss", "perplexity", "bleu", "chrf")),
+        *(f"test/{name}" for name in ("bleu", "chrf")),
+        *(f"grad_norm/{name}" for name in ("src_embed", "encoder", "decoder")),
     }
+    norms = [events.Scalars(f"grad_norm/{name}")[0].value for name in ("src_embed", "encoder", "decoder")]
+    assert sum(norm**2 for norm in norms) ** 0.5 == pytest.approx(events.Scalars("train/grad_norm")[0].value, rel=1e-4)
+    assert set(events.Tags()["images"]) == {f"attention/{i}/layer_{j}" for i in (1, 2) for j in (1, 2)}
+    for by in ("tokens", "seconds"):
+        more = EventAccumulator(f"runs/demo/by-{by}")
+        more.Reload()
+        assert set(more.Tags()["scalars"]) == {f"by_{by}/{name}" for name in ("train_loss", "valid_loss", "valid_bleu")}
     assert events.Scalars("train/loss")[0].step == 1
-    assert set(events.Tags()["tensors"]) == {f"{name}/text_summary" for name in ("config", "data", "valid/samples")}
+    texts = {tag for tag in events.Tags()["tensors"] if tag.endswith("/text_summary")}
+    assert texts == {f"{name}/text_summary" for name in ("config", "data", "valid/samples")}
     (sample,) = events.Tensors("valid/samples/text_summary")
     text = sample.tensor_proto.string_val[0].decode()
-    assert text.count("\n") == 1 + 8 and text.startswith("| source | reference | hypothesis |")
+    assert text.count("\n") == 1 + 8 and text.startswith("| source | reference | hypothesis | before |")
 
 
 def test_a_run_is_not_overwritten_unasked(
