@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 from conftest import ROOT
 
-from cli import EvaluateOptions, TrainOptions, TranslateOptions
+from cli import AppOptions, EvaluateOptions, TrainOptions, TranslateOptions
 from config import Config, flag
 
 # In reading order: each module imports only from those before it.
@@ -26,6 +26,7 @@ ORDER = [
     "dataset",
     "model",
     "decode",
+    "attention",
     "checkpoint",
     "objective",
     "segment",
@@ -34,8 +35,9 @@ ORDER = [
     "report",
     "trainer",
     "train",
+    "app",
 ]
-COMMANDS = {"translate", "evaluate", "train"}
+COMMANDS = {"translate", "evaluate", "train", "app"}
 
 
 def tree(module: str) -> ast.Module:
@@ -97,7 +99,7 @@ def code_lines(module: str) -> int:
 def test_it_can_be_read_in_one_sitting() -> None:
     """2,000 was the plan; beam search, time budgets, several processes and speed are worth the rest."""
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 2500, lines
+    assert sum(lines.values()) < 2900, lines
     assert max(lines.values()) < 350, lines
 
 
@@ -119,7 +121,9 @@ def test_the_readme_names_every_module_and_flag_that_it_shows() -> None:
         assert f"`{module}.py`" in readme
 
     known = {
-        flag(f.name) for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions) for f in fields(options)
+        flag(f.name)
+        for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions, AppOptions)
+        for f in fields(options)
     }
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))
     assert shown - known <= {"--logdir", "--help", "--no-tie-embeddings", "--nproc-per-node"}, (

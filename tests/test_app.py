@@ -1,0 +1,127 @@
+"""The page: what it answers to many at once, what it refuses, and how it looks in a real browser."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, eventually
+
+from cli import AppOptions
+from decode import Search
+from translate import Translator
+
+gradio_client = pytest.importorskip("gradio_client")
+
+Trained = subprocess.CompletedProcess[str]
+SENTENCE, TRANSLATION = "The cat is sitting on the mat.", "Le chat est assis sur le tapis."
+NOUNS = ["cat", "dog", "man", "woman", "child", "friend", "teacher", "bird", "girl", "boy"]
+
+
+@pytest.fixture(scope="session")
+def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the page, served by its command as a user starts it."""
+    log = tmp_path_factory.mktemp("app") / "log"
+    with log.open("w") as out:
+        served = subprocess.Popen(
+            [sys.executable, str(ROOT / "app.py"), "--port", "7871", "--device", "cpu"],
+            cwd=trained.args[0],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    deadline = time.monotonic() + 100
+    while "Running on local URL" not in log.read_text() and served.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert "127.0.0.1:7871" in log.read_text(), log.read_text()
+    yield "http://127.0.0.1:7871"
+    served.terminate()
+    served.wait(20)
+
+
+def client(page: str) -> Any:
+    return gradio_client.Client(page, verbose=False)
+
+
+def test_it_listens_on_this_machine_only() -> None:
+    assert AppOptions().host == "127.0.0.1"
+
+
+def test_fifty_at_once_get_right_answers(page: str, translator: Translator) -> None:
+    sentences = [f"The {noun} is {what}." for noun in NOUNS for what in ("tired", "old", "here", "small", "happy")]
+    expected = [found[0].text for found in translator.n_best(sentences, Search(beam=5, n_best=5))]
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda s: client(page).predict(s, "demo", api_name="/translate"), sentences))
+    assert [answer[0] for answer in answers] == expected
+
+
+def test_an_answer_has_alternatives_a_map_and_a_speed(page: str, translator: Translator) -> None:
+    best, alternatives, shown, speed = client(page).predict(SENTENCE, "demo", api_name="/translate")
+    assert best == TRANSLATION and "sentences/s" in speed
+    n_best = translator.n_best([SENTENCE], Search(beam=5, n_best=5))[0]
+    assert alternatives["data"] == [[f"{score:.3f}", text] for text, score in n_best]
+    assert shown.count("<table>") == 1 + translator.config.n_heads
+
+
+def test_paragraphs_keep_their_lines(page: str) -> None:
+    best, *_ = client(page).predict(f"{SENTENCE} {SENTENCE}\n\n{SENTENCE}", "demo", api_name="/translate")
+    assert best == f"{TRANSLATION} {TRANSLATION}\n\n{TRANSLATION}"
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "says"),
+    [
+        ("", "demo", "nothing to translate"),
+        (" \n ", "demo", "nothing to translate"),
+        ("a" * 2001, "demo", "2,001 characters"),
+        (SENTENCE, "../../../etc", "Value: ../../../etc is not in the list of choices"),
+    ],
+)
+def test_what_it_refuses_is_said_in_words(page: str, text: str, run: str, says: str) -> None:
+    with pytest.raises(gradio_client.exceptions.AppError) as error:
+        client(page).predict(text, run, api_name="/translate")
+    assert says in str(error.value)
+
+
+def test_what_it_shows_is_escaped(page: str) -> None:
+    _, _, shown, _ = client(page).predict("<script>alert(1)</script>", "demo", api_name="/translate")
+    assert "<script" not in shown
+
+
+def test_other_files_are_not_served(page: str, trained: Trained) -> None:
+    secret = Path(trained.args[0]) / "weights/demo/config.json"
+    for path in (
+        f"/gradio_api/file={secret}",
+        "/gradio_api/file=weights/demo/config.json",
+        "/../weights/demo/config.json",
+    ):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(page + path, timeout=20)
+        assert error.value.code in (403, 404)
+        error.value.close()
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(page: str, browser: Any) -> None:
+    browser.get(page)
+    box, shown = browser.find_elements("css selector", "textarea")[:2]
+    button = browser.find_element("xpath", "//button[normalize-space()='Translate']")
+    box.send_keys(SENTENCE)
+    button.click()
+    eventually(lambda: shown.get_attribute("value") == TRANSLATION)
+    cells = eventually(lambda: browser.find_elements("css selector", ".attention td"))
+    assert all(0 < cell.size["height"] < 30 for cell in cells[:20])
+    assert "%" in cells[0].get_attribute("title")
+    eventually(lambda: TRANSLATION in browser.find_element("tag name", "body").text)  # among the alternatives
+    box.clear()
+    box.send_keys("a" * 2100)
+    button.click()
+    eventually(lambda: "2,000 at most" in browser.find_element("tag name", "body").text)
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
