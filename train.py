@@ -164,11 +164,10 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
 
 def pictures(training: Training, sources: Sequence[str]) -> Iterator[tuple[str, "Figure"]]:
     """What each layer attends to in each of these sentences; the name of a figure goes by their number."""
-    translator = training.translator(training.model)
     for i, source in enumerate(sources):
-        translation, found = translator.attention(source)
+        translation, found = training.attention(source)
         for layer in range(training.config.n_decoder_layers):
-            title = f"{source} → {translation.text} (layer {layer + 1}, step {training.step:,})"
+            title = f"{source} → {translation} (layer {layer + 1}, step {training.step:,})"
             yield f"attention/{i + 1}/layer_{layer + 1}", draw(found.maps(layer), found.source, found.target, title)
 
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils._triton import has_triton
 
+from attention import Attention
 from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, Config, TapisError
 from corpus import Corpus
@@ -195,6 +196,12 @@ class Training:
         loss, plain, scored = group.sums(loss, plain, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
         return Validation(self.step, loss / scored, perplexity(plain, scored), scores.bleu, scores.chrf), hypotheses
+
+    def attention(self, source: str) -> tuple[str, Attention]:
+        """What the model makes of a source sentence now, and what it attends to."""
+        with torch.compiler.set_stance("force_eager"):
+            translation, found = self.translator(self.model).attention(source)
+        return translation.text, found
 
     def translator(self, model: Transformer) -> Translator:
         return Translator(model, self.tokenizer, self.config, self.device)

@@ -191,7 +191,7 @@ def main(args: Sequence[str]) -> None:
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
     if options.attention:
-        picture(translator, options, search)
+        picture(translator, options.attention, options, search)
     if options.sentences:
         answer([sentence.replace("\n", " ") for sentence in options.sentences])
     elif sys.stdin.isatty():
@@ -205,10 +205,9 @@ def main(args: Sequence[str]) -> None:
             raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
 
 
-def picture(translator: Translator, options: TranslateOptions, search: Search) -> None:
+def picture(translator: Translator, file: Path, options: TranslateOptions, search: Search) -> None:
     """Draws the attention of the one sentence of the command line. Raises ConfigError where that is not possible."""
-    config, file = translator.config, options.attention
-    assert file
+    config = translator.config
     for what, chosen, n in (("layer", options.layer, config.n_decoder_layers), ("head", options.head, config.n_heads)):
         if not 0 <= chosen <= n:
             raise ConfigError(f"--{what} is {chosen}; the model has {n}: 1 to {n}, or 0")
