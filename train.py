@@ -14,6 +14,7 @@ from cli import RESUMABLE, TrainOptions, answer_early, named, parse, parse_train
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
 import math
+import os
 import platform
 import signal
 import time
@@ -69,7 +70,8 @@ def interruption() -> Iterator[list[int]]:
         if came:
             raise KeyboardInterrupt
         came.append(number)
-        say("ending after this step; once more to end at once")
+        if os.environ.get("RANK", "0") == "0":  # not by sys.stderr, in the middle of whose writing it may have come
+            os.write(2, b"\nending after this step; once more to end at once\n")
 
     before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

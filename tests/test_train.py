@@ -1,5 +1,6 @@
 """Accumulation, exact resume, what is kept and logged, and the command from start to end."""
 
+import io
 import json
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from config import Config, ConfigError
 from corpus import Corpus
 from report import Logs, Validation
 from tokenizer import Tokenizer
-from train import resolve, run
+from train import interruption, resolve, run
 from trainer import Training, TrainingError, steps_within
 
 
@@ -316,7 +317,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(command: Command, few: Path) ->
             break
     rest = process.stderr.read()
     process.stderr.close()
-    assert process.wait() == 130
+    assert process.wait() == 130, rest
     assert "go on with: python train.py --resume --name stopped" in rest
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
     assert states[1]["step"] < states[0]["step"]
@@ -325,6 +326,25 @@ def test_a_stopped_run_goes_on_and_ends_the_same(command: Command, few: Path) ->
         assert Path("weights/stopped", name).read_bytes() == Path("weights/straight", name).read_bytes()
     resumed = torch.load("weights/stopped/training/state.pt", weights_only=True)
     assert all(torch.equal(weight, resumed["model"][name]) for name, weight in states[0]["model"].items())
+
+
+def test_a_signal_may_come_while_a_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error is buffered, and Python refuses to write to it from a signal that came while it is written to."""
+
+    class Busy(io.StringIO):
+        inside = False
+
+        def write(self, text: str) -> int:
+            assert not self.inside, "reentrant"
+            self.inside = True
+            signal.raise_signal(signal.SIGTERM)
+            self.inside = False
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stderr", Busy())
+    with interruption() as came:
+        sys.stderr.write("a line")
+    assert came == [signal.SIGTERM]
 
 
 def test_a_killed_run_loses_no_more_than_since_its_last_save(command: Command, few: Path) -> None:
