@@ -130,8 +130,10 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
     """limits (B,) caps the length of each sentence → the n best hypotheses of each, best first.
 
     Each step keeps the search.beam best ways to go on. One that ends is a result; length counts its EOS. A sentence is
-    done when it has as many results as the beam is wide (with a beam of 1 that is greedy search), or when no
-    hypothesis can still win: log P only falls, so that none gets beyond its present log P over the largest penalty.
+    done when no hypothesis can still win: log P only falls, so that none gets beyond its present log P over the largest
+    penalty. It is done, too, when it has as many results as the beam is wide and the best that goes on is behind them
+    by the present penalty (with a beam of 1 that is greedy search): it might win by its length alone. Their number is
+    not enough, since the results of a few tokens fewer may all be worse than what is about to end.
     """
     device, alpha, results = limits.device, search.length_penalty, [list[Hypothesis]() for _ in limits]
     n_results = torch.zeros(len(limits), dtype=torch.int64, device=device)
@@ -173,8 +175,9 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
         go_on = ends.int().argsort(dim=1, stable=True)[:, : search.beam]  # those that do not end, in their order
         scores = scores.gather(1, go_on).masked_fill(ends.gather(1, go_on), -torch.inf)
         parents, tokens = parents.gather(1, go_on), tokens.gather(1, go_on)
-        reach = scores[:, 0] / length_penalty(limits[state.live], alpha)
-        stay = (n_results[state.live] < search.beam) & (reach > last[state.live]) & ~at_limit.squeeze(1)
+        best_now, best_ever = (scores[:, 0] / length_penalty(n, alpha) for n in (t + 1, limits[state.live]))
+        behind = (n_results[state.live] >= search.beam) & (best_now <= last[state.live])
+        stay = (best_ever > last[state.live]) & ~behind & ~at_limit.squeeze(1)
         if not stay.any():
             break
         rows = torch.arange(n_live, device=device)[:, None] * width + parents

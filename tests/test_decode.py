@@ -140,10 +140,12 @@ def plain_beam_search(sentence: int, limit: int, search: Search) -> list[Hypothe
             if ids[-1] == EOS or t + 1 == limit:
                 score = total / float(length_penalty(t + 1, search.length_penalty))
                 found.append(Hypothesis([token for token in ids if token != EOS], score))
-        if len(found) >= search.beam:
-            break
+        found.sort(key=lambda hypothesis: -hypothesis.score)
         live = [way for way in ways if way[0][-1] != EOS][: search.beam]
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)[: search.n_best]
+        best_now = live[0][1] / float(length_penalty(t + 1, search.length_penalty)) if live else -math.inf
+        if len(found) >= search.beam and best_now <= found[search.n_best - 1].score:
+            break
+    return found[: search.n_best]
 
 
 def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
@@ -206,6 +208,41 @@ def test_the_search_ends_when_nothing_can_win() -> None:
     calls: list[int] = []
     assert beam_search(step, limits(100, 100), Search(beam=5)) == [[Hypothesis([], 0.0)]] * 2
     assert calls == [2]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+def test_what_greedy_search_says_is_found_where_no_beam_can_lose_it(beam: int) -> None:
+    """If it is likelier than 1 / (beam + 1), fewer beginnings than the beam is wide can be as likely as its own."""
+    sentences, most, sharpness = list(range(300)), limits(*[6] * 300), 5.0
+    narrow = beam_search(Fake(sentences, sharpness), most, Search(1, length_penalty=0.0))
+    wide = beam_search(Fake(sentences, sharpness), most, Search(beam, length_penalty=0.0))
+    pairs = [(n[0].score, w[0].score) for n, w in zip(narrow, wide, strict=True) if n[0].score > -math.log(beam + 1)]
+    assert len(pairs) > 100
+    assert all(found >= greedy - 1e-4 for greedy, found in pairs)
+
+
+def test_many_results_do_not_end_the_search_before_the_best() -> None:
+    """Two poor translations end one token before a much better one does."""
+    after: dict[tuple[int, ...], dict[int, float]] = {
+        (): {4: 0.0},
+        (4,): {5: -0.1, EOS: -3.0},
+        (4, 5): {6: -0.1, EOS: -4.0},
+    }
+
+    def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
+        before = said if rows is not None else [()]
+        parents = [0] * tokens.numel() if rows is None else rows.flatten().tolist()
+        words = tokens.flatten().tolist()
+        said[:] = [(*before[p], w) if w != BOS else () for p, w in zip(parents, words, strict=True)]
+        logits = torch.full((len(said), VOCABULARY), -30.0)
+        for row, words_so_far in enumerate(said):
+            for token, score in after.get(words_so_far, {EOS: 0.0}).items():
+                logits[row, token] = score
+        return logits.view(*tokens.shape, -1)
+
+    said: list[tuple[int, ...]] = []
+    ((found,),) = beam_search(step, limits(9), Search(beam=2, length_penalty=0.0))
+    assert found.ids == [4, 5, 6]
 
 
 def test_ended_sentences_leave_the_batch_with_all_their_hypotheses() -> None:
