@@ -20,9 +20,10 @@ from functools import lru_cache
 from typing import Any
 
 from attention import STYLE, tables
-from checkpoint import WEIGHTS, RunFolder
+from checkpoint import RunFolder
 from config import Config, DeviceName, TapisError
 from decode import Search
+from segment import has_letters
 from translate import Translator
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # it reports to its makers otherwise
@@ -67,12 +68,13 @@ class Page:
     def answer(self, text: str, translator: Translator) -> tuple[str, list[list[str]], str, str]:
         start = time.perf_counter()
         search = Search(beam=ALTERNATIVES, n_best=ALTERNATIVES)
-        found = translator.text(text.splitlines(), search)
+        lines = text.splitlines()
+        found = translator.text(lines, search)
         seconds = time.perf_counter() - start
-        units = [unit for line in text.splitlines() for unit in translator.taken_apart(line).units]
+        units = [unit for line in lines for unit in translator.taken_apart(line).units if has_letters(unit)]
         best = "\n".join(line[0].text for line in found)
         alternatives, shown = list[list[str]](), ""
-        if len(units) == 1:
+        if len(units) == len(lines) == 1:
             alternatives = [[f"{score:.3f}", text] for text, score in found[0]]
             _, attention = translator.attention(units[0], search)
             shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
@@ -83,14 +85,6 @@ class Page:
             shown,
             f"{len(units):,} {many} in {seconds:.2f} s, {len(units) / seconds:.1f} sentences/s",
         )
-
-
-def all_runs() -> dict[str, Config]:
-    """The runs under weights/ that can translate, the one trained last first."""
-    folders = [RunFolder(path) for path in WEIGHTS.iterdir()] if WEIGHTS.is_dir() else []
-    ready = [folder for folder in folders if folder.model_file.is_file()]
-    ready.sort(key=lambda folder: -folder.model_file.stat().st_mtime)
-    return {folder.path.name: folder.load_config() for folder in ready}
 
 
 def build(page: Page, runs: dict[str, Config]) -> Any:
@@ -124,13 +118,16 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
 def main(args: Sequence[str]) -> None:
     options = parse(AppOptions, args)
     page = Page(options.device)
-    found = all_runs()
+    found = {folder.path.name: folder.load_config() for folder in RunFolder.trained()}
     first = options.run or next(iter(found), "")
     config = page.load(first).config  # or the error that there is none
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    build(page, {first: config} if options.run else found).launch(
-        server_name=options.host, server_port=options.port, theme=theme, css=STYLE, footer_links=[]
-    )
+    blocks = build(page, {first: config} if options.run else found)
+    try:
+        blocks.launch(server_name=options.host, server_port=options.port, theme=theme, css=STYLE, footer_links=[])
+    except OSError:
+        where = f"port {options.port} at {options.host}"
+        raise TapisError(f"{where} is taken, or not this machine's: choose another --port, or --host") from None
 
 
 if __name__ == "__main__":

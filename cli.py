@@ -74,6 +74,10 @@ class AppOptions:
     port: int = 7860
     """Port to listen on"""
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 65_535:
+            raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -97,10 +101,6 @@ class EvaluateOptions:
     """0 favours short translations; the higher, the longer"""
     device: DeviceName = "auto"
     """Where to compute"""
-
-
-# What --resume may change: none of these alters the model, the data or the batches.
-RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
 
 
 def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
@@ -154,6 +154,12 @@ def answer_early(name: str, read: Callable[[Sequence[str]], object]) -> None:
         run_command(read)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, or torch on any device, had no more memory; on a CPU and on mps torch says so in words alone."""
+    words = ("can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
+
+
 def run_command(main: Callable[[Sequence[str]], object]) -> None:
     """Runs a command's main and ends the process: 0, 2 for a wrong flag, 1 for another error, 130 for Ctrl-C.
 
@@ -174,6 +180,11 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except (MemoryError, RuntimeError) as error:  # training has words of its own
+        if not is_out_of_memory(error):
+            raise
+        print(f"{Path(sys.argv[0]).name}: out of memory: shorter lines, or a lower --beam, take less", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:  # a full disk, a folder that may not be written to
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(1)

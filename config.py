@@ -160,8 +160,9 @@ class Config:
         if not isinstance(values, dict):
             raise ConfigError("not a JSON object")
         types = {field.name: type(field.default) for field in fields(cls)}
-        if values.keys() != types.keys():
-            raise ConfigError(f"fields missing or unknown: {', '.join(sorted(values.keys() ^ types.keys()))}")
+        if wrong := sorted(values.keys() ^ types.keys()):
+            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            raise ConfigError(f"fields missing or unknown: {', '.join(wrong[:5])}{more}"[:300])
         for name, expected in types.items():
             if expected is float and type(values[name]) is int:
                 values[name] = float(values[name])
@@ -176,6 +177,9 @@ def flag(name: str) -> str:
     """A field's name as it is typed."""
     return "--" + name.replace("_", "-")
 
+
+# What --resume may change: none of these alters the model, the data or the batches.
+RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
 
 _RANGES: dict[str, tuple[float, float]] = {
     "valid_share": (0.0, 0.5),

@@ -3,10 +3,14 @@
 import contextlib
 import ctypes
 import platform
+import sys
 
 import torch
 
 from config import ConfigError, DeviceName, Precision
+
+if sys.platform != "win32":
+    import resource
 
 
 def choose_device(name: DeviceName) -> torch.device:
@@ -50,6 +54,19 @@ def device_label(device: torch.device) -> str:
         return f"mps ({platform.machine()})"
     model = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
     return f"cpu ({model}, {torch.get_num_threads()} threads)"
+
+
+def peak_gigabytes(device: torch.device) -> float:
+    """The most memory taken since the start: of a GPU by torch, else by this process; 0 where the system has no count.
+
+    Of a process, memory-mapped pages that were touched count.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    if sys.platform == "win32":
+        return 0.0
+    scale = 1 if sys.platform == "darwin" else 1024  # macOS says bytes, Linux kibibytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
 
 
 def keep_freed_memory() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from config import TapisError
+from segment import whole_characters
 from store import digest, digest_files
 
 Pair = tuple[str, str]
@@ -205,11 +206,7 @@ def _translation(row: Any, source: str, target: str, where: str) -> Pair:
             raise DataError(f'{where}: no "{language}"; there are {", ".join(map(str, row)) or "no fields"}')
         if not isinstance(row[language], str | None):
             raise DataError(f'{where}: "{language}" is {json.dumps(row[language])[:40]}; text expected')
-    texts = (
-        (row[language] or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        for language in (source, target)
-    )
-    return next(texts), next(texts)  # JSON can spell half a character, which is no text
+    return whole_characters(row[source] or ""), whole_characters(row[target] or "")
 
 
 def _read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -133,6 +134,12 @@ class At(NamedTuple):
     """Of training and validating so far, all lives together"""
 
 
+def _handed_on(args: threading.ExceptHookArgs) -> None:
+    """A disk that is full ends TensorBoard's writing thread, whose error the next call of a writer raises again."""
+    if not isinstance(args.exc_value, OSError):
+        threading.__excepthook__(args)
+
+
 class Logs:
     """The TensorBoard folder of a run.
 
@@ -150,6 +157,7 @@ class Logs:
         self.drawing = 0.0  # seconds spent on pictures
         self.writer: SummaryWriter | None = None
         if folder:
+            threading.excepthook = _handed_on
             self.writer = SummaryWriter(str(folder), purge_step=at.step + 1)
             self.by_tokens = SummaryWriter(str(folder / "by-tokens"), purge_step=at.tokens + 1)
             self.by_seconds = SummaryWriter(str(folder / "by-seconds"), purge_step=int(at.seconds) + 1)

@@ -31,6 +31,16 @@ class Line:
         return self.marker.lstrip() + blank.join(filter(None, translations))
 
 
+def has_letters(unit: str) -> bool:
+    """Whether there is anything to translate: numbers and signs alone stay as they are."""
+    return any(character.isalpha() for character in unit)
+
+
+def whole_characters(text: str) -> str:
+    """The text with � for half a character (a lone surrogate), as JSON can spell it and broken arguments come."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def take_apart(line: str, language: str, fits: Callable[[str], bool]) -> Line:
     """Splits a line of any length; fits says whether the model can take a piece of text whole."""
     marker = _MARKER.match(line)

@@ -57,19 +57,26 @@ def cache_file(kind: str, key: str, ending: str) -> Path:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a whole file or none: under a temporary name beside it, to the disk, then over the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    """Writes a whole file or none: under a temporary name beside it, to the disk, then over the old one.
+
+    Raises an OSError that names the file where it cannot be written.
+    """
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
         write(Path(temporary))
         with open(temporary, "rb+") as file:  # noqa: PTH123
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp's files are their owner's alone
         os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
+    except BaseException as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+        if isinstance(error, OSError):
+            raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
         raise
 
 
@@ -137,6 +144,10 @@ class Pairs(Sequence[tuple[str, str]]):
     def select(self, places: Ints) -> "Pairs":
         """Some of these pairs, by their places here."""
         return Pairs(self.rows, self.chosen[places], digest(self.key, places.tobytes()))
+
+    def fingerprint(self) -> str:
+        """A key of the texts, in their order, whatever they were prepared from and by: a second for 5 million pairs."""
+        return digest(column(self.rows, "pair_hash")[self.chosen].tobytes())
 
     def words(self) -> tuple[int, int]:
         """Words between blanks, of either side."""

@@ -7,7 +7,6 @@ decodes; the work is done by the `tokenizers` library.
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import tokenizers
@@ -57,15 +56,15 @@ class Tokenizer:
         return cls(inner)
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
-        """Raises TokenizerError where path does not hold such a tokenizer."""
+    def from_json(cls, text: str, whence: str) -> "Tokenizer":
+        """The inverse of `to_json`. Raises TokenizerError, which names whence it came, where it is something else."""
         try:
-            inner = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            inner = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exception for what it cannot parse
-            raise TokenizerError(f"{path} is not a tokenizer: {error}") from None
+            raise TokenizerError(f"{whence} is not a tokenizer: {error}") from None
         if [inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] != SPECIAL:
             raise TokenizerError(
-                f"{path} is not a tokenizer of Tapis: its first four tokens must be {' '.join(SPECIAL)}"
+                f"{whence} is not a tokenizer of Tapis: its first four tokens must be {' '.join(SPECIAL)}"
             )
         return cls(inner)
 

@@ -9,7 +9,7 @@
 `main` gets the pairs, the tokenizer and the run folder ready; `run` is the loop over the steps of a `Training`.
 """
 
-from cli import RESUMABLE, TrainOptions, answer_early, named, parse, parse_training, run_command
+from cli import TrainOptions, answer_early, is_out_of_memory, named, parse, parse_training, run_command
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
@@ -19,7 +19,7 @@ import platform
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from types import FrameType
@@ -30,10 +30,10 @@ from tqdm import tqdm
 
 from attention import draw
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import Config, ConfigError, TapisError, flag
+from config import RESUMABLE, Config, ConfigError, TapisError, flag
 from corpus import Corpus, load_corpus
 from evaluate import score
-from hardware import choose_device, choose_precision, device_label
+from hardware import choose_device, choose_precision, device_label, peak_gigabytes
 from parallel import Group
 from report import EVENTS, Logs, StepLog, overview, say, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
@@ -52,8 +52,8 @@ class StoppedError(TapisError):
     exit_code = 130
 
 
-class LostError(TapisError):
-    """Another process of the same training is gone."""
+class BrokenOffError(TapisError):
+    """Something outside of the training ended it: the disk, the memory, another of its processes."""
 
     from_any = True
 
@@ -221,7 +221,7 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
         pairs = tqdm(corpus.train, desc="counting words", unit="pair", disable=len(corpus.train) <= 50_000 or None)
         tokenizer = Tokenizer.train((side for pair in pairs for side in pair), vocab_size)
         write_whole(path, lambda temporary: temporary.write_text(tokenizer.to_json(), encoding="utf-8"))
-    return Tokenizer.load(path)
+    return Tokenizer.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -260,21 +260,37 @@ def dealt_out(config: Config, resume: bool, group: Group) -> Config:
 def main(args: Sequence[str]) -> None:
     options = resolve(args)
     group = Group.join()
+    folder = RunFolder(WEIGHTS / options.config.name)
     try:
-        train(options, group)
-    except RuntimeError as error:  # Gloo's and NCCL's are no more than that
-        if group.size == 1 or not any(name in str(error) for name in ("gloo", "NCCL")):
+        with folder.held() if group.leads and not options.dry_run else nullcontext():
+            train(options, folder, group)
+    except (OSError, MemoryError, RuntimeError) as error:
+        what = broken_off(error, options.config, group)
+        if not what:
             raise
-        what = "another process of this training has ended; what was saved last stays"
-        raise LostError(f"{what}\n{go_on(options.config.name, group)}") from None
+        stays = not options.dry_run and folder.state_file.is_file()
+        after = f"\nwhat was saved last stays; {go_on(options.config.name, group)}" if stays else ""
+        raise BrokenOffError(what + after) from None
     finally:
         group.leave()
 
 
-def train(options: TrainOptions, group: Group) -> None:
+def broken_off(error: Exception, config: Config, group: Group) -> str:
+    """In words, what ended a training from outside; nothing where it was something else."""
+    if isinstance(error, OSError):
+        return "" if isinstance(error, BrokenPipeError) else str(error)
+    if is_out_of_memory(error):
+        peak = peak_gigabytes(choose_device(config.device))
+        less = f"a --batch-tokens below {config.batch_tokens:,} takes less, and --accumulate makes up for it"
+        return f"out of memory, after a peak of {peak:.1f} GB: {less}"
+    if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise no more than RuntimeError
+        return "another process of this training has ended"
+    return ""
+
+
+def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     """A new training or one to resume, from its data to its test score."""
     config = dealt_out(options.config, options.resume, group)
-    folder = RunFolder(WEIGHTS / config.name)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
             f"{folder.path} holds a run already: go on with it by --resume,\n"
@@ -300,9 +316,11 @@ def train(options: TrainOptions, group: Group) -> None:
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
     if options.resume:
-        say(f"resumed   at step {training.step:,} of {training.total_steps:,}")
+        over = ": nothing is left to train; --epochs or --steps makes it longer" if training.is_over else ""
+        say(f"resumed   at step {training.step:,} of {training.total_steps:,}{over}")
     if group.leads:
         if options.resume:
+            report["resumed"] = [*folder.load_metrics().get("resumed", []), resumption(training, folder.load_config())]
             folder.save_config(config)
         else:
             folder.start(config, training.tokenizer)
@@ -320,6 +338,12 @@ def train(options: TrainOptions, group: Group) -> None:
             finish(training, folder, logs)
     finally:
         logs.close()
+
+
+def resumption(training: Training, before: Config) -> dict[str, Any]:
+    """Where a training goes on, and what it goes on with that was set otherwise, for metrics.json."""
+    both = [(f.name, getattr(before, f.name), getattr(training.config, f.name)) for f in fields(Config)]
+    return {"step": training.step, "changed": {name: [old, new] for name, old, new in both if old != new}}
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:

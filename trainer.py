@@ -21,7 +21,7 @@ from torch.utils._triton import has_triton
 
 from attention import Attention
 from checkpoint import CheckpointError, load_parameters, parameters
-from config import PAD, Config, TapisError
+from config import PAD, RESUMABLE, Config, TapisError
 from corpus import Corpus
 from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
@@ -31,7 +31,7 @@ from objective import BatchLoss, learning_rate, optimizers
 from parallel import ALONE, Group
 from readers import DataError
 from report import At, StepLog, Validation, perplexity
-from store import Ints
+from store import Ints, digest
 from tokenizer import Tokenizer
 from translate import Translator
 
@@ -138,7 +138,8 @@ class Training:
                 self.scaler.scale(part_loss * (group.size / n_tgt)).backward()
             loss += part_loss.detach()
             plain += part_plain
-        self.prepared = step + 1, self.step_batches(step + 1)  # while a GPU is still at work
+        if step < self.total_steps:
+            self.prepared = step + 1, self.step_batches(step + 1)  # while a GPU is still at work
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         norm, norms = self.clip_gradient()
@@ -217,10 +218,25 @@ class Training:
             "model": parameters(self.model),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
+            "of": self.of(),
         }
+
+    def of(self) -> dict[str, str]:
+        """What a training is of, and cannot be resumed without: a key of each part of the data, the settings."""
+        parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
+        settings = {name: str(value) for name, value in asdict(self.config).items() if name not in RESUMABLE}
+        return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError where it is another run's."""
+        was, now = dict(state.get("of", {})), self.of()
+        if changed := [name for name in now if was.get(name) != now[name]]:
+            parts = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
+            what = ", ".join(parts.get(name, name) for name in changed)
+            raise CheckpointError(
+                f"the run {self.config.name} cannot go on: {what} changed since it was saved\n"
+                "put back what was there, or start afresh, with --overwrite"
+            )
         try:
             load_parameters(self.model, state["model"], "the training state")
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):

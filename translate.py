@@ -30,7 +30,7 @@ from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from hardware import autocast, choose_device, choose_precision
 from model import DecoderCache, Transformer
-from segment import Line, take_apart
+from segment import Line, has_letters, take_apart, whole_characters
 from store import chunks, write_whole
 from tokenizer import Tokenizer
 
@@ -84,7 +84,7 @@ class Translator:
         batch_tokens bounds sentences times hypotheses times source length, with which memory grows. bar names a
         progress bar, which a terminal shows while it lasts.
         """
-        sources = self.tokenizer.encode(sentences)
+        sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
         order = [i for i in sorted(range(len(sources)), key=lambda i: len(sources[i])) if sentences[i].strip()]
         outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
         hidden = None if bar else True
@@ -108,7 +108,7 @@ class Translator:
         """
         taken = [self.taken_apart(line) for line in lines]
         units = [unit for line in taken for unit in line.units]
-        is_text = [any(c.isalpha() for c in unit) for unit in units]
+        is_text = [has_letters(unit) for unit in units]
         found = iter(self.n_best([unit for unit, yes in zip(units, is_text, strict=True) if yes], search))
         kept = [[Translation(unit, 0.0)] * search.n_best for unit in units]
         done = iter([next(found) if yes else same for same, yes in zip(kept, is_text, strict=True)])
@@ -128,11 +128,11 @@ class Translator:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
-        return take_apart(line, self.config.source, fits)
+        return take_apart(whole_characters(line), self.config.source, fits)
 
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
         """The translation of a sentence, and what each of its tokens attended to."""
-        source = self.tokenizer.encode([sentence])[0]
+        source = self.tokenizer.encode([whole_characters(sentence)])[0]
         with torch.inference_mode(), autocast(self.device, self.precision):
             found = self._decode([source], search)[0][0]
             weights = cross_attention(self.model, self.tokenizer, source, found.ids)
@@ -213,8 +213,8 @@ def picture(translator: Translator, file: Path, options: TranslateOptions, searc
             raise ConfigError(f"--{what} is {chosen}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
         raise ConfigError(f"--attention {file}: a file that ends in .png or .html is drawn")
-    units = [unit for sentence in options.sentences for unit in translator.taken_apart(sentence).units]
-    if len(units) != 1 or not units[0].strip():
+    units = [unit for text in options.sentences for unit in translator.taken_apart(text).units if has_letters(unit)]
+    if len(units) != 1:
         raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(units)}")
     translation, found = translator.attention(units[0], search)
     layer = options.layer or config.n_decoder_layers

@@ -5,9 +5,7 @@ what is printed is the median over the turns; a ratio is the median of the ratio
 """
 
 import os
-import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -115,12 +113,6 @@ def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
 def ratio(ours: list[float], theirs: list[float]) -> float:
     """How many times theirs ours is: the median over the rounds."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def peak_gigabytes() -> float:
-    """Of this process, since its start; memory-mapped pages that were touched count."""
-    scale = 1 if sys.platform == "darwin" else 1024  # macOS says bytes, Linux kibibytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
 
 
 def synchronize(device: torch.device) -> None:

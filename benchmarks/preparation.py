@@ -24,16 +24,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "demo"), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 from make_corpus import sentence  # noqa: E402
-from measure import peak_gigabytes  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
 from corpus import Corpus, load_corpus  # noqa: E402
-from hardware import choose_device, choose_precision, device_label  # noqa: E402
+from hardware import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from trainer import Training  # noqa: E402
 
 T = TypeVar("T")
 STEPS = 20
+CPU = torch.device("cpu")
 
 
 def write_pairs(path: Path, n: int) -> None:
@@ -50,7 +50,10 @@ def timed(name: str, n: int, work: Callable[[], T]) -> T:
     start = time.perf_counter()
     result = work()
     seconds = time.perf_counter() - start
-    print(f"{name:<28} {seconds:9.1f} s {n / seconds:12,.0f} pairs/s {peak_gigabytes():8.2f} GB", flush=True)
+    print(
+        f"{name:<28} {seconds:9.1f} s {n / seconds:12,.0f} pairs/s {peak_gigabytes(CPU):8.2f} GB",
+        flush=True,
+    )
     return result
 
 
@@ -62,7 +65,7 @@ def prepare(config: Config, n: int, again: str) -> None:
     logs = [training.update(step) for step in range(1, STEPS + 1)]
     speed = sum(log.n_tokens for log in logs) / sum(log.seconds for log in logs)
     print(
-        f"{STEPS} steps: {speed:,.0f} tokens/s; peak {peak_gigabytes():.2f} GB; padding {training.padding:.1%}",
+        f"{STEPS} steps: {speed:,.0f} tokens/s; peak {peak_gigabytes(CPU):.2f} GB; padding {training.padding:.1%}",
         flush=True,
     )
 

@@ -28,14 +28,21 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import peak_gigabytes, synchronize, write_pairs  # noqa: E402
+from measure import synchronize, write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from cleaning import RULES  # noqa: E402
 from config import EOS, PRESETS, Config, DeviceName  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import EncodedPairs, collate  # noqa: E402
-from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory  # noqa: E402
+from hardware import (  # noqa: E402
+    autocast,
+    choose_device,
+    choose_precision,
+    device_label,
+    keep_freed_memory,
+    peak_gigabytes,
+)
 from model import Transformer  # noqa: E402
 from objective import BatchLoss, optimizers  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
@@ -93,7 +100,7 @@ def step_cost(config: Config, vocabulary: int, length: int) -> Cost:
             update.zero_grad()
         synchronize(device)
         seconds.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else peak_gigabytes()
+    peak = peak_gigabytes(device)
     return Cost(statistics.median(seconds[1:]), batch.n_tokens, peak)
 
 
@@ -106,7 +113,7 @@ def corpus_cost(pairs: int) -> Cost:
         start = time.perf_counter()
         corpus = load_corpus(replace(config, skip_rules=tuple(RULES)))
         EncodedPairs(corpus.train, trained_tokenizer(corpus, config.vocab_size), config.max_length)
-        return Cost(time.perf_counter() - start, pairs, peak_gigabytes())
+        return Cost(time.perf_counter() - start, pairs, peak_gigabytes(torch.device("cpu")))
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:

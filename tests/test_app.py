@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, eventually
+from conftest import ROOT, Command, eventually
 
 from cli import AppOptions
 from decode import Search
@@ -54,6 +54,26 @@ def test_it_listens_on_this_machine_only() -> None:
     assert AppOptions().host == "127.0.0.1"
 
 
+def test_without_gradio_the_line_that_installs_it_is_said(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "gradio.py").write_text("raise ImportError")
+    done = command("app.py", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1 and 'pip install -e ".[app]"' in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["--port", "70000"], 2, "--port is 70000; it must be from 1 to 65535"),
+        (["--port", "7871"], 1, "port 7871 at 127.0.0.1 is taken"),
+        (["--run", "nothing"], 1, "no run 'nothing'"),
+    ],
+)
+def test_what_it_cannot_serve_is_said(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
+    line = [sys.executable, str(ROOT / "app.py"), "--device", "cpu", *args]
+    done = subprocess.run(line, cwd=trained.args[0], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
+
+
 def test_fifty_at_once_get_right_answers(page: str, translator: Translator) -> None:
     sentences = [f"The {noun} is {what}." for noun in NOUNS for what in ("tired", "old", "here", "small", "happy")]
     expected = [found[0].text for found in translator.n_best(sentences, Search(beam=5, n_best=5))]
@@ -73,6 +93,8 @@ def test_an_answer_has_alternatives_a_map_and_a_speed(page: str, translator: Tra
 def test_paragraphs_keep_their_lines(page: str) -> None:
     best, *_ = client(page).predict(f"{SENTENCE} {SENTENCE}\n\n{SENTENCE}", "demo", api_name="/translate")
     assert best == f"{TRANSLATION} {TRANSLATION}\n\n{TRANSLATION}"
+    best, alternatives, shown, _ = client(page).predict("2. 1914", "demo", api_name="/translate")
+    assert best == "2. 1914" and not alternatives["data"] and not shown
 
 
 @pytest.mark.parametrize(
@@ -106,6 +128,31 @@ def test_other_files_are_not_served(page: str, trained: Trained) -> None:
             urllib.request.urlopen(page + path, timeout=20)
         assert error.value.code in (403, 404)
         error.value.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"data": []}',
+        b'{"data": [["x"], {"a": 1}], "session_hash": 5}',
+        b'{"data": ["' + b"a" * 5_000_000 + b'", "demo"]}',
+        b'{"data": ["\\ud800", "demo"]}',
+        b"[" * 100_000,
+    ],
+)
+def test_after_a_malformed_request_it_answers_the_next(page: str, body: bytes) -> None:
+    for path in ("/gradio_api/call/translate", "/gradio_api/queue/join", "/gradio_api/run/translate"):
+        request = urllib.request.Request(page + path, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            assert error.code in (400, 404, 413, 422, 500)
+            error.close()
+    best, *_ = client(page).predict(SENTENCE, "demo", api_name="/translate")
+    assert best == TRANSLATION
 
 
 @pytest.mark.browser

@@ -142,6 +142,7 @@ def test_the_command_draws(trained: Trained, command: Command) -> None:
         ([SENTENCE, "--attention", "a.png", "--head", "-1"], "--head is -1"),
         (["One is here. Two are there.", "--attention", "a.png"], "one sentence"),
         (["", "--attention", "a.png"], "one sentence"),
+        (["2. 1914", "--attention", "a.png"], "one sentence"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(trained: Trained, command: Command, args: list[str], says: str) -> None:

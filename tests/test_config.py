@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from conftest import ROOT
 
-from cli import RESUMABLE, TrainOptions, named, parse, take_preset
-from config import PRESETS, Config, ConfigError, flag
+from cli import TrainOptions, named, parse, take_preset
+from config import PRESETS, RESUMABLE, Config, ConfigError, flag
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -19,6 +19,7 @@ ORDER = [
     "hardware",
     "parallel",
     "store",
+    "segment",
     "readers",
     "cleaning",
     "corpus",
@@ -29,7 +30,6 @@ ORDER = [
     "attention",
     "checkpoint",
     "objective",
-    "segment",
     "translate",
     "evaluate",
     "report",
@@ -97,9 +97,9 @@ def code_lines(module: str) -> int:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    """2,000 was the plan; beam search, time budgets, several processes and speed are worth the rest."""
+    """2,000 was the plan; beam search, budgets, several processes, speed, pages and checks are worth the rest."""
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 2900, lines
+    assert sum(lines.values()) < 3050, lines
     assert max(lines.values()) < 350, lines
 
 

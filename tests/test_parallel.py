@@ -1,13 +1,12 @@
 """Several processes as one training: the same weights as one, resuming with more or fewer, and one that dies."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from conftest import ROOT, Command
@@ -57,8 +56,7 @@ def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(command: Com
         until = time.monotonic() + 60
         while not state.exists() and time.monotonic() < until:
             time.sleep(0.05)
-        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, check=True)
-        os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
+        psutil.Process(process.pid).children()[-1].kill()
         _, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "another process of this training has ended" in err and "--resume --name killed" in err
