@@ -77,27 +77,34 @@ def _noted(model: Transformer) -> Iterator[list[Tensor]]:
 
 
 def draw(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequence[str], title: str) -> "Figure":
-    """The named maps (T, S) and their tokens → a figure, the tokens of the source along the top."""
+    """The named maps (T, S) and their tokens → a figure, the tokens of the source along the top.
+
+    All of it stands on one plane, in pixels: axes with ticks for every map would take more than twice as long.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415 - half a second, which translating does without
 
     columns = min(len(maps), 3)
     rows = -(-len(maps) // columns)
-    # In inches: what a map of so many tokens takes, and what its labels take, at 7 points.
-    label = [0.2 + 0.065 * max(map(len, texts)) for texts in (source, target)]
-    width, height = (max(1.2, 0.15 * len(texts)) for texts in (source, target))
-    whole = columns * (width + label[1] + 0.1) + 0.1, rows * (height + label[0] + 0.4) + 0.3
-    figure = Figure(figsize=whole, dpi=100)
-    figure.text(0.1 / whole[0], 1 - 0.2 / whole[1], title, fontsize=8)
+    # In pixels, 100 to an inch: what a map of so many tokens takes, and what its labels take, at 7 points.
+    above, beside = (20 + 6.5 * max(map(len, texts)) for texts in (source, target))
+    width, height = (max(120, 15 * len(texts)) for texts in (source, target))
+    whole = columns * (width + beside + 10) + 10, rows * (height + above + 40) + 30
+    figure = Figure(figsize=(whole[0] / 100, whole[1] / 100), dpi=100)
+    plane = figure.add_axes((0, 0, 1, 1))
+    plane.set_axis_off()
+    plane.text(10, 20, title, fontsize=8)
     for i, (name, values) in enumerate(maps):
-        left = (i % columns) * (width + label[1] + 0.1) + label[1] + 0.1
-        top = (i // columns) * (height + label[0] + 0.4) + label[0] + 0.3
-        axes = figure.add_axes((left / whole[0], 1 - (top + height) / whole[1], width / whole[0], height / whole[1]))
-        axes.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xlabel(name, fontsize=7)
-        axes.xaxis.tick_top()
-        axes.set_xticks(range(len(source)), source, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(target)), target, fontsize=7)
-        axes.tick_params(length=0, pad=2)
+        left = (i % columns) * (width + beside + 10) + beside + 10
+        top = (i // columns) * (height + above + 40) + above + 30
+        edges = (left, left + width, top + height, top)
+        plane.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1, extent=edges)
+        plane.text(left + width / 2, top + height + 6, name, fontsize=7, ha="center", va="top")
+        for j, token in enumerate(source):
+            x = left + (j + 0.5) * width / len(source)
+            plane.text(x, top - 3, token, fontsize=7, rotation=90, ha="center", va="bottom")
+        for j, token in enumerate(target):
+            plane.text(left - 3, top + (j + 0.5) * height / len(target), token, fontsize=7, ha="right", va="center")
+    plane.set(xlim=(0, whole[0]), ylim=(whole[1], 0), aspect="auto")
     return figure
 
 

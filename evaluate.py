@@ -28,7 +28,6 @@ import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
-from torchmetrics.functional.text import sacre_bleu_score
 
 from config import ConfigError
 from corpus import load_corpus
@@ -69,6 +68,8 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     """Corpus scores of hypotheses in a language against one reference each."""
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
+    from torchmetrics.functional.text import sacre_bleu_score  # noqa: PLC0415 - most of a second
+
     tokenizer = bleu_tokenizer(language)
     bleu = sacre_bleu_score(hypotheses, [[reference] for reference in references], tokenize=tokenizer)
     chrf = sacrebleu.corpus_chrf(hypotheses, [references])

@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from checkpoint import RunFolder
 from cleaning import RULES, Cleaner
@@ -46,6 +47,11 @@ def needs_shared(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
 
 
+def own_port(n: int) -> int:
+    """A port that no other of the testing processes takes."""
+    return 7870 + n + 10 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
 def eventually(done: Any, seconds: float = 40.0) -> Any:
     """What done() gives once it is not false."""
     deadline = time.monotonic() + seconds
@@ -53,6 +59,23 @@ def eventually(done: Any, seconds: float = 40.0) -> Any:
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.2)
     return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The test that trains the demo first, those that wait for it last: two processes share the tests."""
+
+    def when(item: pytest.Item) -> int:
+        return 0 if "reaches_90_bleu" in item.name else 1 + ("trained" in getattr(item, "fixturenames", ()))
+
+    items.sort(key=when)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_threads() -> None:
+    """Processes that test at the same time share the cores, and do not wait for one another."""
+    share = max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    torch.set_num_threads(min(share, torch.get_num_threads()))
+    os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())  # of the commands
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -147,16 +170,22 @@ def command() -> Command:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subprocess.CompletedProcess[str]":
-    """The demo trained by its command, as `make demo` does; its folder is in args[-1]."""
-    folder = tmp_path_factory.mktemp("trained")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        done = command("train.py", "demo")
-    finally:
-        os.chdir(before)
-    assert done.returncode == 0, done.stderr
-    return subprocess.CompletedProcess([str(folder)], done.returncode, done.stdout, done.stderr)
+    """The demo trained by its command, as `make demo` does, once for all processes; its folder is in args[-1]."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    with FileLock(f"{folder}.lock"):
+        said = folder / "said"
+        if not said.exists():
+            folder.mkdir()
+            before = Path.cwd()
+            os.chdir(folder)
+            try:
+                done = command("train.py", "demo")
+            finally:
+                os.chdir(before)
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+            said.write_text(done.stderr, encoding="utf-8")
+    return subprocess.CompletedProcess([str(folder)], 0, "", said.read_text(encoding="utf-8"))
 
 
 @pytest.fixture

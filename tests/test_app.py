@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Command, eventually
+from conftest import ROOT, Command, eventually, own_port
 
 from cli import AppOptions
 from decode import Search
@@ -21,6 +21,7 @@ from translate import Translator
 gradio_client = pytest.importorskip("gradio_client")
 
 Trained = subprocess.CompletedProcess[str]
+PORT = own_port(1)
 SENTENCE, TRANSLATION = "The cat is sitting on the mat.", "Le chat est assis sur le tapis."
 NOUNS = ["cat", "dog", "man", "woman", "child", "friend", "teacher", "bird", "girl", "boy"]
 
@@ -31,7 +32,7 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     log = tmp_path_factory.mktemp("app") / "log"
     with log.open("w") as out:
         served = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py"), "--port", "7871", "--device", "cpu"],
+            [sys.executable, str(ROOT / "app.py"), "--port", str(PORT), "--device", "cpu"],
             cwd=trained.args[0],
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -40,8 +41,8 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     deadline = time.monotonic() + 100
     while "Running on local URL" not in log.read_text() and served.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert "127.0.0.1:7871" in log.read_text(), log.read_text()
-    yield "http://127.0.0.1:7871"
+    assert f"127.0.0.1:{PORT}" in log.read_text(), log.read_text()
+    yield f"http://127.0.0.1:{PORT}"
     served.terminate()
     served.wait(20)
 
@@ -64,12 +65,13 @@ def test_without_gradio_the_line_that_installs_it_is_said(command: Command, tmp_
     ("args", "code", "says"),
     [
         (["--port", "70000"], 2, "--port is 70000; it must be from 1 to 65535"),
-        (["--port", "7871"], 1, "port 7871 at 127.0.0.1 is taken"),
+        (["--port", "PORT"], 1, "port PORT at 127.0.0.1 is taken"),
         (["--run", "nothing"], 1, "no run 'nothing'"),
     ],
 )
 def test_what_it_cannot_serve_is_said(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
-    line = [sys.executable, str(ROOT / "app.py"), "--device", "cpu", *args]
+    says = says.replace("PORT", str(PORT))
+    line = [sys.executable, str(ROOT / "app.py"), "--device", "cpu", *(arg.replace("PORT", str(PORT)) for arg in args)]
     done = subprocess.run(line, cwd=trained.args[0], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
 

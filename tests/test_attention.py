@@ -99,15 +99,20 @@ def test_no_label_touches_another(size: int) -> None:
     figure = draw(found.maps(0), found.source, found.target, "a title")
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
-    assert len(figure.axes) == 5
-    for axes in figure.axes:
-        assert axes.images[0].get_array().shape == (size, size)  # type: ignore[union-attr]
-        for labels, side in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
-            boxes = [label.get_window_extent() for label in labels]
-            assert len(boxes) == size
+    (plane,) = figure.axes
+    assert [image.get_array().shape for image in plane.images] == [(size, size)] * 5  # type: ignore[union-attr]
+    assert plane.texts[0].get_text() == "a title"
+    labels = iter(plane.texts[1:])
+    for _ in range(5):
+        next(labels)  # the name
+        for tokens, side in ((found.source, "x"), (found.target, "y")):
+            texts = [next(labels) for _ in tokens]
+            assert [text.get_text() for text in texts] == tokens
+            boxes = [text.get_window_extent() for text in texts]
             spans = sorted((box.x0, box.x1) if side == "x" else (box.y0, box.y1) for box in boxes)
             assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(spans))
             assert all(figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1) for box in boxes)
+    assert not list(labels)
 
 
 def test_the_page_tells_every_weight_and_escapes_what_it_shows() -> None:

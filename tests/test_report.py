@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import eventually
+from conftest import eventually, own_port
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -134,9 +134,17 @@ def test_what_is_wrong_is_said_with_its_usual_causes() -> None:
 @pytest.fixture
 def board(trained: "subprocess.CompletedProcess[str]") -> Iterator[str]:
     """The address of a TensorBoard of the demo's run."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", f"{trained.args[0]}/runs", "--port", "7872"]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        f"{trained.args[0]}/runs",
+        "--port",
+        str(own_port(2)),
+    ]
     served = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield "http://127.0.0.1:7872"
+    yield f"http://127.0.0.1:{own_port(2)}"
     served.terminate()
     served.wait(20)
 
