@@ -21,7 +21,7 @@ from typing import Any
 
 from attention import STYLE, tables
 from checkpoint import RunFolder
-from config import Config, DeviceName, TapisError
+from config import Config, DeviceName, Precision, TapisError
 from decode import Search
 from segment import has_letters
 from translate import Translator
@@ -46,8 +46,10 @@ EXAMPLES = {
 class Page:
     """What the page does, for many visitors at once."""
 
-    def __init__(self, device: DeviceName) -> None:
-        self.load = lru_cache(maxsize=2)(partial(Translator.load, device=device))  # models in memory
+    def __init__(self, device: DeviceName, precision: Precision) -> None:
+        self.load = lru_cache(maxsize=2)(
+            partial(Translator.load, device=device, precision=precision)
+        )  # models in memory
         self.lock = threading.Lock()  # one search at a time has all the threads of the CPU, or the GPU
 
     def translate(self, text: str, run: str) -> tuple[str, list[list[str]], str, str]:
@@ -117,7 +119,7 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
 
 def main(args: Sequence[str]) -> None:
     options = parse(AppOptions, args)
-    page = Page(options.device)
+    page = Page(options.device, options.precision)
     found = {folder.path.name: folder.load_config() for folder in RunFolder.trained()}
     first = options.run or next(iter(found), "")
     config = page.load(first).config  # or the error that there is none

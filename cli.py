@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError
+from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, Precision, TapisError
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ class TranslateOptions:
     """Run under weights/, or a folder; by default the run trained last"""
     device: DeviceName = "auto"
     """Where to compute"""
+    precision: Precision = "auto"
+    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
     beam: int = 1
     """Hypotheses that the search keeps for each sentence; 1 is greedy"""
     n_best: int = 1
@@ -69,6 +71,8 @@ class AppOptions:
     """Run under weights/, or a folder; by default all under weights/, to choose among"""
     device: DeviceName = "auto"
     """Where to compute"""
+    precision: Precision = "auto"
+    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in"""
     port: int = 7860
@@ -101,6 +105,8 @@ class EvaluateOptions:
     """0 favours short translations; the higher, the longer"""
     device: DeviceName = "auto"
     """Where to compute"""
+    precision: Precision = "auto"
+    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
 
 
 def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:

@@ -101,8 +101,8 @@ def main(args: Sequence[str]) -> None:
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
     search = Search(options.beam, length_penalty=options.length_penalty)
-    translator = Translator.load(options.run, options.device)
-    other = Translator.load(options.against, options.device) if options.against else None
+    translator = Translator.load(options.run, options.device, options.precision)
+    other = Translator.load(options.against, options.device, options.precision) if options.against else None
     if other and (mine := translator.config.target) != (theirs := other.config.target):
         raise ConfigError(f"--against {options.against} translates into {theirs}, this run into {mine}")
     if options.source and options.reference:

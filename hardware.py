@@ -4,6 +4,9 @@ import contextlib
 import ctypes
 import platform
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
@@ -11,6 +14,9 @@ from config import ConfigError, DeviceName, Precision
 
 if sys.platform != "win32":
     import resource
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 def choose_device(name: DeviceName) -> torch.device:
@@ -67,6 +73,23 @@ def peak_gigabytes(device: torch.device) -> float:
         return 0.0
     scale = 1 if sys.platform == "darwin" else 1024  # macOS says bytes, Linux kibibytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
+
+
+def spread(work: Callable[[T], U], items: Sequence[T], device: torch.device) -> Iterator[U]:
+    """What work makes of each item, in order. On a CPU, each thread works on items of its own.
+
+    Small matrix products by all threads together wait for one another more than they work. work must itself enter
+    inference mode and autocast, which are a thread's own.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or min(threads, len(items)) < 2:
+        yield from map(work, items)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(work, items)
+    finally:
+        torch.set_num_threads(threads)  # a thread's own, too, but new threads start with the one that was set last
 
 
 def keep_freed_memory() -> None:

@@ -28,7 +28,7 @@ from checkpoint import RunFolder
 from config import Config, ConfigError, DeviceName, Precision, TapisError
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
-from hardware import autocast, choose_device, choose_precision
+from hardware import autocast, choose_device, choose_precision, spread
 from model import DecoderCache, Transformer
 from segment import Line, has_letters, take_apart, whole_characters
 from store import chunks, write_whole
@@ -55,20 +55,20 @@ class Translator:
         tokenizer: Tokenizer,
         config: Config,
         device: torch.device,
-        precision: Precision = "fp32",
+        precision: Precision = "auto",
     ) -> None:
         self.model, self.tokenizer, self.config = model, tokenizer, config
-        self.device, self.precision = device, precision
+        self.device, self.precision = device, choose_precision(precision, device)
 
     @classmethod
-    def load(cls, run: str | Path = "", device: DeviceName = "auto") -> "Translator":
+    def load(cls, run: str | Path = "", device: DeviceName = "auto", precision: Precision = "auto") -> "Translator":
         """The best model of a run, by its name under weights/ or its folder; by default, of the run trained last.
 
         Raises CheckpointError where there is no such run or a file of it is damaged.
         """
         where = choose_device(device)
         config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
-        return cls(model, tokenizer, config, where, choose_precision("auto", where) if where.type == "cuda" else "fp32")
+        return cls(model, tokenizer, config, where, precision)
 
     def __call__(
         self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096, bar: str = ""
@@ -85,20 +85,18 @@ class Translator:
         progress bar, which a terminal shows while it lasts.
         """
         sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
-        order = [i for i in sorted(range(len(sources)), key=lambda i: len(sources[i])) if sentences[i].strip()]
+        order = [i for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])) if sentences[i].strip()]
         outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
+        batches = list(_batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens))
+        found = spread(lambda rows: self._decode([sources[i] for i in rows], search), batches, self.device)
         hidden = None if bar else True
-        with (
-            torch.inference_mode(),
-            autocast(self.device, self.precision),
-            tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=hidden) as progress,
-        ):
-            for rows in _batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens):
-                for row, output in zip(rows, self._decode([sources[i] for i in rows], search), strict=True):
+        with tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=hidden) as progress:
+            for rows, hypotheses in zip(batches, found, strict=True):
+                for row, output in zip(rows, hypotheses, strict=True):
                     outputs[row] = output
                 progress.update(len(rows))
-        texts = iter(self.tokenizer.decode([found.ids for output in outputs for found in output]))
-        return [[Translation(" ".join(next(texts).split()), found.score) for found in output] for output in outputs]
+        texts = iter(self.tokenizer.decode([one.ids for output in outputs for one in output]))
+        return [[Translation(" ".join(next(texts).split()), one.score) for one in output] for output in outputs]
 
     def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list["Translation"]]:
         """Lines of real text, paragraphs among them, each translated sentence by sentence: N lines in, N lists out.
@@ -133,17 +131,18 @@ class Translator:
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
         """The translation of a sentence, and what each of its tokens attended to."""
         source = self.tokenizer.encode([whole_characters(sentence)])[0]
+        found = self._decode([source], search)[0][0]
         with torch.inference_mode(), autocast(self.device, self.precision):
-            found = self._decode([source], search)[0][0]
             weights = cross_attention(self.model, self.tokenizer, source, found.ids)
         return Translation(" ".join(self.tokenizer.decode([found.ids])[0].split()), found.score), weights
 
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
-        step = model_step(self.model, pad(sources).to(self.device))
-        limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
-        if search.beam == 1:
-            return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, limits)]
-        return beam_search(step, limits, search)
+        with torch.inference_mode(), autocast(self.device, self.precision):
+            step = model_step(self.model, pad(sources).to(self.device))
+            limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
+            if search.beam == 1:
+                return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, limits)]
+            return beam_search(step, limits, search)
 
 
 def model_step(model: Transformer, src: Tensor) -> Step:
@@ -166,10 +165,10 @@ def model_step(model: Transformer, src: Tensor) -> Step:
 
 
 def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Cuts rows ordered by length so that rows times the longest stays within batch_tokens, one row at least."""
+    """Cuts rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
     batch: list[int] = []
     for row in order:
-        if batch and (len(batch) + 1) * lengths[row] > batch_tokens:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
             yield batch
             batch = []
         batch.append(row)
@@ -180,7 +179,7 @@ def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterato
 def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
-    translator = Translator.load(options.run, options.device)
+    translator = Translator.load(options.run, options.device, options.precision)
 
     def answer(lines: Sequence[str]) -> None:
         found = [best for line in translator.text(lines, search) for best in line]

@@ -36,7 +36,7 @@ from config import BOS, EOS, PAD, UNK, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import pad  # noqa: E402
 from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
-from hardware import autocast, choose_device, device_label, keep_freed_memory  # noqa: E402
+from hardware import autocast, choose_device, device_label, keep_freed_memory, spread  # noqa: E402
 from model import Transformer  # noqa: E402
 from tokenizer import Tokenizer  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
@@ -68,7 +68,11 @@ def ours(model: Transformer, length: int, device: torch.device, precision: Preci
     keep_freed_memory()
     model = model.to(device)
 
-    def translated(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+    def translated(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
+        with torch.inference_mode(), autocast(device, precision):
+            return searched(beam, sources)
+
+    def searched(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
         step = model_step(model, pad(sources).to(device))
 
         def endless(tokens: Tensor, rows: Tensor | None) -> Tensor:
@@ -82,8 +86,7 @@ def ours(model: Transformer, length: int, device: torch.device, precision: Preci
         return [found[0].ids for found in beam_search(endless, limits, Search(beam))]
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
-        with torch.inference_mode(), autocast(device, precision):
-            return [ids for batch in batches for ids in translated(batch, beam)]
+        return [ids for found in spread(partial(translated, beam), batches, device) for ids in found]
 
     return engine
 
@@ -244,7 +247,7 @@ def compare(options: Options, config: Config, out: Path) -> None:
         (f"all {len(sources):,} sentences, {options.batch} at a time", sources, options.batch),
     ):
         for beam in (1, 5):
-            ordered = sorted(some, key=len)  # as Translator does
+            ordered = sorted(some, key=len, reverse=True)  # as Translator does
             batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
             kind = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {kind}':<46}", end="")

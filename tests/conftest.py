@@ -190,7 +190,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subp
 
 @pytest.fixture
 def translator(trained: "subprocess.CompletedProcess[str]") -> Translator:
-    return Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu")
+    """In fp32, which is exact enough to compare with anything."""
+    return Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "fp32")
 
 
 @pytest.fixture

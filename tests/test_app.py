@@ -32,7 +32,7 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     log = tmp_path_factory.mktemp("app") / "log"
     with log.open("w") as out:
         served = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py"), "--port", str(PORT), "--device", "cpu"],
+            [sys.executable, str(ROOT / "app.py"), "--port", str(PORT), "--device", "cpu", "--precision", "fp32"],
             cwd=trained.args[0],
             stdout=out,
             stderr=subprocess.STDOUT,

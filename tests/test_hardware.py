@@ -1,13 +1,13 @@
 """The device and the precision are those asked for, or an error says which there are."""
 
 import platform
-import resource
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from config import ConfigError
-from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory
+from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory, spread
 
 CPU = torch.device("cpu")
 
@@ -59,9 +59,30 @@ def test_the_label_names_the_device() -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_kept() -> None:
     """Of blocks of 64 MiB taken and freed in turn, most take the place of an earlier one: they fault nothing in."""
+    resource = pytest.importorskip("resource")
     keep_freed_memory()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(40):
         torch.ones(2**24)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     assert faults < 40 * 2**26 / resource.getpagesize() / 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_work_is_spread_and_stays_in_order(n: int) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = list(spread(lambda i: (i, torch.get_num_threads()), range(n), torch.device("cpu")))
+        assert [i for i, _ in found] == list(range(n))
+        assert {inside for _, inside in found} == ({1} if n > 1 else {2} if n else set())
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as new:
+            assert new.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_an_error_in_spread_work_comes_out() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(spread(lambda i: 1 // i, [1, 0, 1], torch.device("cpu")))

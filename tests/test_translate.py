@@ -12,15 +12,18 @@ from config import Config
 from corpus import Corpus
 from dataset import collate, pad
 from decode import NEVER, Hypothesis, Search, beam_search
+from evaluate import score
 from hardware import choose_device
 from model import Transformer
 from tokenizer import Tokenizer
 from translate import Translator, model_step
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
 def untrained(model: Transformer, tokenizer: Tokenizer, tiny: Config) -> Translator:
-    return Translator(model, tokenizer, tiny, torch.device("cpu"))
+    return Translator(model, tokenizer, tiny, CPU, "fp32")
 
 
 SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and then some more.", "x", "  ", "The cat."]
@@ -32,6 +35,17 @@ def test_batched_is_one_by_one(untrained: Translator, batch_tokens: int) -> None
     assert untrained(SENTENCES, batch_tokens=batch_tokens) == one_by_one
     assert one_by_one[1] == one_by_one[4] == ""
     assert untrained([]) == []
+
+
+def test_threads_change_nothing(untrained: Translator) -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(untrained(SENTENCES * 5, Search(beam=2), batch_tokens=60))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] and len(set(found[0])) > 2
 
 
 def test_batched_is_one_by_one_when_trained(translator: Translator, demo: Corpus) -> None:
@@ -175,6 +189,14 @@ def beam_scores(translator: Translator, sources: list[str], search: Search) -> l
         src = pad(translator.tokenizer.encode(sources))
         found = beam_search(model_step(translator.model, src), torch.full((len(sources),), 60), search)
     return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
+
+
+def test_half_precision_loses_nothing_measurable(translator: Translator, demo: Corpus) -> None:
+    """bf16 on this CPU, fast at it or not: a few translations differ, the score does not."""
+    half = Translator(translator.model, translator.tokenizer, translator.config, CPU, "bf16")
+    sources, references = ([pair[side] for pair in demo.test] for side in (0, 1))
+    scores = [score(one(sources), references, "fr").bleu for one in (translator, half)]
+    assert scores[1] == pytest.approx(scores[0], abs=1.0)
 
 
 def test_a_beam_is_the_same_in_any_batch(translator: Translator, demo: Corpus) -> None:
