@@ -16,11 +16,13 @@ from conftest import ROOT, Command, first
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import CheckpointError, RunFolder, parameters
+from cli import is_out_of_memory
 from config import Config, ConfigError
 from corpus import Corpus
+from parallel import ALONE, Group
 from report import Logs, Validation
 from tokenizer import Tokenizer
-from train import interruption, resolve, run
+from train import broken_off, interruption, resolve, run
 from trainer import Training, TrainingError, steps_within
 
 
@@ -312,6 +314,37 @@ def test_a_finished_run_goes_further_with_more_epochs(
     again = command("train.py", "demo", "--resume")
     assert again.returncode == 0 and "nothing is left to train" in again.stderr
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, no limit can be set on files")
+def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+    """A limit on the size of files is as good as a full disk, and needs no disk: writing fails midway."""
+    import resource
+
+    folder = RunFolder(Path("weights/demo"))
+    model, state = folder.model_file.read_bytes(), folder.state_file.read_bytes()
+    limit = len(state) // 2
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), "--resume", "--name", "demo", "--epochs", "2", "--save-minutes", "0"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "what was saved last stays; go on with: python train.py --resume --name demo" in done.stderr
+    assert (folder.model_file.read_bytes(), folder.state_file.read_bytes()) == (model, state)
+    assert not list(folder.path.rglob(".*"))
+
+
+def test_the_end_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(2**52)
+    assert is_out_of_memory(error.value) and is_out_of_memory(MemoryError())
+    said = broken_off(error.value, tiny, ALONE)
+    assert "out of memory, after a peak of" in said and "a --batch-tokens below 256" in said
+    assert not broken_off(RuntimeError("a fault of ours"), tiny, ALONE)
+    assert broken_off(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this training has ended"
 
 
 def test_a_dry_run_reports_and_leaves_nothing(command: Command) -> None:
