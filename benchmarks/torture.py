@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import write_pairs  # noqa: E402
+from measure import words  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
@@ -116,14 +116,21 @@ class Outcome:
     """How many ended in which state of the run's folder"""
     halves: int
     """How many ended while a file was written, which lies there under a temporary name"""
+    step: int
+    """The last that was saved before the last kill"""
     same: dict[str, bool]
     """Which parts of the end are those of the undisturbed run, to the bit"""
 
 
 def torture(folder: Path, kills: int, seed: int) -> Outcome:
     """Trains in an empty folder, undisturbed and then killed. Raises where a kill leaves a damaged file."""
-    draw, runs = Random(seed), {name: RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed")}
-    write_pairs(folder / "pairs.tsv", PAIRS)
+    draw = Random(seed)
+    runs = {name: RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed")}
+    known = words(100, draw)
+    sides = (
+        " ".join(draw.choices(known, k=3)) for _ in range(2 * PAIRS)
+    )  # short: pictures of them take no time
+    (folder / "pairs.tsv").write_text("".join(f"{side}\t{next(sides)}\n" for side in sides), encoding="utf-8")
     shares = ["--valid-share", "0.05", "--test-share", "0.05"]
     steps = ["--steps", str(STEPS_A_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
     args = ["demo", "--data", "pairs.tsv", *SMALL, *shares, *steps, "--device", "cpu", "--precision", "fp32"]
@@ -134,7 +141,7 @@ def torture(folder: Path, kills: int, seed: int) -> Outcome:
         _, said = process.communicate()
     assert process.returncode == 0, said
     life = 2 * (time.perf_counter() - began - start) / kills  # at most, so that the last kill comes before the end
-    run, lives, halves = runs["killed"], Counter[str](), 0
+    run, lives, halves, step = runs["killed"], Counter[str](), 0, 0
     begin, go_on = [*args, "--name", "killed", "--overwrite"], ["--resume", "--name", "killed"]
     for _ in tqdm(range(kills), desc="killing", disable=None):
         with training(folder, *(go_on if run.state_file.exists() else begin)) as process:
@@ -150,12 +157,13 @@ def torture(folder: Path, kills: int, seed: int) -> Outcome:
             assert process.returncode == 0, said
             break
         lives[whole(run)] += 1
+        step = run.load_state()["step"] if run.state_file.exists() else 0
         halves += any(path.name.startswith(".") for path in run.path.rglob("*"))
     with training(folder, *(go_on if run.state_file.exists() else begin)) as process:
         _, said = process.communicate()
     assert process.returncode == 0, said
     one, other = map(end, runs.values())
-    return Outcome(lives, halves, {name: same(one[name], other[name]) for name in one})
+    return Outcome(lives, halves, step, {name: same(one[name], other[name]) for name in one})
 
 
 def main() -> None:
@@ -168,6 +176,7 @@ def main() -> None:
     for state, n in found.lives.most_common():
         print(f"    {n:3}  {state}")
     print(f"    {found.halves:3}  of them with a file half-written, under a temporary name")
+    print(f"the last one after step {found.step:,} of {STEPS_A_KILL * options.kills:,}")
     for part, is_same in found.same.items():
         print(f"{part}: {'the same as undisturbed, to the bit' if is_same else 'NOT THE SAME as undisturbed'}")
     sys.exit(not all(found.same.values()))
