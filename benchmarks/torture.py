@@ -127,9 +127,7 @@ def torture(folder: Path, kills: int, seed: int) -> Outcome:
     draw = Random(seed)
     runs = {name: RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed")}
     known = words(100, draw)
-    sides = (
-        " ".join(draw.choices(known, k=3)) for _ in range(2 * PAIRS)
-    )  # short: pictures of them take no time
+    sides = (" ".join(draw.choices(known, k=3)) for _ in range(2 * PAIRS))  # short: pictures of them take no time
     (folder / "pairs.tsv").write_text("".join(f"{side}\t{next(sides)}\n" for side in sides), encoding="utf-8")
     shares = ["--valid-share", "0.05", "--test-share", "0.05"]
     steps = ["--steps", str(STEPS_A_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
