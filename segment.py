@@ -28,7 +28,7 @@ class Line:
     def join(self, translations: Sequence[str], language: str) -> str:
         """The line in the target language, from the translations of its units."""
         blank = "" if language in NO_BLANKS else " "
-        return self.marker.lstrip() + blank.join(filter(None, translations))
+        return " ".join(filter(None, [*self.marker.split(), blank.join(filter(None, translations))]))
 
 
 def has_letters(unit: str) -> bool:

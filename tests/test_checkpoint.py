@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,11 @@ def test_no_flipped_bit_goes_through(saved: RunFolder, name: str) -> None:
             assert path.name in str(error)
             refused += 1
     assert refused > (10 if name == "config.json" else 80)
+
+
+def test_a_folder_works_wherever_it_is_copied_to(saved: RunFolder, tmp_path: Path) -> None:
+    shutil.copytree(saved.path, tmp_path / "a b" / "été")
+    assert loaded(RunFolder.find(str(tmp_path / "a b" / "été"))) == loaded(saved)
 
 
 @pytest.mark.parametrize("name", FILES[:2])

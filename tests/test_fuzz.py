@@ -26,6 +26,7 @@ from translate import Translator
 
 ODD = [
     *("", " ", "\t", "\r", "\u00a0", "\u3000", "\0", "\ud800", "\udcff", "\ufeff", "\u200b", "\u2028", "\x85", "\x0b"),
+    *("\x0c", "\x1c", "\x1d", "\x1e", "\u2029", "\r\n"),
     *("\u202eabc", "مرحبا", "👩‍👩‍👧‍👦", "e\u0301", "<pad>", "<eos>", "- ", "1. ", "...", "A. B. C.", "a" * 3000),
     "word " * 500,
 ]
@@ -63,6 +64,12 @@ def test_any_text_is_translated_line_by_line(tiny_translator: Translator, lines:
             assert "\n" not in translation.text and "\r" not in translation.text
             translation.text.encode()
             assert translation.text or not line.strip() or any(c.isalpha() for c in line)
+
+
+def test_a_hundred_thousand_characters(translator: Translator) -> None:
+    found = [best.text for (best,) in translator.text(["a" * 100_000, "The cat is old. " * 6000, "The cat is old."])]
+    assert len(found) == 3 and len(found[0]) > 10_000
+    assert found[1] == " ".join([found[2]] * 6000)
 
 
 @given(raw=st.one_of(st.binary(max_size=300), many.map(lambda lines: "\n".join(lines).encode("utf-8", "replace"))))
