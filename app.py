@@ -47,9 +47,8 @@ class Page:
     """What the page does, for many visitors at once."""
 
     def __init__(self, device: DeviceName, precision: Precision) -> None:
-        self.load = lru_cache(maxsize=2)(
-            partial(Translator.load, device=device, precision=precision)
-        )  # models in memory
+        load = partial(Translator.load, device=device, precision=precision)
+        self.load = lru_cache(maxsize=2)(load)  # models in memory
         self.lock = threading.Lock()  # one search at a time has all the threads of the CPU, or the GPU
 
     def translate(self, text: str, run: str) -> tuple[str, list[list[str]], str, str]:

@@ -52,12 +52,16 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
+def check_fit(model: nn.Module, shapes: dict[str, torch.Size], whence: str) -> None:
+    """Raises CheckpointError where weights of these names and shapes are not the model's."""
+    if shapes != {name: parameter.shape for name, parameter in parameters(model).items()}:
+        raise CheckpointError(f"{whence} does not fit its config.json and tokenizer.json: files of two runs were mixed")
+
+
 def load_parameters(model: nn.Module, weights: dict[str, Tensor], whence: str) -> None:
     """Copies weights into the model. Raises CheckpointError where their names or shapes are not the model's."""
-    own = parameters(model)
-    if own.keys() != weights.keys() or any(own[name].shape != weights[name].shape for name in own):
-        raise CheckpointError(f"{whence} does not fit its config.json and tokenizer.json: files of two runs were mixed")
-    for name, parameter in own.items():
+    check_fit(model, {name: weight.shape for name, weight in weights.items()}, whence)
+    for name, parameter in parameters(model).items():
         parameter.copy_(weights[name])
 
 
@@ -172,7 +176,8 @@ class RunFolder:
 
     def load_model(self, device: torch.device) -> tuple[Config, Tokenizer, Transformer]:
         """What translating needs, the model in evaluation mode on the device."""
-        config, tokenizer = self.load_config(), self.load_tokenizer()
+        config, text = self.load_config(), self.read(self.tokenizer_file)
+        tokenizer = Tokenizer.from_json(text, str(self.tokenizer_file))
         if not self.model_file.is_file():
             raise CheckpointError(
                 f"{self.model_file} is missing: the training did not reach its first validation yet\n"
@@ -182,14 +187,10 @@ class RunFolder:
         try:
             with safetensors.safe_open(self.model_file, "pt") as file:
                 notes = self.notes(file.metadata())
-                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-                self.check(config, notes)
+                shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+                self.check(config, text, notes)
                 with torch.device("meta"):  # without the memory that a config.json may ask for
-                    expected = parameters(Transformer(len(tokenizer), config))
-                if shapes != {name: tuple(parameter.shape) for name, parameter in expected.items()}:
-                    raise CheckpointError(
-                        f"{self.model_file} does not fit the config.json and tokenizer.json beside it"
-                    )
+                    check_fit(Transformer(len(tokenizer), config), shapes, str(self.model_file))
                 weights = {name: file.get_tensor(name) for name in shapes}
         except (OSError, safetensors.SafetensorError) as error:
             raise CheckpointError(f"{damaged} ({error}): copy it again, or train again") from None
@@ -210,13 +211,13 @@ class RunFolder:
             raise CheckpointError(f"{self.model_file} was not written by Tapis, or by another version: train again")
         return notes
 
-    def check(self, config: Config, notes: dict[str, str]) -> None:
-        """Raises CheckpointError where config.json or tokenizer.json is not what the model was saved with."""
+    def check(self, config: Config, tokenizer: str, notes: dict[str, str]) -> None:
+        """Raises CheckpointError where config.json or tokenizer.json, a text, is not what the model was saved with."""
         for name in MEANING:
             if notes[name] != str(getattr(config, name)):
                 now = f"{name} is {getattr(config, name)}, and the model was trained with {notes[name]}"
                 raise CheckpointError(f"{self.config_file}: {now}: copy it again")
-        if notes["tokenizer"] != digest(self.read(self.tokenizer_file)):
+        if notes["tokenizer"] != digest(tokenizer):
             raise CheckpointError(
                 f"{self.tokenizer_file} is not the one that the model was trained with: copy it again"
             )

@@ -27,9 +27,14 @@ METRICS = ("valid/bleu", "valid/chrf", "valid/loss", "test/bleu", "test/chrf")  
 EVENTS = "events.out.tfevents.*"
 
 
+def speaks() -> bool:
+    """Whether this process, of all that torchrun started, is the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def say(line: str) -> None:
     """A line on standard error, above the progress bar where there is one; of several processes, one says it."""
-    if os.environ.get("RANK", "0") == "0":
+    if speaks():
         tqdm.write(line, file=sys.stderr)
 
 

@@ -35,7 +35,7 @@ from corpus import Corpus, load_corpus
 from evaluate import score
 from hardware import choose_device, choose_precision, device_label, peak_gigabytes
 from parallel import Group
-from report import EVENTS, Logs, StepLog, overview, say, tokens_per_second, warnings
+from report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import WORDS, Tokenizer
 from trainer import Training, step_seconds, steps_within
@@ -70,7 +70,7 @@ def interruption() -> Iterator[list[int]]:
         if came:
             raise KeyboardInterrupt
         came.append(number)
-        if os.environ.get("RANK", "0") == "0":  # not by sys.stderr, in the middle of whose writing it may have come
+        if speaks():  # not by sys.stderr, in the middle of whose writing it may have come
             os.write(2, b"\nending after this step; once more to end at once\n")
 
     before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -235,7 +235,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         return replace(options, config=replace(config, precision=precision))
     saved = RunFolder.find(config.name).load_config()
     options = parse(TrainOptions, flags, TrainOptions(config=saved))
-    changed = [f.name for f in fields(Config) if getattr(options.config, f.name) != getattr(saved, f.name)]
+    changed = changes(saved, options.config)
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
@@ -243,6 +243,12 @@ def resolve(args: Sequence[str]) -> TrainOptions:
             f"the run {saved.name} is counted in steps, {saved.steps:,} of them: give --steps, not --epochs"
         )
     return options
+
+
+def changes(before: Config, after: Config) -> dict[str, list[Any]]:
+    """The fields that differ, with their values before and after."""
+    both = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(Config)]
+    return {name: [old, new] for name, old, new in both if old != new}
 
 
 def dealt_out(config: Config, resume: bool, group: Group) -> Config:
@@ -342,8 +348,7 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 
 def resumption(training: Training, before: Config) -> dict[str, Any]:
     """Where a training goes on, and what it goes on with that was set otherwise, for metrics.json."""
-    both = [(f.name, getattr(before, f.name), getattr(training.config, f.name)) for f in fields(Config)]
-    return {"step": training.step, "changed": {name: [old, new] for name, old, new in both if old != new}}
+    return {"step": training.step, "changed": changes(before, training.config)}
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:

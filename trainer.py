@@ -10,6 +10,7 @@ import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -218,18 +219,22 @@ class Training:
             "model": parameters(self.model),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
-            "of": self.of(),
+            "of": self.of,
         }
 
+    @cached_property
     def of(self) -> dict[str, str]:
-        """What a training is of, and cannot be resumed without: a key of each part of the data, the settings."""
+        """What a training is of, and cannot be resumed without: a key of each part of the data, the settings.
+
+        To read a table of 5 million pairs for it takes a second, which not every save should.
+        """
         parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
         settings = {name: str(value) for name, value in asdict(self.config).items() if name not in RESUMABLE}
         return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError where it is another run's."""
-        was, now = dict(state.get("of", {})), self.of()
+        was, now = dict(state.get("of", {})), self.of
         if changed := [name for name in now if was.get(name) != now[name]]:
             parts = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
             what = ", ".join(parts.get(name, name) for name in changed)

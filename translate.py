@@ -95,8 +95,8 @@ class Translator:
                 for row, output in zip(rows, hypotheses, strict=True):
                     outputs[row] = output
                 progress.update(len(rows))
-        texts = iter(self.tokenizer.decode([one.ids for output in outputs for one in output]))
-        return [[Translation(" ".join(next(texts).split()), one.score) for one in output] for output in outputs]
+        said = iter(self._translations([one for output in outputs for one in output]))
+        return [[next(said) for _ in output] for output in outputs]
 
     def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list["Translation"]]:
         """Lines of real text, paragraphs among them, each translated sentence by sentence: N lines in, N lists out.
@@ -134,7 +134,11 @@ class Translator:
         found = self._decode([source], search)[0][0]
         with torch.inference_mode(), autocast(self.device, self.precision):
             weights = cross_attention(self.model, self.tokenizer, source, found.ids)
-        return Translation(" ".join(self.tokenizer.decode([found.ids])[0].split()), found.score), weights
+        return self._translations([found])[0], weights
+
+    def _translations(self, found: Sequence[Hypothesis]) -> list[Translation]:
+        texts = self.tokenizer.decode([one.ids for one in found])
+        return [Translation(" ".join(text.split()), one.score) for text, one in zip(texts, found, strict=True)]
 
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode(), autocast(self.device, self.precision):
