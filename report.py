@@ -159,7 +159,7 @@ class Logs:
         """
         self.at, self.every = at, every
         self.before: list[str] = []  # the samples' hypotheses at the validation before
-        self.drawing = 0.0  # seconds spent on pictures
+        self.drawing, self.one_drawing = 0.0, 2.0  # seconds spent on pictures, and what they take each time
         self.writer: SummaryWriter | None = None
         if folder:
             threading.excepthook = _handed_on
@@ -230,14 +230,15 @@ class Logs:
         self.writer.flush()
 
     def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], at: At, last: bool) -> None:
-        """Named figures: the first time, the last time, and in between while they take under 1 % of the training."""
-        if not self.writer or not (last or not self.drawing or self.drawing < 0.01 * at.seconds):
+        """Named figures: as often as all of their drawing takes under 1 % of the training; and the last time."""
+        if not self.writer or not (last or self.drawing + self.one_drawing <= 0.01 * at.seconds):
             return
         start = time.perf_counter()
         with quiet():
             for name, figure in draw():
                 self.writer.add_figure(name, figure, at.step)
-        self.drawing += time.perf_counter() - start
+        self.one_drawing = time.perf_counter() - start
+        self.drawing += self.one_drawing
 
     def test(self, bleu: float, chrf: float, step: int) -> None:
         """The scores of the best model on the test part, after the last step."""
