@@ -13,6 +13,7 @@ from cli import AppOptions, answer_early, parse, run_command
 answer_early(__name__, partial(parse, AppOptions))  # before torch and Gradio, which take seconds
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ from functools import lru_cache
 from typing import Any
 
 from attention import STYLE, tables
-from checkpoint import RunFolder
-from config import Config, DeviceName, Precision, TapisError
+from checkpoint import CheckpointError, RunFolder
+from config import Config, DeviceName, TapisError, TranslatingPrecision
 from decode import Search
 from segment import has_letters
-from translate import Translator
+from translate import ExportedTranslator, Translator
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # it reports to its makers otherwise
 
@@ -46,7 +47,7 @@ EXAMPLES = {
 class Page:
     """What the page does, for many visitors at once."""
 
-    def __init__(self, device: DeviceName, precision: Precision) -> None:
+    def __init__(self, device: DeviceName, precision: TranslatingPrecision) -> None:
         load = partial(Translator.load, device=device, precision=precision)
         self.load = lru_cache(maxsize=2)(load)  # models in memory
         self.lock = threading.Lock()  # one search at a time has all the threads of the CPU, or the GPU
@@ -77,8 +78,9 @@ class Page:
         alternatives, shown = list[list[str]](), ""
         if len(units) == len(lines) == 1:
             alternatives = [[f"{score:.3f}", text] for text, score in found[0]]
-            _, attention = translator.attention(units[0], search)
-            shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
+            if not isinstance(translator, ExportedTranslator):
+                _, attention = translator.attention(units[0], search)
+                shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
         many = "sentence" if len(units) == 1 else "sentences"
         return (
             best,
@@ -116,10 +118,21 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
     return blocks.queue(max_size=QUEUE, default_concurrency_limit=4)
 
 
+def listed() -> dict[str, Config]:
+    """The runs to choose among; standard error names one that is damaged."""
+    found = {}
+    for folder in RunFolder.trained():
+        try:
+            found[folder.path.name] = folder.load_config()
+        except CheckpointError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return found
+
+
 def main(args: Sequence[str]) -> None:
     options = parse(AppOptions, args)
     page = Page(options.device, options.precision)
-    found = {folder.path.name: folder.load_config() for folder in RunFolder.trained()}
+    found = listed()
     first = options.run or next(iter(found), "")
     config = page.load(first).config  # or the error that there is none
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])

@@ -48,7 +48,7 @@ class Attention:
 @torch.no_grad()
 def cross_attention(model: Transformer, tokenizer: Tokenizer, source: list[int], target: list[int]) -> Attention:
     """The ids of a source and of its translation, both without EOS and BOS → who attended to whom."""
-    device = model.projection.linear.weight.device
+    device = model.src_embed.embedding.weight.device
     src, tgt = pad([source]).to(device), pad([target], before=[BOS], after=()).to(device)
     mask = padding_mask(src)
     with _noted(model) as found:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from config import Config, ConfigError, TapisError
+from fetch import SUMS, check_sums, fetched
 from model import Transformer
 from store import digest, write_whole
 from tokenizer import Tokenizer
@@ -94,7 +95,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, name: str) -> "RunFolder":
-        """A run by name or by folder; with no name, the first of `trained`."""
+        """A run by name or by folder, by a release's archive or hub id; with no name, the first of `trained`."""
         runs = cls.trained()
         if not name:
             if not runs:
@@ -103,6 +104,8 @@ class RunFolder:
         for path in (WEIGHTS / name, Path(name)):
             if (path / "config.json").is_file():
                 return cls(path)
+        if elsewhere := fetched(name):
+            return cls(elsewhere)
         there = ", ".join(run.path.name for run in runs) or "none yet; type first: python train.py demo"
         raise CheckpointError(f"no run {name!r}, neither in {WEIGHTS}/ nor as a folder\nruns in {WEIGHTS}/: {there}")
 
@@ -134,7 +137,7 @@ class RunFolder:
 
     def start(self, config: Config, tokenizer: Tokenizer) -> None:
         """Begins a run: nothing of an earlier one of the same name stays."""
-        for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file):
+        for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
             file.unlink(missing_ok=True)
         self.save_config(config)
         write_whole(self.tokenizer_file, lambda path: path.write_text(tokenizer.to_json(), encoding="utf-8"))
@@ -176,6 +179,7 @@ class RunFolder:
 
     def load_model(self, device: torch.device) -> tuple[Config, Tokenizer, Transformer]:
         """What translating needs, the model in evaluation mode on the device."""
+        check_sums(self.path)
         config, text = self.load_config(), self.read(self.tokenizer_file)
         tokenizer = Tokenizer.from_json(text, str(self.tokenizer_file))
         if not self.model_file.is_file():

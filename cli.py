@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, Precision, TapisError
+from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision
 
 T = TypeVar("T")
 
@@ -47,8 +47,8 @@ class TranslateOptions:
     """Run under weights/, or a folder; by default the run trained last"""
     device: DeviceName = "auto"
     """Where to compute"""
-    precision: Precision = "auto"
-    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
+    precision: TranslatingPrecision = "auto"
+    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
     beam: int = 1
     """Hypotheses that the search keeps for each sentence; 1 is greedy"""
     n_best: int = 1
@@ -71,8 +71,8 @@ class AppOptions:
     """Run under weights/, or a folder; by default all under weights/, to choose among"""
     device: DeviceName = "auto"
     """Where to compute"""
-    precision: Precision = "auto"
-    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
+    precision: TranslatingPrecision = "auto"
+    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in"""
     port: int = 7860
@@ -81,6 +81,34 @@ class AppOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65_535:
             raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Give a trained model the form of other programs (--to FORM OUT), or of a release (--release OUT)."""
+
+    out: Annotated[Path | None, tyro.conf.Positional] = None
+    """Folder to make, with --to"""
+    run: str = ""
+    """Run under weights/, or a folder; by default the run trained last"""
+    to: Literal["", "ctranslate2", "huggingface"] = ""
+    """Whose form: CTranslate2's, or that of Hugging Face's transformers"""
+    quantization: Literal["float32", "float16", "int8"] = "float32"
+    """What CTranslate2 keeps the weights in"""
+    release: Path | None = None
+    """Folder to make with all that translating needs and a model card; a .tar.gz of it comes beside it"""
+    license: str = "unknown"
+    """Licence of the release, as the hub names it: mit, cc-by-4.0, …"""
+
+    def __post_init__(self) -> None:
+        if bool(self.to) == bool(self.release):
+            raise ConfigError("one of these is needed: --to ctranslate2 OUT, --to huggingface OUT, --release OUT")
+        if bool(self.to) != bool(self.out):
+            raise ConfigError("--to goes with OUT, the folder to make: --to ctranslate2 OUT")
+        if self.quantization != "float32" and self.to != "ctranslate2":
+            raise ConfigError("--quantization is for --to ctranslate2")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
+            raise ConfigError(f"--license {self.license}: an identifier in small letters is wanted, such as cc-by-4.0")
 
 
 @dataclass(frozen=True)
@@ -105,8 +133,8 @@ class EvaluateOptions:
     """0 favours short translations; the higher, the longer"""
     device: DeviceName = "auto"
     """Where to compute"""
-    precision: Precision = "auto"
-    """fp32, or bf16 or fp16, which auto takes where the hardware is fast at it"""
+    precision: TranslatingPrecision = "auto"
+    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
 
 
 def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:

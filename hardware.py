@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from config import ConfigError, DeviceName, Precision
+from config import ConfigError, DeviceName, Precision, TranslatingPrecision
 
 if sys.platform != "win32":
     import resource
@@ -45,8 +45,18 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
     return "bf16" if device.type == "cpu" and (has.get("avx512_bf16") or has.get("amx_bf16")) else "fp32"
 
 
-def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """The context in which forward passes run: matrix products in bf16 or fp16, or nothing in fp32."""
+def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
+    """The same for translating, where auto takes int8 on CPUs with instructions for it (VNNI). Raises ConfigError."""
+    if name == "int8" and device.type != "cpu":
+        raise ConfigError(f"--precision int8 is for CPUs, not for {device.type}: bf16 or fp16 is what that is fast at")
+    has = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    if name == "auto" and (has.get("avx512_vnni") or has.get("avx_vnni")):
+        return "int8"
+    return name if name == "int8" else choose_precision(name, device)
+
+
+def autocast(device: torch.device, precision: TranslatingPrecision) -> contextlib.AbstractContextManager[object]:
+    """The context in which forward passes run: matrix products in bf16 or fp16; nothing in fp32 and int8."""
     if precision in ("bf16", "fp16"):
         return torch.autocast(device.type, dtype=torch.bfloat16 if precision == "bf16" else torch.float16)
     return contextlib.nullcontext()

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from config import TapisError
+from fetch import hub_answers, is_hub_id
 from segment import whole_characters
 from store import digest, digest_files
 
 Pair = tuple[str, str]
 PARTS = ("train", "valid", "test")
 HUB_PARTS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
-HUB_SECONDS = 5.0  # how long the hub may take to answer that it is there
 
 
 class DataError(TapisError):
@@ -56,7 +56,7 @@ def read_parts(data: str, source: str, target: str) -> dict[str, Part]:
         if len(halves) == 1:
             raise DataError(f"{halves[0]} is there, but not its other language ({source} or {target})")
         return {"train": _aligned(halves[0], halves[1])}
-    if _is_hub_id(data):
+    if is_hub_id(data):
         return _read_hub(data, source, target)
     raise DataError(
         f"--data {data}: no such file or folder, and no hub id (OWNER/NAME)\n"
@@ -238,17 +238,12 @@ _READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {
 # The hub, and folders in its layout
 
 
-def _is_hub_id(name: str) -> bool:
-    owner, slash, rest = name.partition("/")
-    return bool(owner.strip(".~") and slash and rest) and "/" not in rest and "\\" not in name
-
-
 def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
     """The parts of a dataset in the hub's layout, on the hub or in a folder, in either order of the pair."""
     import datasets  # noqa: PLC0415 - half a second that no other data needs
     import huggingface_hub  # noqa: PLC0415
 
-    is_offline = not Path(name).is_dir() and not _hub_answers(name)
+    is_offline = not Path(name).is_dir() and not hub_answers(name, "dataset")
     if is_offline:  # what an earlier run has fetched is still used, and a dead line not retried
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     datasets.disable_progress_bars()
@@ -299,16 +294,3 @@ def _load_pair(name: str, source: str, target: str) -> Any:
             f"choose among these with --source and --target: {', '.join(pairs)}"
         )
     return datasets.load_dataset(name, found[0])
-
-
-def _hub_answers(name: str) -> bool:
-    """Whether the hub can be reached. Asked first, since its client retries a dead line for half a minute."""
-    import huggingface_hub  # noqa: PLC0415
-
-    try:
-        huggingface_hub.HfApi().dataset_info(name, timeout=HUB_SECONDS)
-    except huggingface_hub.errors.HfHubHTTPError:
-        return True  # it answered, if only to say no
-    except Exception:  # whatever the network library of the installed version raises
-        return False
-    return True

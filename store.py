@@ -80,6 +80,18 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
+def whole_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Makes a whole folder of files or none, where there is none or an empty one: under a temporary name first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+        made = Path(temporary) / "made"
+        made.mkdir()
+        write(made)
+        if path.is_dir():
+            path.rmdir()
+        os.replace(made, path)  # noqa: PTH105
+
+
 def table(
     kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator[dict[str, Any]]]
 ) -> "datasets.Dataset":

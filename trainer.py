@@ -206,7 +206,7 @@ class Training:
         return translation.text, found
 
     def translator(self, model: Transformer) -> Translator:
-        return Translator(model, self.tokenizer, self.config, self.device)
+        return Translator(model, self.tokenizer, self.config, self.device, self.config.precision)
 
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""

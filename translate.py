@@ -25,11 +25,13 @@ from tqdm import tqdm
 
 from attention import Attention, cross_attention, draw, quiet, to_html
 from checkpoint import RunFolder
-from config import Config, ConfigError, DeviceName, Precision, TapisError
+from config import Config, ConfigError, DeviceName, TapisError, TranslatingPrecision
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
-from hardware import autocast, choose_device, choose_precision, spread
+from engine import Engine, is_exported, load_engine
+from hardware import autocast, choose_device, choose_translating, spread
 from model import DecoderCache, Transformer
+from quantize import in_int8
 from segment import Line, has_letters, take_apart, whole_characters
 from store import chunks, write_whole
 from tokenizer import Tokenizer
@@ -55,19 +57,25 @@ class Translator:
         tokenizer: Tokenizer,
         config: Config,
         device: torch.device,
-        precision: Precision = "auto",
+        precision: TranslatingPrecision = "auto",
     ) -> None:
-        self.model, self.tokenizer, self.config = model, tokenizer, config
-        self.device, self.precision = device, choose_precision(precision, device)
+        self.tokenizer, self.config, self.device = tokenizer, config, device
+        self.precision = choose_translating(precision, device)
+        self.model = in_int8(model) if self.precision == "int8" else model
 
     @classmethod
-    def load(cls, run: str | Path = "", device: DeviceName = "auto", precision: Precision = "auto") -> "Translator":
+    def load(
+        cls, run: str | Path = "", device: DeviceName = "auto", precision: TranslatingPrecision = "auto"
+    ) -> "Translator":
         """The best model of a run, by its name under weights/ or its folder; by default, of the run trained last.
 
-        Raises CheckpointError where there is no such run or a file of it is damaged.
+        It may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises a
+        TapisError where there is no such run or a file of it is damaged.
         """
-        where = choose_device(device)
-        config, tokenizer, model = RunFolder.find(str(run)).load_model(where)
+        where, folder = choose_device(device), RunFolder.find(str(run))
+        if is_exported(folder.path):
+            return ExportedTranslator(*load_engine(folder.path, where, precision), where)
+        config, tokenizer, model = folder.load_model(where)
         return cls(model, tokenizer, config, where, precision)
 
     def __call__(
@@ -147,6 +155,20 @@ class Translator:
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, limits)]
             return beam_search(step, limits, search)
+
+
+class ExportedTranslator(Translator):
+    """The same with a model that CTranslate2 holds, which cannot show its attention."""
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, engine: Engine, device: torch.device) -> None:
+        self.engine, self.tokenizer, self.config, self.device = engine, tokenizer, config, device
+
+    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
+        """Raises ConfigError."""
+        raise ConfigError("an exported model shows no attention; the run that it was made of does")
+
+    def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
+        return self.engine(sources, [len(source) + EXTRA_LENGTH for source in sources], search)
 
 
 def model_step(model: Transformer, src: Tensor) -> Step:

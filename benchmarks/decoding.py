@@ -29,15 +29,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 import tyro  # noqa: E402
 from measure import Work, alternate, ratio  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 from training import marian  # noqa: E402
 
-from config import BOS, EOS, PAD, UNK, Config, Precision  # noqa: E402
+from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import pad  # noqa: E402
 from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
+from export import ctranslate2_specification  # noqa: E402
 from hardware import autocast, choose_device, device_label, keep_freed_memory, spread  # noqa: E402
 from model import Transformer  # noqa: E402
+from quantize import in_int8  # noqa: E402
 from tokenizer import Tokenizer  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from translate import model_step  # noqa: E402
@@ -63,10 +65,10 @@ class Options(Work):
     """Turns of each engine"""
 
 
-def ours(model: Transformer, length: int, device: torch.device, precision: Precision) -> Engine:
+def ours(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
     """Our search, with no end before length."""
     keep_freed_memory()
-    model = model.to(device)
+    model = in_int8(model) if precision == "int8" else model.to(device)
 
     def translated(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
         with torch.inference_mode(), autocast(device, precision):
@@ -117,65 +119,9 @@ def hugging_face(vocab_size: int, config: Config, length: int, device: torch.dev
     return engine
 
 
-def specification(model: Transformer, tokens: list[str]) -> Any:
-    """The model in CTranslate2's terms."""
-    from ctranslate2.specs import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
-        TransformerDecoderSpec,
-        TransformerEncoderSpec,
-        TransformerSpec,
-    )
-
-    config = model.config
-    pre = config.norm == "pre"
-    spec = TransformerSpec(
-        TransformerEncoderSpec(config.n_encoder_layers, config.n_heads, pre_norm=pre),
-        TransformerDecoderSpec(config.n_decoder_layers, config.n_heads, pre_norm=pre),
-    )
-
-    def numpy(values: Tensor) -> Any:
-        return values.detach().float().cpu().contiguous().numpy()
-
-    def linear(into: Any, *layers: nn.Linear) -> None:
-        into.weight = numpy(torch.cat([layer.weight for layer in layers]))
-        if layers[0].bias is not None:
-            into.bias = numpy(torch.cat([layer.bias for layer in layers]))
-
-    def norm(into: Any, layer: Any) -> None:
-        into.gamma, into.beta = numpy(layer.alpha), numpy(layer.bias)
-
-    def attention(into: Any, residual: Any, block: Any, own: bool) -> None:
-        first = [block.w_q, block.w_k, block.w_v]
-        groups = [first, [block.w_o]] if own else [first[:1], first[1:], [block.w_o]]
-        for part, layers in zip(into.linear, groups, strict=True):
-            linear(part, *layers)
-        norm(into.layer_norm, residual.norm)
-
-    block: Any
-    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        for into, block in zip(side.layer, stack.blocks, strict=True):
-            attention(into.self_attention, block.residuals[0], block.self_attention, own=True)
-            if stack is model.decoder:
-                attention(into.attention, block.residuals[1], block.cross_attention, own=False)
-            linear(into.ffn.linear_0, block.feed_forward.linear_1)
-            linear(into.ffn.linear_1, block.feed_forward.linear_2)
-            norm(into.ffn.layer_norm, block.residuals[-1].norm)
-        if pre:
-            norm(side.layer_norm, stack.norm)
-        side.position_encodings.encodings = numpy(model.src_position.sinusoids(512))
-    spec.encoder.embeddings[0].weight = numpy(model.src_embed.embedding.weight)
-    spec.decoder.embeddings.weight = numpy(model.tgt_embed.embedding.weight)
-    linear(spec.decoder.projection, model.projection.linear)
-    spec.config.add_source_eos = True
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = tokens[BOS], tokens[EOS], tokens[UNK]
-    spec.config.decoder_start_token = tokens[BOS]
-    spec.register_source_vocabulary(tokens)
-    spec.register_target_vocabulary(tokens)
-    return spec
-
-
 def ctranslate2_engine(folder: Path, tokens: list[str], length: int, kind: str, together: int) -> Engine:
     """CTranslate2's translator, with so many batches at once, each with an equal share of the threads."""
-    import ctranslate2  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    import ctranslate2  # noqa: PLC0415
 
     threads = THREADS // together
     translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=together, intra_threads=threads)
@@ -260,11 +206,12 @@ def engines(
 ) -> dict[str, Callable[[], Engine]]:
     """How to build each engine, where it is to run."""
     length, builds = options.length, dict[str, Callable[[], Engine]]()
-    for precision in ("fp32", "bf16"):
+    precisions: tuple[TranslatingPrecision, ...] = ("fp32", "bf16", "int8")
+    for precision in precisions[: None if device.type == "cpu" else 2]:
         builds[f"Tapis, {precision}"] = partial(ours, model, length, device, precision)
     if find_spec("ctranslate2"):
         tokens = [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))]
-        spec = specification(model, tokens)
+        spec = ctranslate2_specification(model, tokens)
         spec.validate()
         spec.optimize()
         spec.save(str(out))
@@ -292,12 +239,13 @@ def measure(contenders: dict[str, Contender], batches: Sequence[list[list[int]]]
     for name in contenders:
         turn(name)  # warms up
     speeds = alternate({name: partial(turn, name) for name in contenders}, options.rounds)
-    print(f" {'tokens/s':>9} {'Tapis fp32 is':>14} {'bf16 is':>9} {'same as fp32':>13}")
+    mine = [name for name in speeds if name.startswith("Tapis")]
+    print(f" {'tokens/s':>9}{''.join(f'{name:>13} is' for name in mine)} {'same as fp32':>13}")
     for name, values in speeds.items():
-        own, fast = (ratio(speeds[f"Tapis, {precision}"], values) for precision in ("fp32", "bf16"))
+        ratios = "".join(f"{ratio(speeds[own], values):>15.2f}×" for own in mine)
         same = sum(a == b for a, b in zip(found[name], found["Tapis, fp32"], strict=True)) / n
         shown = "" if name.startswith("Hugging") else f"{same:>13.1%}"
-        print(f"{name:<46} {statistics.median(values):>9,.0f} {own:>13.2f}× {fast:>8.2f}× {shown}", flush=True)
+        print(f"{name:<46} {statistics.median(values):>9,.0f} {ratios} {shown}", flush=True)
     assert all(len(ids) == options.length for translations in found.values() for ids in translations), "stopped early"
 
 

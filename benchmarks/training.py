@@ -95,7 +95,7 @@ class Textbook(nn.Module):
 def marian(vocab_size: int, config: Config) -> nn.Module | None:
     """MarianMT of the same sizes; None where `transformers` is not installed."""
     try:
-        from transformers import MarianConfig, MarianMTModel  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415
     except ImportError:
         return None
     model: nn.Module = MarianMTModel(

@@ -1,6 +1,7 @@
 """The page: what it answers to many at once, what it refuses, and how it looks in a real browser."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 from conftest import ROOT, Command, eventually, own_port
 
+from checkpoint import RunFolder
 from cli import AppOptions
 from decode import Search
+from export import to_ctranslate2
+from store import whole_folder
 from translate import Translator
 
 gradio_client = pytest.importorskip("gradio_client")
@@ -90,6 +94,20 @@ def test_an_answer_has_alternatives_a_map_and_a_speed(page: str, translator: Tra
     n_best = translator.n_best([SENTENCE], Search(beam=5, n_best=5))[0]
     assert alternatives["data"] == [[f"{score:.3f}", text] for text, score in n_best]
     assert shown.count("<table>") == 1 + translator.config.n_heads
+
+
+def test_a_damaged_run_is_left_out_and_an_exported_one_shows_no_map(run_folder: RunFolder) -> None:
+    whole_folder(Path("out"), lambda into: to_ctranslate2(run_folder, into, "float32"))
+    broken = Path("weights/broken")
+    shutil.copytree(run_folder.path, broken)
+    (broken / "config.json").write_text("{", encoding="utf-8")
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from app import Page, listed; print(*listed()); "
+        "best, others, shown, speed = Page('cpu', 'auto').translate('A cat.', 'out'); print(len(others), repr(shown))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.splitlines() == ["tiny", "5 ''"]
+    assert "left out: weights/broken/config.json" in done.stderr
 
 
 def test_paragraphs_keep_their_lines(page: str) -> None:

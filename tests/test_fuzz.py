@@ -5,7 +5,9 @@ import io
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 import translate
 from checkpoint import RunFolder
 from cleaning import Cleaner
-from cli import EvaluateOptions, TranslateOptions, parse, parse_training
+from cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
 from config import Config, TapisError
 from decode import Search
 from evaluate import score
@@ -157,14 +159,29 @@ def test_any_config_is_read_or_refused(changes: dict[str, object], other: str) -
 
 
 flags = st.sampled_from(
-    ["--run", "--beam", "--n-best", "--epochs", "--lr", "--data", "--resume", "-h5", "--", "--name"]
+    [
+        "--run",
+        "--beam",
+        "--n-best",
+        "--epochs",
+        "--lr",
+        "--data",
+        "--resume",
+        "-h5",
+        "--",
+        "--name",
+        "--to",
+        "--release",
+    ]
 )
 
 
 @given(st.lists(flags | st.text(max_size=6) | st.integers().map(str) | st.floats().map(str), max_size=5))
 @examples(300)
 def test_any_command_line_is_read_or_refused(args: list[str]) -> None:
-    for read in (parse_training, lambda a: parse(TranslateOptions, a), lambda a: parse(EvaluateOptions, a)):
+    kinds: list[type] = [TranslateOptions, EvaluateOptions, ExportOptions]
+    commands: list[Callable[[list[str]], object]] = [parse_training, *(partial(parse, kind) for kind in kinds)]
+    for read in commands:
         try:
             read(args)
         except TapisError as error:

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from config import ConfigError
-from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory, spread
+from hardware import (
+    autocast,
+    choose_device,
+    choose_precision,
+    choose_translating,
+    device_label,
+    keep_freed_memory,
+    spread,
+)
 
 CPU = torch.device("cpu")
 
@@ -86,3 +94,24 @@ def test_work_is_spread_and_stays_in_order(n: int) -> None:
 def test_an_error_in_spread_work_comes_out() -> None:
     with pytest.raises(ZeroDivisionError):
         list(spread(lambda i: 1 // i, [1, 0, 1], torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("has", "precision"),
+    [
+        ({}, "fp32"),
+        ({"avx512_bf16": True}, "bf16"),
+        ({"avx512_vnni": True}, "int8"),
+        ({"avx512_vnni": True, "avx512_bf16": True}, "int8"),
+        ({"avx_vnni": True}, "int8"),
+    ],
+)
+def test_translating_takes_what_the_cpu_is_fastest_at(
+    has: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert choose_translating("auto", CPU) == precision
+    assert choose_precision("auto", CPU) in ("fp32", "bf16")  # no training is in int8
+    assert choose_translating("int8", CPU) == "int8" and choose_translating("fp32", CPU) == "fp32"
+    with pytest.raises(ConfigError, match="int8 is for CPUs, not for mps"):
+        choose_translating("int8", torch.device("mps"))

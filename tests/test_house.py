@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 from conftest import ROOT
 
-from cli import AppOptions, EvaluateOptions, TrainOptions, TranslateOptions
+from cli import AppOptions, EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions
 from config import Config, flag
 
 # In reading order: each module imports only from those before it.
@@ -19,6 +19,7 @@ ORDER = [
     "hardware",
     "parallel",
     "store",
+    "fetch",
     "segment",
     "readers",
     "cleaning",
@@ -26,9 +27,11 @@ ORDER = [
     "tokenizer",
     "dataset",
     "model",
+    "quantize",
     "decode",
     "attention",
     "checkpoint",
+    "engine",
     "objective",
     "translate",
     "evaluate",
@@ -36,8 +39,9 @@ ORDER = [
     "trainer",
     "train",
     "app",
+    "export",
 ]
-COMMANDS = {"translate", "evaluate", "train", "app"}
+COMMANDS = {"translate", "evaluate", "train", "app", "export"}
 
 
 def tree(module: str) -> ast.Module:
@@ -97,9 +101,9 @@ def code_lines(module: str) -> int:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    """2,000 was the plan; beam search, budgets, several processes, speed, pages and checks are worth the rest."""
+    """2,000 was the plan; beam search, budgets, several processes, speed, pages, checks, exports are worth the rest."""
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 3050, lines
+    assert sum(lines.values()) < 3600, lines
     assert max(lines.values()) < 350, lines
 
 
@@ -122,7 +126,7 @@ def test_the_readme_names_every_module_and_flag_that_it_shows() -> None:
 
     known = {
         flag(f.name)
-        for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions, AppOptions)
+        for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions, AppOptions, ExportOptions)
         for f in fields(options)
     }
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))

@@ -1,0 +1,370 @@
+"""A run in the forms of others: the same translations there, whole folders or none, and nothing believed unchecked."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, SHARED, Command, needs_shared
+
+from checkpoint import RunFolder, parameters
+from config import BOS, EOS, Config, ConfigError
+from corpus import Corpus
+from dataset import causal_mask, pad, padding_mask
+from decode import Search
+from engine import EngineError
+from evaluate import score
+from export import card, pack, to_ctranslate2, to_hugging_face, to_release
+from fetch import FetchError, check_sums, fetched, write_sums
+from model import Transformer
+from readers import lines
+from store import whole_folder
+from tokenizer import Tokenizer
+from translate import ExportedTranslator, Translator
+
+CPU = torch.device("cpu")
+TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]
+
+
+def saved(config: Config, tokenizer: Tokenizer, name: str) -> RunFolder:
+    """A run with an untrained model of such a config."""
+    folder = RunFolder(Path("weights") / name)
+    folder.start(config, tokenizer)
+    model = Transformer(len(tokenizer), config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    folder.save_model(parameters(model))
+    return folder
+
+
+@pytest.fixture
+def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
+    return RunFolder(Path(trained.args[0]) / "weights" / "demo")
+
+
+def exported(folder: RunFolder, quantization: str = "float32") -> Translator:
+    out = Path(f"out-{quantization}")
+    whole_folder(out, lambda into: to_ctranslate2(folder, into, quantization))
+    found = Translator.load(out, "cpu")
+    assert isinstance(found, ExportedTranslator)
+    return found
+
+
+def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
+    """log P(target, EOS | source), the whole target at once."""
+    src, tgt = pad([source]), pad([target], before=[BOS], after=())
+    mask = padding_mask(src)
+    with torch.no_grad():
+        vectors = model.decode(tgt, model.encode(src, mask), mask, causal_mask(tgt.size(1), CPU))
+        log_probs = model.project(vectors)[0].log_softmax(-1)
+    return sum(float(log_probs[i, token]) for i, token in enumerate([*target, EOS]))
+
+
+def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[int, int]:
+    """How many greedy translations, and how many by beam search, differ; fails where they may not."""
+    ids = own.tokenizer.encode
+    ties = 0
+    for source, a, b in zip(sources, own(sources), engine(sources), strict=True):
+        if a != b:
+            both = [log_prob(own.model, ids([source])[0], ids([text])[0]) for text in (a, b)]
+            assert both[0] == pytest.approx(both[1], abs=0.02), (source, a, b)
+            ties += 1
+    search, shorter = Search(beam=4, n_best=4), 0
+    for found, theirs in zip(own.n_best(sources, search), engine.n_best(sources, search), strict=True):
+        scores = [one.score for one in theirs]
+        assert scores == sorted(scores, reverse=True)
+        if found[0].text == theirs[0].text:
+            assert found[0].score == pytest.approx(scores[0], abs=1e-3)
+        else:  # ours went on where the engine had as many results as the beam is wide
+            assert found[0].score > scores[0] - 1e-3
+            shorter += 1
+    return ties, shorter
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("tie", [True, False])
+def test_ctranslate2_says_what_we_say(norm: str, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
+    folder = saved(replace(tiny, norm=norm, tie_embeddings=tie), tokenizer, "one")  # type: ignore[arg-type]
+    own, engine = Translator.load("one", "cpu", "fp32"), exported(folder)
+    sources = [source for source, _ in demo.test[:60]]
+    found = own(sources)
+    assert len(set(found)) > 5
+    assert sum(a == b for a, b in zip(found, engine(sources), strict=True)) >= 58
+
+
+def test_a_trained_model_says_the_same_there(demo_run: RunFolder, translator: Translator, demo: Corpus) -> None:
+    engine = exported(demo_run)
+    sources = [source for source, _ in demo.test]
+    ties, shorter = compare(translator, engine, sources)
+    assert ties <= 2 and shorter <= 0.03 * len(sources)
+    assert engine(["The cat is sitting on the mat.", " "]) == ["Le chat est assis sur le tapis.", ""]
+    eight = exported(demo_run, "int8")
+    references = [target for _, target in demo.test]
+    bleu = [score(one(sources), references, "fr").bleu for one in (engine, eight)]
+    assert bleu[1] > bleu[0] - 0.3
+    with pytest.raises(ConfigError, match="no attention"):
+        eight.attention("The cat.")
+    assert sum(file.stat().st_size for file in Path("out-int8").iterdir()) < 0.5 * demo_run.model_file.stat().st_size
+
+
+def test_the_command_and_its_example(demo_run: RunFolder, command: Command) -> None:
+    done = command("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
+    assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
+    text = "The cat sits on the mat.\n\n- Our cat does not run.\n"
+    args = ["--beam", "3", "--n-best", "2", "--device", "cpu"]
+    said = command("translate.py", "--run", "out", *args, text=text)
+    own = command("translate.py", "--run", str(demo_run.path), *args, "--precision", "fp32", text=text)
+    assert (said.returncode, said.stderr) == (0, "")
+    ours, theirs = ([line.split("\t") for line in done.stdout.splitlines()] for done in (own, said))
+    assert [text for _, text in ours[::2]] == [text for _, text in theirs[::2]]
+    assert all(abs(float(a) - float(b)) < 2e-3 for (a, _), (b, _) in zip(ours[::2], theirs[::2], strict=True))
+    example = [sys.executable, "-I", "out/example.py", "The cat sits on the mat.", "Our cat does not run."]
+    alone = subprocess.run(example, capture_output=True, encoding="utf-8", check=True)
+    assert alone.stdout.splitlines()[0] == "Le chat est assis sur le tapis."
+    precise = command("translate.py", "--run", "out", "--precision", "bf16", "--device", "cpu", "The cat.")
+    assert precise.returncode in (0, 2) and len(precise.stderr.splitlines()) <= 1
+    again = command("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
+    assert again.returncode == 2 and again.stderr == "export.py: out exists already: name a folder that does not\n"
+
+
+@needs_shared("multi30k")
+def test_real_sentences_there(demo_run: RunFolder, translator: Translator) -> None:
+    """Words that the demo's model has never seen, cut into many pieces."""
+    compare(translator, exported(demo_run), list(lines(SHARED / "multi30k" / "test.en"))[:100])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_hugging_face_says_what_we_say(norm: str, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    folder = saved(replace(tiny, norm=norm), tokenizer, "one")  # type: ignore[arg-type]
+    whole_folder(Path("hf"), lambda into: to_hugging_face(folder, into))
+    model, info = AutoModelForSeq2SeqLM.from_pretrained("hf", output_loading_info=True)
+    assert not any(info.values())
+    theirs = AutoTokenizer.from_pretrained("hf")
+    own = Translator.load("one", "cpu", "fp32")
+    for text, ids in zip(TEXTS[:3], own.tokenizer.encode(TEXTS[:3]), strict=True):
+        assert theirs(text)["input_ids"] == [*ids, EOS] or not text
+        assert theirs.decode(ids) == text
+    sources = [source for source, _ in demo.test[:40]]
+    batch = theirs(sources, return_tensors="pt", padding=True)
+    found = theirs.batch_decode(model.generate(**batch, max_length=40, do_sample=False), skip_special_tokens=True)
+    ours = own(sources)
+    assert len(set(ours)) > 5
+    same = [a.startswith(" ".join(b.split())) for a, b in zip(ours, found, strict=True)]  # ours may be longer than 40
+    assert sum(same) >= 39
+
+
+def test_hugging_face_has_one_embedding(tiny: Config, tokenizer: Tokenizer, command: Command) -> None:
+    saved(replace(tiny, tie_embeddings=False), tokenizer, "one")
+    done = command("export.py", "--to", "huggingface", "hf")
+    assert done.returncode == 2 and "this run has three" in done.stderr and not Path("hf").exists()
+    assert not list(Path().glob(".hf*"))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "one of these is needed"),
+        (["--to", "ctranslate2"], "--to goes with OUT"),
+        (["--to", "ctranslate2", "a", "--release", "b"], "one of these is needed"),
+        (["out"], "one of these is needed"),
+        (["--release", "b", "--quantization", "int8"], "--quantization is for --to ctranslate2"),
+        (["--release", "b", "--license", "My licence"], "an identifier in small letters"),
+        (["--to", "marian", "a"], "--to"),
+        (["--release", "b", "--run", "nowhere"], "no run 'nowhere'"),
+    ],
+)
+def test_wrong_lines_are_answered(args: list[str], says: str, command: Command) -> None:
+    done = command("export.py", *args)
+    assert done.returncode in (1, 2) and says in done.stderr and len(done.stderr.splitlines()) <= 3
+    assert not list(Path().iterdir())
+
+
+def test_without_ctranslate2(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported(run_folder)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(EngineError, match=r'pip install -e "\.\[export\]"'):
+        Translator.load("out-float32")
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(EngineError, match="not installed"):
+        to_ctranslate2(run_folder, Path(), "float32")
+
+
+# The release
+
+
+def test_a_release_translates_in_all_its_forms(
+    demo_run: RunFolder, command: Command, hub: tuple[str, Path], tmp_path: Path
+) -> None:
+    endpoint, folder = hub
+    args = ["export.py", "--run", str(demo_run.path), "--release", "given/demo", "--license", "cc-by-4.0"]
+    done = command(*args)
+    assert (done.returncode, done.stdout.split()) == (0, ["given/demo", "given/demo.tar.gz"]), done.stderr
+    held = {file.name for file in Path("given/demo").iterdir()}
+    assert held == {"config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", "SHA256SUMS"}
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd="given/demo", capture_output=True, check=True)
+    Path("given/demo").rename(folder)
+    there = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
+    for run in ("given/demo.tar.gz", "owner/books"):
+        said = command("translate.py", "--run", run, "--device", "cpu", "The cat sits on the mat.", **there)
+        assert (said.stdout, said.stderr) == ("Le chat est assis sur le tapis.\n", ""), run
+    gone = {**there, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    again = command("translate.py", "--run", "owner/books", "--device", "cpu", "The cat sits on the mat.", **gone)
+    assert (again.stdout, again.stderr) == ("Le chat est assis sur le tapis.\n", "")
+    none = command("translate.py", "--run", "owner/other", "x", **there)
+    assert none.returncode == 1 and none.stderr.startswith("translate.py: no run 'owner/other', neither here nor on")
+    assert len(none.stderr.splitlines()) == 1
+    assert Translator.load(folder)(["The cat sits on the mat."]) == ["Le chat est assis sur le tapis."]
+    assert Translator.load("given/demo.tar.gz").config.name == "demo"  # unpacked before
+
+
+def test_the_card_is_one_that_the_hub_reads(demo_run: RunFolder) -> None:
+    from huggingface_hub import ModelCard
+
+    whole_folder(Path("given"), lambda into: to_release(demo_run, into, "mit"))
+    found = ModelCard.load(Path("given/README.md"))
+    assert (found.data.language, found.data.license, found.data.pipeline_tag) == (["en", "fr"], "mit", "translation")
+    test = demo_run.load_metrics()["test"]
+    results = found.data.eval_results
+    assert results and results[0].metric_value == round(test["bleu"], 2)
+    for part in ("## Use", "## Data", "## Training", "## Scores", "## Examples", "## Limits", test["signature"]):
+        assert part in found.text
+    assert found.text.count("\n| ") > 10
+
+
+def test_a_card_can_do_without_metrics(tiny: Config) -> None:
+    text = card(tiny, {}, "owner/pairs", "mit")
+    assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
+
+
+def test_a_release_tells_nothing_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
+    run_folder.save_config(replace(tiny, data=str(tmp_path / "my pairs")))
+    run_folder.save_metrics({"data": {"name": str(tmp_path / "my pairs"), "rules": {}}})
+    for name in ("a", "b"):
+        whole_folder(Path(name, "given"), lambda into: to_release(run_folder, into, "mit"))
+        pack(Path(name, "given"), Path(f"{name}.tar.gz"))
+    for file in Path("a/given").iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
+    assert RunFolder(Path("a/given")).load_config().data == "my pairs"
+    assert Path("a.tar.gz").read_bytes() == Path("b.tar.gz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md"])
+def test_a_changed_file_of_a_release_is_named(name: str, run_folder: RunFolder) -> None:
+    whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
+    file = Path("given", name)
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(FetchError, match=f"{name} is not the file that SHA256SUMS records"):
+        Translator.load("given")
+    file.unlink()
+    with pytest.raises(Exception, match=f"{name}|no run"):
+        Translator.load("given")
+
+
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "tapis.json", "tokenizer.json", "SHA256SUMS"])
+def test_a_changed_file_of_an_export_is_named(name: str, run_folder: RunFolder) -> None:
+    exported(run_folder)
+    file = Path("out-float32", name)
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(FetchError, match="SHA256SUMS"):
+        Translator.load("out-float32")
+    file.unlink()
+    if name not in ("config.json", "tapis.json"):
+        with pytest.raises((FetchError, EngineError), match="SHA256SUMS"):
+            Translator.load("out-float32")
+
+
+def test_sums_reach_no_other_folder() -> None:
+    Path("given").mkdir()
+    Path("secret").write_text("x", encoding="utf-8")
+    Path("given/a").write_text("a", encoding="utf-8")
+    write_sums(Path("given"))
+    check_sums(Path("given"))
+    sums = Path("given/SHA256SUMS")
+    for broken in ("abc", "0 ../secret\n", "\x00 \x00\n"):
+        sums.write_text(broken, encoding="utf-8")
+        with pytest.raises(FetchError):
+            check_sums(Path("given"))
+
+
+def member(name: str, content: bytes = b"{}", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, content
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ([member("../config.json"), member("/etc/config.json")], ""),  # of any path, only the file's name is used
+        ([member("x/notes.txt"), member("x/run.py", b"print()")], "no config.json in it"),
+        ([member("config.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "no config.json in it"),
+        ([member("config.json", b"", type=tarfile.DIRTYPE)], "no config.json in it"),
+        ([member("config.json", b"\0" * 10_000_000)], "no config.json in it"),  # a bomb: it shrinks a thousand times
+    ],
+)
+def test_of_an_archive_only_its_files_are_taken(members: list[tuple[tarfile.TarInfo, bytes]], says: str) -> None:
+    with tarfile.open("x.tar.gz", "w:gz") as archive:
+        for info, content in members:
+            archive.addfile(info, io.BytesIO(content))
+    if says:
+        with pytest.raises(FetchError, match=says):
+            fetched("x.tar.gz")
+    else:
+        folder = fetched("x.tar.gz")
+        assert folder and [file.name for file in folder.iterdir()] == ["config.json"]
+    assert [path.name for path in Path().iterdir()] == ["x.tar.gz"] and not Path("../config.json").exists()
+
+
+@pytest.mark.parametrize("spoil", [lambda raw: raw[: len(raw) // 2], lambda raw: b"", lambda raw: b"no archive"])
+def test_a_broken_archive_is_named(spoil: Callable[[bytes], bytes], run_folder: RunFolder) -> None:
+    whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
+    pack(Path("given"), Path("x.tar.gz"))
+    Path("x.tar.gz").write_bytes(spoil(Path("x.tar.gz").read_bytes()))
+    with pytest.raises(FetchError, match=r"^x\.tar\.gz .*: copy it again$"):
+        Translator.load("x.tar.gz")
+
+
+def test_a_new_training_takes_the_place_of_a_release(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
+    whole_folder(Path("weights/given"), lambda into: to_release(run_folder, into, "mit"))
+    folder = RunFolder(Path("weights/given"))
+    folder.start(tiny, tokenizer)
+    folder.save_model(parameters(Transformer(len(tokenizer), tiny)))
+    folder.load_model(CPU)
+
+
+def test_the_readmes_python_runs(trained: "subprocess.CompletedProcess[str]") -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in readme.split("```python\n")[1:]]
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", f"import sys; sys.path[0:0] = [{str(ROOT)!r}]\n{block}"],
+            cwd=trained.args[0],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        expected = [line.partition("#")[2].strip() for line in block.splitlines() if line.startswith("print(")]
+        assert done.stdout.splitlines() == expected
+
+
+def test_a_training_keeps_examples(demo_run: RunFolder, demo: Corpus) -> None:
+    examples = json.loads(demo_run.metrics_file.read_text(encoding="utf-8"))["examples"]
+    assert [tuple(row[:2]) for row in examples] == list(demo.test[:5]) and all(row[2] for row in examples)

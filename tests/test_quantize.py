@@ -1,0 +1,86 @@
+"""Eight bits: what they may lose, that they lose it row by row, and that the model itself stays as it is."""
+
+import pytest
+import torch
+from conftest import Command
+from torch import Tensor, nn
+
+from corpus import Corpus
+from evaluate import score
+from model import Transformer
+from quantize import Int8Linear, in_int8, rounded
+from translate import Translator
+
+CPU = torch.device("cpu")
+
+
+def linear(inside: int, outside: int, bias: bool) -> nn.Linear:
+    layer = nn.Linear(inside, outside, bias=bias)
+    nn.init.normal_(layer.weight)
+    return layer.requires_grad_(False)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 16), (5, 16), (2, 3, 16), (0, 16), (7, 1, 16)])
+def test_it_is_the_layer_but_for_rounding(shape: tuple[int, ...], bias: bool) -> None:
+    layer, x = linear(16, 24, bias), torch.randn(shape)
+    y = Int8Linear(layer)(x)
+    assert y.shape == (*shape[:-1], 24)
+    # Every factor is off by half a unit at most: |x| + u_x / 2 times |w| + u_w / 2, less |x| |w|.
+    unit_x, unit_w = (t.abs().amax(-1, keepdim=True) / 254 for t in (x, layer.weight))
+    worst = (x.abs() + unit_x) @ (layer.weight.abs() + unit_w).T - x.abs() @ layer.weight.abs().T
+    assert ((y - layer(x)).abs() <= worst + 1e-4).all()
+
+
+def test_it_is_exact_for_small_integers() -> None:
+    """Rows whose largest entry is 127 are their own rounding."""
+
+    def whole(rows: int) -> Tensor:
+        x = torch.randint(-127, 128, (rows, 32)).float()
+        x[:, 0] = 127
+        return x
+
+    layer, x = linear(32, 8, bias=False), whole(6)
+    layer.weight.copy_(whole(8))
+    assert torch.equal(Int8Linear(layer)(x), layer(x))
+
+
+def test_a_row_is_the_same_in_any_batch() -> None:
+    layer = Int8Linear(linear(64, 40, bias=True))
+    x = torch.randn(9, 64) * torch.logspace(-3, 3, 9)[:, None]
+    together = layer(x)
+    assert all(torch.equal(together[i : i + 1], layer(x[i : i + 1])) for i in range(9))
+
+
+def test_rows_of_nothing() -> None:
+    values, scale = rounded(torch.zeros(2, 4))
+    assert not values.any() and (scale > 0).all()
+
+
+def test_the_model_stays_as_it_is(model: Transformer) -> None:
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    small = in_int8(model)
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
+    assert not any(isinstance(layer, nn.Linear) for layer in small.modules())
+    assert sum(isinstance(layer, Int8Linear) for layer in small.modules()) == sum(
+        isinstance(layer, nn.Linear) for layer in model.modules()
+    )
+    assert small.src_embed.embedding.weight is model.src_embed.embedding.weight  # no second copy in memory
+
+
+def test_eight_bits_lose_nothing_measurable(translator: Translator, demo: Corpus) -> None:
+    small = Translator(translator.model, translator.tokenizer, translator.config, CPU, "int8")
+    sources, references = ([pair[side] for pair in demo.test] for side in (0, 1))
+    found = small(sources)
+    assert score(found, references, "fr").bleu == pytest.approx(
+        score(translator(sources), references, "fr").bleu, abs=1
+    )
+    alone = [small([source])[0] for source in sources[:40]]
+    assert sum(a == b for a, b in zip(alone, found[:40], strict=True)) >= 39
+    _, attention = small.attention("The cat is sitting on the mat.")
+    torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+
+
+def test_the_command_translates_in_it(run_folder: object, command: Command) -> None:
+    done = command("translate.py", "--device", "cpu", "--precision", "int8", "A cat.", "")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
