@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test huggingface check format clean
 
 # Train on the built-in corpus, then translate.
 demo: .venv/installed
@@ -11,6 +11,12 @@ demo: .venv/installed
 
 test: .venv/installed
 	$(BIN)/python -m pytest
+
+# What Hugging Face's transformers make of an export; by itself, since they slow every other command by a second.
+huggingface: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers
+	$(BIN)/python -m pytest tests/test_export.py -k hugging_face
+	$(BIN)/python -m pip uninstall --quiet --yes transformers
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

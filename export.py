@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decode import NEVER
-from engine import CONFIG, EngineError
+from engine import CONFIG, EngineError, is_exported
 from fetch import is_hub_id, write_sums
 from model import MultiHeadAttentionBlock, Transformer
 from store import whole_folder, write_whole
@@ -183,25 +183,20 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
 
 def hugging_face_config(config: Config, vocab_size: int) -> dict[str, Any]:
     """The config.json of Marian or Pegasus."""
-    kind = "Pegasus" if config.norm == "pre" else "Marian"
+    pre = config.norm == "pre"
     sides = {"layers": (config.n_encoder_layers, config.n_decoder_layers)}
     sides |= {"attention_heads": (config.n_heads,) * 2, "ffn_dim": (config.d_ff,) * 2}
     each = {f"{side}_{name}": both[i] for name, both in sides.items() for i, side in enumerate(("encoder", "decoder"))}
     return {
-        "architectures": [f"{kind}{'ForConditionalGeneration' if kind == 'Pegasus' else 'MTModel'}"],
-        "model_type": kind.lower(),
+        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
+        "model_type": "pegasus" if pre else "marian",
         "vocab_size": vocab_size,
         "d_model": config.d_model,
         **each,
         "activation_function": "relu",
         "scale_embedding": True,
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": True,
         "max_position_embeddings": positions(config),
         "dropout": config.dropout,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
         "pad_token_id": PAD,
         "bos_token_id": BOS,
         "eos_token_id": EOS,
@@ -287,9 +282,10 @@ def card(config: Config, metrics: dict[str, Any], data: str, licence: str) -> st
         "Examples": about_examples(metrics.get("examples") or []),
         "Limits": LIMITS.format(longest=config.max_length, data=data),
     }
+    large = f" of {size:,} parameters" if size else ""
     head = (
-        f"A Transformer of {size:,} parameters" if size else "A Transformer"
-    ) + f" that translates {config.source} into {config.target}, trained from scratch with Tapis."
+        f"A Transformer{large} that translates {config.source} into {config.target}, trained from scratch with Tapis."
+    )
     text = "\n\n".join(f"## {title}\n\n{part}" for title, part in parts.items() if part)
     return f"---\n{fields.to_yaml()}\n---\n\n# {config.name}\n\n{head}\n\n{text}\n"
 
@@ -381,6 +377,8 @@ def main(args: Sequence[str]) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ConfigError(f"{out} exists already: name a folder that does not")
     folder = RunFolder.find(options.run)
+    if is_exported(folder.path):
+        raise ConfigError(f"{folder.path} is an export already: name the run that it was made of")
     if not options.run:
         print(f"run {folder.path.name}", file=sys.stderr)
     fills: dict[str, Callable[[Path], None]] = {

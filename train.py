@@ -39,6 +39,7 @@ from report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_seco
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import WORDS, Tokenizer
 from trainer import Training, step_seconds, steps_within
+from translate import Translator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -360,7 +361,8 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     _, _, model = folder.load_model(training.device)
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     if training.corpus.test:
-        hypotheses = training.translator(model)([source for source, _ in training.corpus.test], bar="testing")
+        translator = Translator(model, training.tokenizer, training.config, training.device)  # as evaluate.py does it
+        hypotheses = translator([source for source, _ in training.corpus.test], bar="testing")
         scores = score(hypotheses, [target for _, target in training.corpus.test], training.config.target)
         metrics["test"] = asdict(scores)
         metrics["examples"] = [[*pair, hypothesis] for pair, hypothesis in zip(training.corpus.test[:5], hypotheses)]  # noqa: B905

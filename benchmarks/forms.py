@@ -4,7 +4,8 @@
     python benchmarks/forms.py --run NAME --sentences 500
 
 Our own model in fp32, bf16 and int8, and what `export.py --to ctranslate2` makes of it, in float32 and int8, where
-CTranslate2 is installed. Each form starts as a command does, and then has a process of its own to translate in.
+CTranslate2 is installed. Each form starts as a command does, and then has a process of its own to translate in. "same"
+counts the translations that are ours in fp32.
 """
 
 import multiprocessing
@@ -77,6 +78,8 @@ class Measured:
     """Gigabytes resident, at most"""
     scores: tuple[float, float]
     """BLEU, greedy and beam 5"""
+    found: tuple[list[str], list[str]]
+    """The translations of both"""
 
 
 def started(form: Form, sentence: str) -> float:
@@ -104,7 +107,7 @@ def measured(form: Form, sources: Sequence[str], references: Sequence[str], roun
     target = translator.config.target
     bleu = score(greedy[0][1], references, target).bleu, score(beam[0][1], references, target).bleu
     seconds = [statistics.median(time for time, _ in runs) for runs in (greedy, beam)]
-    return Measured(statistics.median(one), seconds[0], seconds[1], memory, bleu)
+    return Measured(statistics.median(one), seconds[0], seconds[1], memory, bleu, (greedy[0][1], beam[0][1]))
 
 
 def forms(folder: RunFolder, out: Path) -> list[Form]:
@@ -128,16 +131,31 @@ def main() -> None:
     os.environ["PYTHONWARNINGS"] = "ignore"
     print(f"{device_label(choose_device('cpu'))}, torch {torch.__version__}; run {folder.path.name}; ", end="")
     print(f"{len(pairs):,} sentences of its validation part; medians of {options.rounds}")
-    columns = ("MB on disk", "GB resident", "start-up s", "one, ms", "all, s", "beam 5, s", "BLEU", "beam 5")
-    print(f"{'':<22}" + "".join(f"{column:>13}" for column in columns))
+    columns = (
+        "MB on disk",
+        "GB resident",
+        "start-up s",
+        "one, ms",
+        "all, s",
+        "beam 5, s",
+        "BLEU",
+        "beam 5",
+        "same",
+        "beam 5",
+    )
+    print(f"{'':<22}" + "".join(f"{column:>12}" for column in columns))
     with tempfile.TemporaryDirectory() as out:
+        exact: Measured | None = None
         for form in forms(folder, Path(out)):
             start = statistics.median(started(form, sources[0]) for _ in range(options.rounds))
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 found = pool.apply(measured, (form, sources, references, options.rounds))
+            exact = exact or found
+            both = zip(found.found, exact.found, strict=True)
+            same = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in both]
             cells = (f"{form.megabytes():.1f}", f"{found.memory:.2f}", f"{start:.2f}", f"{1000 * found.one:.1f}")
-            more = (f"{found.all:.2f}", f"{found.beam:.2f}", *(f"{bleu:.2f}" for bleu in found.scores))
-            print(f"{form.name:<22}" + "".join(f"{cell:>13}" for cell in (*cells, *more)), flush=True)
+            more = (f"{found.all:.2f}", f"{found.beam:.2f}", *(f"{bleu:.2f}" for bleu in found.scores), *map(str, same))
+            print(f"{form.name:<22}" + "".join(f"{cell:>12}" for cell in (*cells, *more)), flush=True)
 
 
 if __name__ == "__main__":
