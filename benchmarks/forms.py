@@ -150,6 +150,8 @@ def main() -> None:
             start = statistics.median(started(form, sources[0]) for _ in range(options.rounds))
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 found = pool.apply(measured, (form, sources, references, options.rounds))
+                pool.close()  # not killed, so that it puts away what it opened
+                pool.join()
             exact = exact or found
             both = zip(found.found, exact.found, strict=True)
             same = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in both]

@@ -12,7 +12,9 @@ import torch
 from conftest import ROOT, Command
 from test_train import small_run
 
+from config import Config, ConfigError
 from parallel import ALONE, Group
+from train import dealt_out
 
 
 def together(n: int, *args: str) -> "subprocess.Popen[str]":
@@ -65,9 +67,13 @@ def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(command: Com
     assert alone.returncode == 0, alone.stderr
 
 
-def test_more_processes_than_batches_cannot_resume(command: Command, few: Path) -> None:
-    assert command(*small_run(few)).returncode == 0
-    with together(2, "train.py", "--resume", "--name", "demo", "--epochs", "2") as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert err.count("too few for 2 processes\nresume it with at most 1") == 1
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_one_process_speaks_of_an_error(rank: str, lines: int, command: Command) -> None:
+    done = command("train.py", "demoo", LOCAL_RANK=rank)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == lines
+
+
+def test_more_processes_than_batches_cannot_resume(tiny: Config) -> None:
+    with pytest.raises(ConfigError, match="too few for 2 processes\nresume it with at most 1"):
+        dealt_out(tiny, True, Group(size=2))
+    assert dealt_out(tiny, False, Group(size=2)).accumulate == 2

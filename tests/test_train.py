@@ -3,6 +3,8 @@
 import importlib.util
 import io
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from corpus import Corpus
 from parallel import ALONE, Group
 from report import Logs, Validation
 from tokenizer import Tokenizer
-from train import broken_off, interruption, resolve, run
+from train import broken_off, interruption, main, resolve, run
 from trainer import Training, TrainingError, steps_within
 
 
@@ -222,11 +224,24 @@ def small_run(few: Path, *more: str) -> list[str]:
     return ["train.py", "demo", "--data", str(few), *SMALL, "--epochs", "1", *more]
 
 
-@pytest.fixture
-def one_epoch(command: Command, few: Path) -> "subprocess.CompletedProcess[str]":
-    done = command(*small_run(few))
+@pytest.fixture(scope="session")
+def once(command: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProcess[str]":
+    """A small training, whose folder is in args[-1]."""
+    folder, before = tmp_path_factory.mktemp("once"), Path.cwd()
+    os.chdir(folder)
+    try:
+        done = command(*small_run(few))
+    finally:
+        os.chdir(before)
     assert done.returncode == 0, done.stderr
-    return done
+    return subprocess.CompletedProcess([str(folder)], 0, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def one_epoch(once: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedProcess[str]":
+    """What such a training left, in the test's own folder."""
+    shutil.copytree(once.args[-1], Path.cwd(), dirs_exist_ok=True)
+    return once
 
 
 def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProcess[str]") -> None:
@@ -245,7 +260,7 @@ def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProce
     assert Config.from_json((folder / "config.json").read_text(encoding="utf-8")).precision in ("fp32", "bf16")
     assert "device    cpu" in one_epoch.stderr
     assert "minutes of steps to come" in one_epoch.stderr
-    assert f"tensorboard --logdir {Path('runs').absolute()}" in one_epoch.stderr
+    assert f"tensorboard --logdir {Path(one_epoch.args[-1], 'runs')}" in one_epoch.stderr
 
 
 def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.CompletedProcess[str]") -> None:
@@ -277,9 +292,10 @@ def test_a_run_is_not_overwritten_unasked(
     one_epoch: "subprocess.CompletedProcess[str]", command: Command, few: Path
 ) -> None:
     before = Path("weights/demo/model.safetensors").read_bytes()
-    again = command(*small_run(few))
-    assert again.returncode == 2
-    assert "--resume" in again.stderr and "--overwrite" in again.stderr and len(again.stderr.splitlines()) == 2
+    with pytest.raises(ConfigError) as refused:
+        main(small_run(few)[1:])
+    said = str(refused.value)
+    assert "--resume" in said and "--overwrite" in said and len(said.splitlines()) == 2
     assert Path("weights/demo/model.safetensors").read_bytes() == before
     assert command(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
     assert Path("weights/demo/model.safetensors").read_bytes() != before
@@ -294,10 +310,10 @@ def test_a_training_in_minutes_can_be_repeated_in_steps(command: Command, few: P
     assert again.returncode == 0, again.stderr
     one, other = (Path("weights", name, "model.safetensors").read_bytes() for name in ("timed", "again"))
     assert one == other
-    refused = command("train.py", "--resume", "--name", "timed", "--minutes", "1")
-    assert refused.returncode == 2 and "with --resume, give --steps" in refused.stderr
-    refused = command("train.py", "--resume", "--name", "timed", "--epochs", "9")
-    assert refused.returncode == 2 and "give --steps, not --epochs" in refused.stderr
+    with pytest.raises(ConfigError, match="with --resume, give --steps"):
+        resolve(["--resume", "--name", "timed", "--minutes", "1"])
+    with pytest.raises(ConfigError, match="give --steps, not --epochs"):
+        resolve(["--resume", "--name", "timed", "--epochs", "9"])
 
 
 def test_a_finished_run_goes_further_with_more_epochs(
@@ -306,9 +322,8 @@ def test_a_finished_run_goes_further_with_more_epochs(
     done = command("train.py", "demo", "--resume", "--epochs", "2")
     assert done.returncode == 0, done.stderr
     assert "epoch 2/2" in done.stderr and "epoch 1/2" not in done.stderr
-    refused = command("train.py", "demo", "--resume", "--d-model", "32", "--lr", "1")
-    assert refused.returncode == 2
-    assert "--d-model, --lr cannot change on --resume" in refused.stderr
+    with pytest.raises(ConfigError, match="--d-model, --lr cannot change on --resume"):
+        resolve(["demo", "--resume", "--d-model", "32", "--lr", "1"])
     metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
     assert [was["changed"] for was in metrics["resumed"]] == [{"epochs": [1, 2]}]
     again = command("train.py", "demo", "--resume")
@@ -412,10 +427,10 @@ def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
 
 
 def test_a_run_is_one_trainings_alone(command: Command, few: Path) -> None:
-    with RunFolder(Path("weights/demo")).held():
-        done = command(*small_run(few))
-    assert done.returncode == 1 and "another training writes to weights/demo" in done.stderr
-    assert len(done.stderr.splitlines()) == 2
+    with RunFolder(Path("weights/demo")).held(), pytest.raises(CheckpointError) as refused:
+        main(small_run(few)[1:])
+    assert "another training writes to weights/demo" in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 2
     with RunFolder(Path("weights/demo")).held():
         assert command(*small_run(few, "--dry-run")).returncode == 0
 
