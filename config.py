@@ -13,7 +13,7 @@ LENGTH_PENALTY = 1.5  # of beam search, where none is asked for
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-TranslatingPrecision = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+TranslatingPrecision = Literal[Precision, "int8"]
 RuleName = Literal[
     "unicode",
     "empty-side",

@@ -18,17 +18,12 @@ import torch
 
 from config import EOS, Config, ConfigError, TapisError, TranslatingPrecision
 from decode import NEVER, Hypothesis, Search, length_penalty
-from fetch import SUMS, check_sums
+from fetch import check_sums
 from tokenizer import Tokenizer
 
 CONFIG = "tapis.json"
-COMPUTE = {
-    "auto": "default",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "int8": "int8",
-}  # default: as it was exported
+# CTranslate2's names; its default is what the weights were exported in.
+COMPUTE = {"auto": "default", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
 
 class EngineError(TapisError):
@@ -52,7 +47,7 @@ class Engine:
             raise EngineError(
                 f'{folder} is for CTranslate2, which is not installed: pip install -e ".[export]"'
             ) from None
-        self.tokens = [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))]
+        self.tokens = tokenizer.tokens()
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         kind = "cuda" if device.type == "cuda" else "cpu"
         # Translator has each thread of a CPU search batches of its own: so many workers, of one thread each.
@@ -103,10 +98,8 @@ def load_engine(
     folder: Path, device: torch.device, precision: TranslatingPrecision
 ) -> tuple[Config, Tokenizer, Engine]:
     """What translating needs. Raises EngineError, or FetchError where a file is not the one that was exported."""
-    if not (folder / SUMS).is_file():
-        raise EngineError(f"{folder} is not whole, {SUMS} is missing: copy it again")
-    check_sums(folder)
-    config = Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
     file = folder / "tokenizer.json"
+    check_sums(folder, "model.bin", CONFIG, file.name)
+    config = Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_json(file.read_text(encoding="utf-8"), str(file))
     return config, tokenizer, Engine(folder, tokenizer, device, precision)

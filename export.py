@@ -117,7 +117,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     """Fills a folder as engine.py says. Raises EngineError where CTranslate2 is not installed."""
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
     try:
-        spec = ctranslate2_specification(model, [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))])
+        spec = ctranslate2_specification(model, tokenizer.tokens())
     except ImportError:
         raise EngineError('CTranslate2 is not installed: pip install -e ".[export]"') from None
     spec.validate()
@@ -226,14 +226,14 @@ def dump(file: Path, content: dict[str, Any]) -> None:
 
 def to_release(folder: RunFolder, into: Path, licence: str) -> None:
     """Fills a folder with the run, without its training state and without this machine's paths, and a model card."""
-    config, tokenizer, _ = folder.load_model(torch.device("cpu"))  # which checks all of it
+    config, _, _ = folder.load_model(torch.device("cpu"))  # which checks all of it
     metrics = folder.load_metrics()
     data = data_name(config.data)
     if isinstance(metrics.get("data"), dict):
         metrics["data"]["name"] = data
     released = RunFolder(into)
     released.save_config(replace(config, data=data))
-    released.tokenizer_file.write_text(tokenizer.to_json(), encoding="utf-8")
+    shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # as it is: the model holds its digest
     shutil.copyfile(folder.model_file, released.model_file)
     released.save_metrics(metrics)
     (into / "README.md").write_text(card(config, metrics, data, licence), encoding="utf-8")

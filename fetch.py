@@ -38,16 +38,21 @@ def write_sums(folder: Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def check_sums(folder: Path) -> None:
-    """Raises FetchError where a file is not the one that was recorded; nothing where none were: 1 GB takes a second."""
+def check_sums(folder: Path, *needed: str) -> None:
+    """Raises FetchError where a file is not the one that was recorded, or none was of a file that needs it.
+
+    Where no sums are recorded and none are needed, nothing is checked. 1 GB takes a second.
+    """
     file = folder / SUMS
-    if not file.is_file():
+    if not needed and not file.is_file():
         return
     try:
         sums = [line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines()]
         wrong = [name for total, name in sums if sha256(folder / Path(name).name) != total]
     except (OSError, ValueError) as error:
         raise FetchError(f"{file} cannot be checked ({error}): copy the folder again") from None
+    if missing := set(needed) - {name for _, name in sums}:
+        raise FetchError(f"{file} does not record {min(missing)}: copy the folder again")
     if wrong:
         raise FetchError(f"{folder / wrong[0]} is not the file that {SUMS} records: copy it again")
 

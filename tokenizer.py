@@ -74,6 +74,10 @@ class Tokenizer:
     def __len__(self) -> int:
         return self.inner.get_vocab_size()
 
+    def tokens(self) -> list[str]:
+        """The vocabulary by id, in the characters that stand for bytes: what other programs call the tokens."""
+        return [str(self.inner.id_to_token(i)) for i in range(len(self))]
+
     def merged_from(self) -> NDArray[np.int64]:
         """(V, 2): the two tokens that each was merged from; −1 for bytes and special tokens, which no merge made."""
         pairs = np.full((len(self), 2), -1, dtype=np.int64)

@@ -151,7 +151,7 @@ class Translator:
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode(), autocast(self.device, self.precision):
             step = model_step(self.model, pad(sources).to(self.device))
-            limits = torch.tensor([len(source) + EXTRA_LENGTH for source in sources], device=self.device)
+            limits = torch.tensor(_limits(sources), device=self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, limits)]
             return beam_search(step, limits, search)
@@ -168,7 +168,7 @@ class ExportedTranslator(Translator):
         raise ConfigError("an exported model shows no attention; the run that it was made of does")
 
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
-        return self.engine(sources, [len(source) + EXTRA_LENGTH for source in sources], search)
+        return self.engine(sources, _limits(sources), search)
 
 
 def model_step(model: Transformer, src: Tensor) -> Step:
@@ -188,6 +188,11 @@ def model_step(model: Transformer, src: Tensor) -> Step:
         return model.project(vectors).view(*tokens.shape, -1).float()
 
     return step
+
+
+def _limits(sources: list[list[int]]) -> list[int]:
+    """How long each translation may become, in tokens."""
+    return [len(source) + EXTRA_LENGTH for source in sources]
 
 
 def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:

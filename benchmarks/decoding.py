@@ -210,7 +210,7 @@ def engines(
     for precision in precisions[: None if device.type == "cpu" else 2]:
         builds[f"Tapis, {precision}"] = partial(ours, model, length, device, precision)
     if find_spec("ctranslate2"):
-        tokens = [str(tokenizer.inner.id_to_token(i)) for i in range(len(tokenizer))]
+        tokens = tokenizer.tokens()
         spec = ctranslate2_specification(model, tokens)
         spec.validate()
         spec.optimize()

@@ -296,6 +296,24 @@ def test_a_changed_file_of_an_export_is_named(name: str, run_folder: RunFolder) 
             Translator.load("out-float32")
 
 
+def test_an_export_is_not_believed_without_its_sums(run_folder: RunFolder) -> None:
+    exported(run_folder)
+    sums = Path("out-float32/SHA256SUMS")
+    lines = sums.read_text(encoding="utf-8").splitlines(keepends=True)
+    sums.write_text("".join(line for line in lines if "model.bin" not in line), encoding="utf-8")
+    with pytest.raises(FetchError, match=r"SHA256SUMS does not record model\.bin"):
+        Translator.load("out-float32")
+
+
+def test_a_release_keeps_the_tokenizer_as_it_was_written(run_folder: RunFolder) -> None:
+    """By another version of its library, which lays out its file otherwise."""
+    text = json.dumps(json.loads(run_folder.tokenizer_file.read_text(encoding="utf-8")), indent=7)
+    run_folder.tokenizer_file.write_text(text, encoding="utf-8")
+    run_folder.save_model(parameters(Transformer(len(run_folder.load_tokenizer()), run_folder.load_config())))
+    whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
+    assert Translator.load("given", "cpu")(["A cat."])
+
+
 def test_sums_reach_no_other_folder() -> None:
     Path("given").mkdir()
     Path("secret").write_text("x", encoding="utf-8")

@@ -295,6 +295,7 @@ def test_a_run_is_not_overwritten_unasked(
     with pytest.raises(ConfigError) as refused:
         main(small_run(few)[1:])
     said = str(refused.value)
+    assert refused.value.exit_code == 2
     assert "--resume" in said and "--overwrite" in said and len(said.splitlines()) == 2
     assert Path("weights/demo/model.safetensors").read_bytes() == before
     assert command(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
@@ -429,7 +430,7 @@ def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
 def test_a_run_is_one_trainings_alone(command: Command, few: Path) -> None:
     with RunFolder(Path("weights/demo")).held(), pytest.raises(CheckpointError) as refused:
         main(small_run(few)[1:])
-    assert "another training writes to weights/demo" in str(refused.value)
+    assert "another training writes to weights/demo" in str(refused.value) and refused.value.exit_code == 1
     assert len(str(refused.value).splitlines()) == 2
     with RunFolder(Path("weights/demo")).held():
         assert command(*small_run(few, "--dry-run")).returncode == 0
