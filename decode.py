@@ -15,7 +15,8 @@ from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 
 # (tokens, rows) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences. rows
 # (L, K) says which hypothesis of the previous call, counted through all its sentences, each of them goes on from,
-# always one of the same sentence; None where all go on in place. logits (L, K, V) score the next token of each.
+# always one of the same sentence; None where all go on in place. Sentences leave, and those that stay keep their order.
+# logits (L, K, V) score the next token of each.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 
 NEVER = [PAD, UNK, BOS]  # the model has no reason to say these, and they are no text
@@ -148,12 +149,11 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
     for t in range(int(limits.max())):
         logits = step(state.tokens, state.rows)
         logits[..., NEVER] = -torch.inf
-        n_live, width = state.scores.shape
+        n_live, width, n_tokens = logits.shape
+        continued = logits.log_softmax(dim=-1).add_(state.scores[..., None]).flatten(1)
         # Twice the beam, since as many as the beam may end.
-        n = min(2 * search.beam, logits.size(-1))
-        log_probs, candidates = best(logits.log_softmax(dim=-1), n)
-        scores, places = (state.scores[..., None] + log_probs).flatten(1).topk(min(2 * search.beam, width * n))
-        parents, tokens = places // n, candidates.flatten(1).gather(1, places)
+        scores, places = best(continued, min(2 * search.beam, width * n_tokens))
+        parents, tokens = places // n_tokens, places % n_tokens
         ends = tokens == EOS
 
         at_limit = (limits[state.live] == t + 1)[:, None]

@@ -283,14 +283,15 @@ class DecoderCache:
         self.blocks = [BlockCache() for _ in range(n_layers)]
         self.length = 0
 
-    def select(self, rows: Tensor, sentences: Tensor) -> None:
+    def select(self, rows: Tensor, sentences: Tensor | None) -> None:
         """Keep these hypotheses of the batch, in this order: the search dropped, copied or reordered them.
 
-        sentences are the rows of memory to keep; all hypotheses of a sentence share one.
+        sentences are the rows of memory to keep, None for all; all hypotheses of a sentence share one.
         """
         for block in self.blocks:
             block.self_attention.select(rows)
-            block.cross_attention.select(sentences)
+            if sentences is not None:
+                block.cross_attention.select(sentences)
 
 
 class DecoderBlock(nn.Module):

@@ -33,9 +33,9 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         whole, scale = rounded(x.flatten(0, -2))
-        y = torch._int_mm(whole, self.weight) * scale * self.scale
-        if self.bias is not None:
-            y += self.bias
+        # In place: of what takes less time than the products, memory takes the most.
+        y = torch._int_mm(whole, self.weight).float().mul_(scale)
+        y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         return y.view(*x.shape[:-1], y.size(-1))
 
 

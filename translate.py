@@ -29,7 +29,7 @@ from config import Config, ConfigError, DeviceName, TapisError, TranslatingPreci
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from engine import Engine, is_exported, load_engine
-from hardware import autocast, choose_device, choose_translating, spread
+from hardware import autocast, choose_device, choose_translating, keep_freed_memory, spread
 from model import DecoderCache, Transformer
 from quantize import in_int8
 from segment import Line, has_letters, take_apart, whole_characters
@@ -180,9 +180,9 @@ def model_step(model: Transformer, src: Tensor) -> Step:
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
         nonlocal src_mask, width
         if rows is not None:
-            sentences = rows[:, 0] // width
-            cache.select(rows.flatten(), sentences)
-            src_mask = src_mask[sentences]  # memory needs none: its keys and values are in the cache
+            stay = rows[:, 0] // width if len(rows) < len(src_mask) else None
+            cache.select(rows.flatten(), stay)
+            src_mask = src_mask if stay is None else src_mask[stay]  # memory's keys and values are in the cache
         width = tokens.size(1)
         vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)
         return model.project(vectors).view(*tokens.shape, -1).float()
@@ -210,6 +210,7 @@ def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterato
 def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
+    keep_freed_memory()
     translator = Translator.load(options.run, options.device, options.precision)
 
     def answer(lines: Sequence[str]) -> None:

@@ -127,11 +127,11 @@ def test_the_page_tells_every_weight_and_escapes_what_it_shows() -> None:
 Trained = subprocess.CompletedProcess[str]
 
 
-def test_the_command_draws(trained: Trained, command: Command) -> None:
+def test_the_command_draws(trained: Trained, called: Command) -> None:
     run = ["--run", f"{trained.args[0]}/weights/demo"]
-    plain = command("translate.py", *run, SENTENCE)
+    plain = called("translate.py", *run, SENTENCE)
     for name, more in (("a.png", []), ("b.html", ["--layer", "1", "--head", "2", "--beam", "3"])):
-        done = command("translate.py", *run, SENTENCE, "--attention", name, *more)
+        done = called("translate.py", *run, SENTENCE, "--attention", name, *more)
         assert done.returncode == 0, done.stderr
         assert done.stdout == plain.stdout and name in done.stderr
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
@@ -150,7 +150,7 @@ def test_the_command_draws(trained: Trained, command: Command) -> None:
         (["2. 1914", "--attention", "a.png"], "one sentence"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(trained: Trained, command: Command, args: list[str], says: str) -> None:
-    done = command("translate.py", "--run", f"{trained.args[0]}/weights/demo", *args)
+def test_what_cannot_be_drawn_is_said(trained: Trained, called: Command, args: list[str], says: str) -> None:
+    done = called("translate.py", "--run", f"{trained.args[0]}/weights/demo", *args)
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) <= 2
     assert not Path("a.png").exists() and done.stdout == ""

@@ -32,13 +32,13 @@ def test_alone_nothing_is_said() -> None:
     assert ALONE.agreed("a") == "a"
 
 
-def test_two_processes_train_as_one(command: Command, few: Path) -> None:
+def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     """With dropout, and with an odd number of batches in an epoch, of which the last is one process's alone."""
     shape = ["--epochs", "2", "--subword-dropout", "0.1", "--precision", "fp32", "--batch-tokens", "512"]
     with together(2, *small_run(few, *shape, "--name", "two")) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, ""), err
-    assert command(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
+    assert called(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
     assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "one speaks for both"
     configs = [json.loads(Path(f"weights/{name}/config.json").read_text(encoding="utf-8")) for name in ("one", "two")]
     assert configs[0]["accumulate"] == configs[1]["accumulate"] == 2

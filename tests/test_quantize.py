@@ -81,6 +81,6 @@ def test_eight_bits_lose_nothing_measurable(translator: Translator, demo: Corpus
     torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
 
 
-def test_the_command_translates_in_it(run_folder: object, command: Command) -> None:
-    done = command("translate.py", "--device", "cpu", "--precision", "int8", "A cat.", "")
+def test_the_command_translates_in_it(run_folder: object, called: Command) -> None:
+    done = called("translate.py", "--device", "cpu", "--precision", "int8", "A cat.", "")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 2

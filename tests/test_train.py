@@ -289,7 +289,7 @@ def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.Complet
 
 
 def test_a_run_is_not_overwritten_unasked(
-    one_epoch: "subprocess.CompletedProcess[str]", command: Command, few: Path
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command, few: Path
 ) -> None:
     before = Path("weights/demo/model.safetensors").read_bytes()
     with pytest.raises(ConfigError) as refused:
@@ -298,16 +298,16 @@ def test_a_run_is_not_overwritten_unasked(
     assert refused.value.exit_code == 2
     assert "--resume" in said and "--overwrite" in said and len(said.splitlines()) == 2
     assert Path("weights/demo/model.safetensors").read_bytes() == before
-    assert command(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
+    assert called(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
     assert Path("weights/demo/model.safetensors").read_bytes() != before
 
 
-def test_a_training_in_minutes_can_be_repeated_in_steps(command: Command, few: Path) -> None:
-    done = command(*small_run(few, "--minutes", "0.08", "--name", "timed"))
+def test_a_training_in_minutes_can_be_repeated_in_steps(called: Command, few: Path) -> None:
+    done = called(*small_run(few, "--minutes", "0.08", "--name", "timed"))
     assert done.returncode == 0, done.stderr
     steps = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))["steps"]
     assert steps > 0
-    again = command(*small_run(few, "--steps", str(steps), "--name", "again"))
+    again = called(*small_run(few, "--steps", str(steps), "--name", "again"))
     assert again.returncode == 0, again.stderr
     one, other = (Path("weights", name, "model.safetensors").read_bytes() for name in ("timed", "again"))
     assert one == other
@@ -318,7 +318,7 @@ def test_a_training_in_minutes_can_be_repeated_in_steps(command: Command, few: P
 
 
 def test_a_finished_run_goes_further_with_more_epochs(
-    one_epoch: "subprocess.CompletedProcess[str]", command: Command
+    one_epoch: "subprocess.CompletedProcess[str]", command: Command, called: Command
 ) -> None:
     done = command("train.py", "demo", "--resume", "--epochs", "2")
     assert done.returncode == 0, done.stderr
@@ -327,7 +327,7 @@ def test_a_finished_run_goes_further_with_more_epochs(
         resolve(["demo", "--resume", "--d-model", "32", "--lr", "1"])
     metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
     assert [was["changed"] for was in metrics["resumed"]] == [{"epochs": [1, 2]}]
-    again = command("train.py", "demo", "--resume")
+    again = called("train.py", "demo", "--resume")
     assert again.returncode == 0 and "nothing is left to train" in again.stderr
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
 
@@ -363,8 +363,8 @@ def test_the_end_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
     assert broken_off(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this training has ended"
 
 
-def test_a_dry_run_reports_and_leaves_nothing(command: Command) -> None:
-    done = command("train.py", "demo", "--dry-run")
+def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:
+    done = called("train.py", "demo", "--dry-run")
     assert (done.returncode, done.stdout) == (0, "")
     for word in ("pairs read", "train 6,0", "vocabulary 1,000", "padding", "parameters", "device", "minutes"):
         assert word in done.stderr
@@ -427,13 +427,13 @@ def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
     assert all(outcome.same.values()), outcome
 
 
-def test_a_run_is_one_trainings_alone(command: Command, few: Path) -> None:
+def test_a_run_is_one_trainings_alone(called: Command, few: Path) -> None:
     with RunFolder(Path("weights/demo")).held(), pytest.raises(CheckpointError) as refused:
         main(small_run(few)[1:])
     assert "another training writes to weights/demo" in str(refused.value) and refused.value.exit_code == 1
     assert len(str(refused.value).splitlines()) == 2
     with RunFolder(Path("weights/demo")).held():
-        assert command(*small_run(few, "--dry-run")).returncode == 0
+        assert called(*small_run(few, "--dry-run")).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -449,8 +449,8 @@ def test_a_run_is_one_trainings_alone(command: Command, few: Path) -> None:
         (["demo", "--target", "de"], 1, "--target"),
     ],
 )
-def test_errors_are_two_lines(command: Command, args: list[str], code: int, says: str) -> None:
-    done = command("train.py", *args)
+def test_errors_are_two_lines(called: Command, args: list[str], code: int, says: str) -> None:
+    done = called("train.py", *args)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
     assert len(done.stderr.splitlines()) <= 2
@@ -475,7 +475,7 @@ def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.Complete
 
 
 def test_evaluate_repeats_the_score_of_training(
-    trained: "subprocess.CompletedProcess[str]", command: Command, tmp_path: Path
+    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command, tmp_path: Path
 ) -> None:
     run = str(Path(trained.args[0]) / "weights/demo")
     scored = command("evaluate.py", "--run", run, "--device", "cpu", "--output", "out.fr")
@@ -484,10 +484,10 @@ def test_evaluate_repeats_the_score_of_training(
     expected = "BLEU {bleu:.1f}  chrF {chrf:.1f}  brevity {brevity:.3f}  {signature}\n"
     assert scored.stdout == expected.format(**metrics)
     files = ["--source", str(ROOT / "demo/test.en"), "--reference", str(ROOT / "demo/test.fr")]
-    assert command("evaluate.py", "--run", run, *files).stdout == scored.stdout
-    against_itself = command("evaluate.py", "--run", run, *files[:3], "out.fr")
+    assert called("evaluate.py", "--run", run, *files).stdout == scored.stdout
+    against_itself = called("evaluate.py", "--run", run, *files[:3], "out.fr")
     assert against_itself.stdout.startswith("BLEU 100.0  chrF 100.0")
-    both = command("evaluate.py", "--run", run, *files, "--against", run, "--beam", "3")
+    both = called("evaluate.py", "--run", run, *files, "--against", run, "--beam", "3")
     assert both.returncode == 0, both.stderr
     one, other, chances = both.stdout.splitlines()
     assert one == other and chances == "BLEU p = 1.000  chrF2 p = 1.000"
@@ -504,8 +504,8 @@ def test_evaluate_repeats_the_score_of_training(
     ],
 )
 def test_evaluate_errors(
-    trained: "subprocess.CompletedProcess[str]", command: Command, args: list[str], code: int, says: str
+    trained: "subprocess.CompletedProcess[str]", called: Command, args: list[str], code: int, says: str
 ) -> None:
-    done = command("evaluate.py", "--run", str(Path(trained.args[0]) / "weights/demo"), *args)
+    done = called("evaluate.py", "--run", str(Path(trained.args[0]) / "weights/demo"), *args)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr and len(done.stderr.splitlines()) <= 2

@@ -79,8 +79,8 @@ def test_lines_in_are_lines_out(run_folder: RunFolder, command: Command) -> None
     assert done.stderr == "run tiny\n"
 
 
-def test_arguments_are_one_line_each(run_folder: RunFolder, command: Command) -> None:
-    done = command("translate.py", "--run", "tiny", "One.", "Two\nlines.", "")
+def test_arguments_are_one_line_each(run_folder: RunFolder, called: Command) -> None:
+    done = called("translate.py", "--run", "tiny", "One.", "Two\nlines.", "")
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 3, "")
 
 
@@ -219,7 +219,9 @@ def test_the_score_is_the_models(translator: Translator) -> None:
     assert best.score == pytest.approx(expected, abs=1e-3)
 
 
-def test_n_best_lines_hold_score_and_text(trained: "subprocess.CompletedProcess[str]", command: Command) -> None:
+def test_n_best_lines_hold_score_and_text(
+    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command
+) -> None:
     run = str(Path(trained.args[0]) / "weights/demo")
     lines = "The cat is sitting on the mat. The dog is sleeping.\n\n"
     done = command("translate.py", "--run", run, "--beam", "3", "--n-best", "2", text=lines)
@@ -229,5 +231,5 @@ def test_n_best_lines_hold_score_and_text(trained: "subprocess.CompletedProcess[
     assert float(rows[0][0]) >= float(rows[1][0])
     assert rows[0][1].startswith("Le chat est assis sur le tapis. ") and rows[0][1] != rows[1][1]
     assert [text for _, text in rows[2:]] == ["", ""]
-    refused = command("translate.py", "--run", run, "--n-best", "2", "x")
+    refused = called("translate.py", "--run", run, "--n-best", "2", "x")
     assert refused.returncode == 2 and "--n-best 2" in refused.stderr
