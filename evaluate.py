@@ -32,7 +32,6 @@ from sacrebleu.significance import PairedTest, Result
 from config import ConfigError
 from corpus import load_corpus
 from decode import Search
-from hardware import keep_freed_memory
 from readers import DataError, lines
 from translate import Translator
 
@@ -102,7 +101,6 @@ def main(args: Sequence[str]) -> None:
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
     search = Search(options.beam, length_penalty=options.length_penalty)
-    keep_freed_memory()
     translator = Translator.load(options.run, options.device, options.precision)
     other = Translator.load(options.against, options.device, options.precision) if options.against else None
     if other and (mine := translator.config.target) != (theirs := other.config.target):

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +101,18 @@ def spread(work: Callable[[T], U], items: Sequence[T], device: torch.device) -> 
             yield from pool.map(work, items)
     finally:
         torch.set_num_threads(threads)  # a thread's own, too, but new threads start with the one that was set last
+
+
+def bound_caches() -> None:
+    """Lets oneDNN, which multiplies in bf16 on a CPU, remember few shapes. To be called before the first product.
+
+    It keeps what it prepared for a thousand shapes of products, in two layers. The batches of a training have more,
+    so that little of it is of use again, and what stays between what is freed breaks the heap up: 3.3 GB were resident
+    after 60 steps of 4,096 tokens, for 2.0 with this, at the same speed. Decoding in bf16, where shapes come again,
+    would be a quarter slower.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "16")  # of ideep, through which torch calls oneDNN
 
 
 def keep_freed_memory() -> None:

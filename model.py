@@ -165,9 +165,9 @@ class KeyValueCache:
         self.value[:, :, start : self.length] = value
         return self.key[:, :, : self.length], self.value[:, :, : self.length]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        if self.key is not None and self.value is not None:
+    def select(self, rows: Tensor | None) -> None:
+        """Keep these rows of the batch, in this order; None for all, as they are."""
+        if rows is not None and self.key is not None and self.value is not None:
             # On a CPU this takes a fifth of the time of self.key[rows].
             self.key, self.value = (x.index_select(0, rows) for x in (self.key, self.value))
 
@@ -290,8 +290,7 @@ class DecoderCache:
         """
         for block in self.blocks:
             block.self_attention.select(rows)
-            if sentences is not None:
-                block.cross_attention.select(sentences)
+            block.cross_attention.select(sentences)
 
 
 class DecoderBlock(nn.Module):

@@ -327,7 +327,8 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         say(f"resumed   at step {training.step:,} of {training.total_steps:,}{over}")
     if group.leads:
         if options.resume:
-            report["resumed"] = [*folder.load_metrics().get("resumed", []), resumption(training, folder.load_config())]
+            once_more = {"step": training.step, "changed": changes(folder.load_config(), config)}
+            report["resumed"] = [*folder.load_metrics().get("resumed", []), once_more]
             folder.save_config(config)
         else:
             folder.start(config, training.tokenizer)
@@ -345,11 +346,6 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
             finish(training, folder, logs)
     finally:
         logs.close()
-
-
-def resumption(training: Training, before: Config) -> dict[str, Any]:
-    """Where a training goes on, and what it goes on with that was set otherwise, for metrics.json."""
-    return {"step": training.step, "changed": changes(before, training.config)}
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:

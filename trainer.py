@@ -26,7 +26,7 @@ from config import PAD, RESUMABLE, Config, TapisError
 from corpus import Corpus
 from dataset import Batch, EncodedPairs, batches, padding_share
 from evaluate import score
-from hardware import autocast, choose_device, keep_freed_memory
+from hardware import autocast, bound_caches, choose_device, keep_freed_memory
 from model import Transformer
 from objective import BatchLoss, learning_rate, optimizers
 from parallel import ALONE, Group
@@ -55,6 +55,7 @@ class Training:
             raise DataError(
                 f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
             )
+        bound_caches()
         keep_freed_memory()  # not sooner: what preparing the data took goes back
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)

@@ -70,8 +70,10 @@ class Translator:
         """The best model of a run, by its name under weights/ or its folder; by default, of the run trained last.
 
         It may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises a
-        TapisError where there is no such run or a file of it is damaged.
+        TapisError where there is no such run or a file of it is damaged. From then on this process keeps the memory
+        that it frees, without which beam search takes a quarter longer on a CPU.
         """
+        keep_freed_memory()
         where, folder = choose_device(device), RunFolder.find(str(run))
         if is_exported(folder.path):
             return ExportedTranslator(*load_engine(folder.path, where, precision), where)
@@ -97,8 +99,7 @@ class Translator:
         outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
         batches = list(_batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens))
         found = spread(lambda rows: self._decode([sources[i] for i in rows], search), batches, self.device)
-        hidden = None if bar else True
-        with tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=hidden) as progress:
+        with tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=None if bar else True) as progress:
             for rows, hypotheses in zip(batches, found, strict=True):
                 for row, output in zip(rows, hypotheses, strict=True):
                     outputs[row] = output
@@ -210,7 +211,6 @@ def _batches(order: list[int], lengths: list[int], batch_tokens: int) -> Iterato
 def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
-    keep_freed_memory()
     translator = Translator.load(options.run, options.device, options.precision)
 
     def answer(lines: Sequence[str]) -> None:

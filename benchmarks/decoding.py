@@ -162,7 +162,10 @@ def serve(connection: Connection, build: Callable[[], Engine]) -> None:
     """What such a process does, until it is ended."""
     engine = build()
     while True:
-        batches, beam = connection.recv()
+        try:
+            batches, beam = connection.recv()
+        except EOFError:  # the benchmark is over
+            return
         start = time.perf_counter()
         found = engine(batches, beam)
         connection.send((time.perf_counter() - start, found))

@@ -1,5 +1,6 @@
 """The device and the precision are those asked for, or an error says which there are."""
 
+import os
 import platform
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +10,7 @@ import torch
 from config import ConfigError
 from hardware import (
     autocast,
+    bound_caches,
     choose_device,
     choose_precision,
     choose_translating,
@@ -74,6 +76,12 @@ def test_freed_memory_is_kept() -> None:
         torch.ones(2**24)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     assert faults < 40 * 2**26 / resource.getpagesize() / 2
+
+
+def test_what_the_environment_says_of_caches_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"LRU_CACHE_CAPACITY": "7"})
+    bound_caches()
+    assert os.environ == {"LRU_CACHE_CAPACITY": "7", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,11 +58,13 @@ def test_the_first_step_and_every_tenth(tmp_path: Path) -> None:
     assert scalars(tmp_path, "train/perplexity")[0][1] == pytest.approx(2.71828, rel=1e-4)
 
 
-def test_what_a_killed_life_logged_too_much_is_hidden(tmp_path: Path) -> None:
+def test_what_a_killed_life_logged_too_much_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Logs(tmp_path, START, 1)
     for step in (1, 2, 3):
         first.steps([log(step, loss=99.0)], 0.1, at(step))
     first.close()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2)  # files are read in the order of their seconds
     second = Logs(tmp_path, At(1, 100, 10.0), 1)
     second.steps([log(2, loss=10.0)], 0.1, at(2))
     second.close()
