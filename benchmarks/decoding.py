@@ -10,7 +10,6 @@ tokens of translation a second, the encoder's time included. Each engine has a p
 another has its turn: in one process, the waiting threads of one engine slow the next one down.
 """
 
-import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Work, alternate, ratio  # noqa: E402
+from measure import Contender, Work, alternate, ratio  # noqa: E402
 from torch import Tensor  # noqa: E402
 from training import marian  # noqa: E402
 
@@ -140,35 +138,6 @@ def ctranslate2_engine(folder: Path, tokens: list[str], length: int, kind: str, 
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
     return engine
-
-
-class Contender:
-    """An engine in a process of its own."""
-
-    def __init__(self, build: Callable[[], Engine]) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self.connection, theirs = spawn.Pipe()
-        spawn.Process(target=serve, args=(theirs, build), daemon=True).start()
-        theirs.close()  # an end of file here, should the process die
-
-    def __call__(self, batches: Sequence[list[list[int]]], beam: int) -> tuple[float, list[list[int]]]:
-        """The seconds that the work took, and the translations."""
-        self.connection.send((batches, beam))
-        answer: tuple[float, list[list[int]]] = self.connection.recv()
-        return answer
-
-
-def serve(connection: Connection, build: Callable[[], Engine]) -> None:
-    """What such a process does, until it is ended."""
-    engine = build()
-    while True:
-        try:
-            batches, beam = connection.recv()
-        except EOFError:  # the benchmark is over
-            return
-        start = time.perf_counter()
-        found = engine(batches, beam)
-        connection.send((time.perf_counter() - start, found))
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """What the benchmarks share: synthetic pairs, contenders timed in alternation, the rate of matrix products.
 
-The machines that these run on are noisy. So contenders take turns within one process, every turn gives one figure, and
+The machines that these run on are noisy. So contenders take turns within one run, every turn gives one figure, and
 what is printed is the median over the turns; a ratio is the median of the ratios within each turn.
 """
 
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -11,9 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import datasets
 import torch
 
 from cleaning import RULES
@@ -53,12 +57,14 @@ def write_pairs(path: Path, n: int) -> None:
 def synthetic(n: int) -> Iterator[str]:
     """A file of such pairs in a temporary folder, where what is prepared from it is kept too, as long as it lasts."""
     with tempfile.TemporaryDirectory() as folder:
-        before = os.environ.get("HF_DATASETS_CACHE")
-        os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
+        before, known = os.environ.get("HF_DATASETS_CACHE"), datasets.config.HF_DATASETS_CACHE
+        datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
+        os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"  # of processes to come
         try:
             write_pairs(Path(folder) / "pairs.tsv", n)
             yield f"{folder}/pairs.tsv"
         finally:
+            datasets.config.HF_DATASETS_CACHE = known
             os.environ.pop("HF_DATASETS_CACHE")
             if before is not None:
                 os.environ["HF_DATASETS_CACHE"] = before
@@ -99,6 +105,35 @@ class Work:
     def sizes(self, vocabulary: int) -> str:
         """The model's, in words."""
         return f"d_model {self.d_model}, {self.n_layers}+{self.n_layers} layers, vocabulary {vocabulary:,}"
+
+
+class Contender:
+    """Work in a process of its own, where no other's memory, threads and settings are."""
+
+    def __init__(self, build: Callable[[], Callable[..., Any]]) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.connection, theirs = spawn.Pipe()
+        spawn.Process(target=_serve, args=(theirs, build), daemon=True).start()
+        theirs.close()  # an end of file here, should the process die
+
+    def __call__(self, *args: Any) -> tuple[float, Any]:
+        """The seconds that the work took, and what came of it."""
+        self.connection.send(args)
+        answer: tuple[float, Any] = self.connection.recv()
+        return answer
+
+
+def _serve(connection: Connection, build: Callable[[], Callable[..., Any]]) -> None:
+    """What such a process does, until it is ended."""
+    work = build()
+    while True:
+        try:
+            args = connection.recv()
+        except EOFError:  # the benchmark is over
+            return
+        start = time.perf_counter()
+        found = work(*args)
+        connection.send((time.perf_counter() - start, found))
 
 
 def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

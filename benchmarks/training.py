@@ -5,11 +5,11 @@
 
 All train models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. The textbook
 (`torch.nn.Transformer`, cross-entropy over all positions) even gets our batches. MarianMT, where `transformers` is
-installed, gets as many sentences in random order, padded to the longest, as its users do. Both have the memory
-allocator as it comes; a second textbook has ours. Tokens are source and target tokens that are not padding.
+installed, gets as many sentences in random order, padded to the longest, as its users do. Each has its own process,
+theirs with the memory allocator and oneDNN's caches as they come; a second textbook has those as we do. Tokens are
+source and target tokens that are not padding.
 """
 
-import ctypes
 import statistics
 import sys
 import time
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -26,22 +27,24 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Work, alternate, matmul_rate, ratio, synchronize  # noqa: E402
+from measure import Contender, Work, alternate, matmul_rate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+import trainer  # noqa: E402
 from config import PAD, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import Batch, collate  # noqa: E402
-from hardware import autocast, choose_device, choose_precision, device_label, keep_freed_memory  # noqa: E402
+from hardware import autocast, choose_device, choose_precision, device_label  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from trainer import Training  # noqa: E402
 
 Logits = Callable[[Batch], Tensor]
-OURS, WITH_OUR_MEMORY = "Tapis", "the same, with our allocator settings"
+OURS, TEXTBOOK, WITH_OURS = "Tapis", "torch.nn.Transformer, our batches", "the same, with our settings of memory"
+MARIAN = "MarianMT, random order, dynamic padding"
 STEPS = 4  # of a turn; the first, not timed, lets caches and the allocator settle
 
 
@@ -141,14 +144,6 @@ def plain_step(model: nn.Module, logits: Logits, config: Config, device: torch.d
     return step
 
 
-def default_memory() -> None:
-    """Undoes `keep_freed_memory`, as far as the C library can: what another program would have."""
-    libc = ctypes.CDLL("libc.so.6")
-    for option, value in ((-4, 65536), (-1, 128 * 1024), (-3, 128 * 1024)):  # glibc's defaults
-        libc.mallopt(option, value)
-    libc.malloc_trim(0)
-
-
 def flops_per_token(step: Callable[[], int]) -> float:
     """Of the matrix products of a step, forward and backward, padding included."""
     with FlopCounterMode(display=False) as counter:
@@ -171,8 +166,26 @@ class Shuffled:
         return collate([self.pairs.sources[j] for j in chosen], [self.pairs.targets[j] for j in chosen])
 
 
-def contenders(training: Training) -> dict[str, Callable[[int], int]]:
-    """Names and steps: each takes the number of a batch, from 0, and gives its tokens."""
+def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, float]]:
+    """Of a name: the work of a turn, (number of its first batch, steps) → its tokens, and FLOP a token."""
+    if name not in (OURS, WITH_OURS):
+        for setting in ("keep_freed_memory", "bound_caches"):
+            setattr(trainer, setting, lambda: None)
+    corpus = load_corpus(config)
+    training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
+    step = steps(name, training)
+    flops = flops_per_token(partial(step, 0))
+
+    def turn(place: int, n: int) -> tuple[int, float]:
+        n_tokens = sum(step(place + i) for i in range(n))
+        synchronize(training.device)
+        return n_tokens, flops
+
+    return turn
+
+
+def steps(name: str, training: Training) -> Callable[[int], int]:
+    """A contender's step, which takes the number of a batch, from 0, and gives its tokens."""
     config, device, size = training.config, training.device, len(training.tokenizer)
 
     def plain(model: nn.Module, logits: Logits, batches: Callable[[int], Batch]) -> Callable[[int], int]:
@@ -185,51 +198,53 @@ def contenders(training: Training) -> dict[str, Callable[[int], int]]:
 
         return update
 
-    def bucketed(i: int) -> Batch:
-        return training.train_pairs.batch(training.dealt[i % len(training.dealt)])
-
-    book = Textbook(size, config)
-    textbook = plain(book, lambda batch: cast(Tensor, book(batch.src, batch.tgt)), bucketed)
-    steps = {
-        OURS: lambda i: training.update(i + 1).n_tokens,
-        "torch.nn.Transformer, our batches": textbook,
-    }
-    if device.type == "cpu" and sys.platform == "linux":
-        steps[WITH_OUR_MEMORY] = textbook
-    if (hf := marian(size, config)) is not None:
+    if name == OURS:
+        return lambda i: training.update(i + 1).n_tokens
+    if name == MARIAN:
+        hf = cast(nn.Module, marian(size, config))
 
         def logits(batch: Batch) -> Tensor:
             mask = (batch.src != PAD).long()
             return cast(Tensor, hf(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt).logits)
 
-        steps["MarianMT, random order, dynamic padding"] = plain(hf, logits, Shuffled(training))
-    return steps
+        return plain(hf, logits, Shuffled(training))
+    book = Textbook(size, config)
+    bucketed = partial(_bucketed, training)
+    return plain(book, lambda batch: cast(Tensor, book(batch.src, batch.tgt)), bucketed)
+
+
+def _bucketed(training: Training, i: int) -> Batch:
+    return training.train_pairs.batch(training.dealt[i % len(training.dealt)])
 
 
 def compare(options: Options, config: Config) -> None:
     device = choose_device(config.device)
     config = replace(config, batch_tokens=options.batch_tokens, precision=choose_precision(options.precision, device))
     corpus = load_corpus(config)
-    training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
+    tokenizer = trained_tokenizer(corpus, config.vocab_size)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    steps = contenders(training)
+    names = [OURS, TEXTBOOK, *[WITH_OURS] * (device.type == "cpu"), *[MARIAN] * bool(find_spec("transformers"))]
+    contenders = {name: Contender(partial(contender, name, config)) for name in names}
+    for ready in contenders.values():
+        ready(0, 1)
+    training = Training(config, corpus, tokenizer)
     turns_taken: Counter[str] = Counter()
+    flops: dict[str, float] = {}
 
     def turn(name: str) -> float:
-        if WITH_OUR_MEMORY in steps:
-            keep_freed_memory() if name in (OURS, WITH_OUR_MEMORY) else default_memory()
+        time.sleep(0.3)  # until the threads of the one before have gone to sleep
         place = STEPS * turns_taken[name]  # the same for all in a round, so that all get the same batches
         turns_taken[name] += 1
-        steps[name](place)
-        synchronize(device)
-        start = time.perf_counter()
-        n_tokens = sum(steps[name](place + i) for i in range(1, STEPS))
-        synchronize(device)
-        return n_tokens / (time.perf_counter() - start)
+        contenders[name](place, 1)
+        seconds, (n_tokens, flops[name]) = contenders[name](place + 1, STEPS - 1)
+        return float(n_tokens) / seconds
 
-    flops = {name: flops_per_token(partial(step, 0)) for name, step in steps.items()}
-    turns: dict[str, Callable[[], float]] = {name: partial(turn, name) for name in steps}
-    speeds = alternate({**turns, "products": partial(matmul_rate, device, dtype)}, options.rounds)
+    def products() -> float:
+        time.sleep(0.3)
+        return matmul_rate(device, dtype)
+
+    turns: dict[str, Callable[[], float]] = {name: partial(turn, name) for name in names}
+    speeds = alternate({**turns, "products": products}, options.rounds)
     peak = speeds.pop("products")
     n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
     print(
@@ -247,7 +262,6 @@ def compare(options: Options, config: Config) -> None:
 
 def where_time_goes(training: Training) -> None:
     """A profile of five steps: the operations that take the most time, themselves."""
-    keep_freed_memory()
     training.update(1)
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         for i in range(5):
