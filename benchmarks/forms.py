@@ -33,7 +33,7 @@ from corpus import load_corpus  # noqa: E402
 from decode import Search  # noqa: E402
 from evaluate import score  # noqa: E402
 from export import to_ctranslate2  # noqa: E402
-from hardware import choose_device, device_label, keep_freed_memory, peak_gigabytes  # noqa: E402
+from hardware import choose_device, device_label, peak_gigabytes  # noqa: E402
 from store import whole_folder  # noqa: E402
 from translate import Translator  # noqa: E402
 
@@ -92,7 +92,6 @@ def started(form: Form, sentence: str) -> float:
 
 def measured(form: Form, sources: Sequence[str], references: Sequence[str], rounds: int) -> Measured:
     """In a process of its own."""
-    keep_freed_memory()
     translator = Translator.load(form.run, "cpu", form.precision)
     translator(sources[:50])  # warms up
 

@@ -209,12 +209,12 @@ def steps(name: str, training: Training) -> Callable[[int], int]:
 
         return plain(hf, logits, Shuffled(training))
     book = Textbook(size, config)
-    bucketed = partial(_bucketed, training)
-    return plain(book, lambda batch: cast(Tensor, book(batch.src, batch.tgt)), bucketed)
-
-
-def _bucketed(training: Training, i: int) -> Batch:
-    return training.train_pairs.batch(training.dealt[i % len(training.dealt)])
+    pairs, dealt = training.train_pairs, training.dealt
+    return plain(
+        book,
+        lambda batch: cast(Tensor, book(batch.src, batch.tgt)),
+        lambda i: pairs.batch(dealt[i % len(dealt)]),
+    )
 
 
 def compare(options: Options, config: Config) -> None:
@@ -223,7 +223,11 @@ def compare(options: Options, config: Config) -> None:
     corpus = load_corpus(config)
     tokenizer = trained_tokenizer(corpus, config.vocab_size)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    names = [OURS, TEXTBOOK, *[WITH_OURS] * (device.type == "cpu"), *[MARIAN] * bool(find_spec("transformers"))]
+    names = [OURS, TEXTBOOK]
+    if device.type == "cpu" and sys.platform == "linux":
+        names.append(WITH_OURS)
+    if find_spec("transformers"):
+        names.append(MARIAN)
     contenders = {name: Contender(partial(contender, name, config)) for name in names}
     for ready in contenders.values():
         ready(0, 1)
