@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import BOS, EOS, PAD
+from packing import Packing, Packings, to_device
 from store import Ints, Pairs, Ragged, chunks, digest, table
 from tokenizer import Tokenizer
 
@@ -47,6 +48,8 @@ class Batch:
     """(B, 1, 1, S)"""
     tgt_mask: Tensor
     """(B, 1, T, T)"""
+    packings: Packings
+    """Where the tokens stand in tgt, and in src"""
     n_tgt: int
     """Target tokens that are not padding; the loss is divided by their number"""
     n_tokens: int
@@ -55,11 +58,9 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch there; to a GPU by pinned memory, so that nothing waits for the copy."""
         names = ("src", "tgt", "labels", "src_mask", "tgt_mask")
-        if device.type == "cuda":
-            move = {name: getattr(self, name).pin_memory().to(device, non_blocking=True) for name in names}
-        else:
-            move = {name: getattr(self, name).to(device) for name in names}
-        return Batch(**move, n_tgt=self.n_tgt, n_tokens=self.n_tokens)
+        moved = {name: to_device(getattr(self, name), device) for name in names}
+        tgt, src = self.packings
+        return Batch(**moved, packings=(tgt.to(device), src.to(device)), n_tgt=self.n_tgt, n_tokens=self.n_tokens)
 
 
 def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int] = (EOS,)) -> Tensor:
@@ -85,6 +86,7 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
         labels=labels,
         src_mask=padding_mask(src),
         tgt_mask=padding_mask(tgt) & causal_mask(tgt.size(1)),
+        packings=(Packing.of(tgt != PAD), Packing.of(src != PAD)),
         n_tgt=n_tgt,
         n_tokens=n_tgt + int((src != PAD).sum()),
     )

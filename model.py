@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from config import Config
+from packing import Packing, Packings
 
 # Dimensions, in every shape comment of the project:
 #   B sentences in a batch    S source positions    T target positions    V vocabulary
 #   D d_model                 H heads               K = D / H, the size of one head
+#   N rows of packed vectors: the tokens of a batch, whatever their sentence and position (packing.py)
 
 
 class InputEmbeddings(nn.Module):
@@ -190,8 +192,10 @@ class MultiHeadAttentionBlock(nn.Module):
         self.w_v = nn.Linear(d_model, d_model, bias=False)
         self.w_o = nn.Linear(d_model, d_model, bias=False)
 
-    def heads(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (B, H, T, K)."""
+    def heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """(B, T, D), or (N, D) where packed → (B, H, T, K)."""
+        if packing:
+            return packing.to_heads(x, self.n_heads)
         return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
@@ -199,18 +203,29 @@ class MultiHeadAttentionBlock(nn.Module):
         return attention_weights(self.heads(self.w_q(q)), self.heads(self.w_k(k)), mask)
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        cache: KeyValueCache | None = None,
+        *,
+        packings: Packings | None = None,
     ) -> Tensor:
-        """q (B, T, D), k and v (B, S, D), mask broadcastable to (B, H, T, S) → (B, T, D)."""
-        query = self.heads(self.w_q(q))
+        """q (B, T, D), k and v (B, S, D), mask broadcastable to (B, H, T, S) → (B, T, D).
+
+        With packings, those of q and of k, these are (N, D).
+        """
+        of_q, of_k = packings or (None, None)
+        query = self.heads(self.w_q(q), of_q)
         if cache is not None and cache.key is not None and cache.value is not None and not cache.grows:
             key, value = cache.key, cache.value
         else:
-            key, value = self.heads(self.w_k(k)), self.heads(self.w_v(v))
+            key, value = self.heads(self.w_k(k), of_k), self.heads(self.w_v(v), of_k)
             if cache is not None:
                 key, value = cache.put(key, value)
         x = scaled_dot_product_attention(query, key, value, mask)
-        y: Tensor = self.w_o(x.transpose(1, 2).flatten(2))
+        y: Tensor = self.w_o(of_q.from_heads(x) if of_q else x.transpose(1, 2).flatten(2))
         return y
 
 
@@ -247,8 +262,9 @@ class EncoderBlock(nn.Module):
             ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(2)
         )
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, src_mask))
+    def forward(self, x: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
+        own = (packing, packing) if packing else None
+        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, src_mask, packings=own))
         x = self.residuals[1](x, self.feed_forward)
         return x
 
@@ -261,9 +277,9 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_encoder_layers))
         self.norm = LayerNormalization(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
         for block in self.blocks:
-            x = block(x, src_mask)
+            x = block(x, src_mask, packing)
         x = self.norm(x)
         return x
 
@@ -306,17 +322,28 @@ class DecoderBlock(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: BlockCache | None
+        self,
+        x: Tensor,
+        memory: Tensor,
+        src_mask: Tensor,
+        tgt_mask: Tensor | None,
+        cache: BlockCache | None = None,
+        *,
+        packings: Packings | None = None,
     ) -> Tensor:
         own, cross = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, tgt_mask, own))
-        x = self.residuals[1](x, lambda x: self.attend(x, memory, src_mask, cross))
+        among = (packings[0], packings[0]) if packings else None
+        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, tgt_mask, own, packings=among))
+        x = self.residuals[1](x, lambda x: self.attend(x, memory, src_mask, cross, packings))
         x = self.residuals[2](x, self.feed_forward)
         return x
 
-    def attend(self, x: Tensor, memory: Tensor, src_mask: Tensor, cache: KeyValueCache | None) -> Tensor:
+    def attend(
+        self, x: Tensor, memory: Tensor, src_mask: Tensor, cache: KeyValueCache | None, packings: Packings | None
+    ) -> Tensor:
         """Cross-attention, in which the hypotheses of a sentence, where there are several, are so many positions."""
-        y: Tensor = self.cross_attention(x.reshape(len(src_mask), -1, x.size(-1)), memory, memory, src_mask, cache)
+        query = x if packings else x.reshape(len(src_mask), -1, x.size(-1))
+        y: Tensor = self.cross_attention(query, memory, memory, src_mask, cache, packings=packings)
         return y.view_as(x)
 
 
@@ -335,9 +362,11 @@ class Decoder(nn.Module):
         src_mask: Tensor,
         tgt_mask: Tensor | None,
         cache: DecoderCache | None = None,
+        *,
+        packings: Packings | None = None,
     ) -> Tensor:
         for i, block in enumerate(self.blocks):
-            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None)
+            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None, packings=packings)
         x = self.norm(x)
         return x
 
@@ -376,9 +405,10 @@ class Transformer(nn.Module):
             self.tgt_embed.embedding.weight = self.src_embed.embedding.weight
             self.projection.linear.weight = self.src_embed.embedding.weight
 
-    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
-        """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D)."""
-        memory: Tensor = self.encoder(self.src_position(self.src_embed(src)), src_mask)
+    def encode(self, src: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
+        """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D), or (N, D) with a packing."""
+        x = self.src_position(self.src_embed(src))
+        memory: Tensor = self.encoder(packing.pack(x) if packing else x, src_mask, packing)
         return memory
 
     def decode(
@@ -388,15 +418,20 @@ class Transformer(nn.Module):
         src_mask: Tensor,
         tgt_mask: Tensor | None,
         cache: DecoderCache | None = None,
+        *,
+        packings: Packings | None = None,
     ) -> Tensor:
         """Target ids (B, T), memory (B, S, D), masks (B, 1, 1, S) and (B, 1, T, T) → vectors (B, T, D).
 
         With a cache, tgt holds only the positions since the last call (one of them needs no tgt_mask), and the cache
         takes them in. Then it may be (B·K, 1): K hypotheses for each row of memory, side by side.
+
+        With packings, of the target and of the source, memory and vectors are (N, D).
         """
         start = cache.length if cache else 0
         x = self.tgt_position(self.tgt_embed(tgt), start)
-        vectors: Tensor = self.decoder(x, memory, src_mask, tgt_mask, cache)
+        x = packings[0].pack(x) if packings else x
+        vectors: Tensor = self.decoder(x, memory, src_mask, tgt_mask, cache, packings=packings)
         if cache:
             cache.length += tgt.size(1)
         return vectors

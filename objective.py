@@ -1,6 +1,7 @@
 """What a training minimizes, and how: label-smoothed cross-entropy, the learning rate's schedule, the optimizers."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from config import PAD, Config
 from dataset import Batch
 from model import Transformer
 
-CHUNK = 256  # target tokens whose logits exist at once
+CHUNK = 1024  # target tokens whose logits exist at once
+MOMENTUM = 0.95  # of Muon
 
 
 def learning_rate(step: int, total: int, config: Config) -> float:
@@ -27,14 +29,57 @@ def learning_rate(step: int, total: int, config: Config) -> float:
     return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup + 1)))
 
 
+class Muon(torch.optim.Optimizer):
+    """Turns a matrix's momentum into the nearest orthogonal one, so that all its directions learn equally fast.
+
+    As Jordan et al. 2024 (kellerjordan.github.io/posts/muon), with Nesterov's momentum, and scaled to Adam's step (Liu
+    et al. 2025, arXiv 2502.16982, section 2.2), so that it takes Adam's rate. The same as torch.optim.Muon with
+    ns_steps=3 and adjust_lr_fn="match_rms_adamw", whose state it takes over, but of all matrices of a shape at once: in
+    products one by one, a CPU's threads wait for one another for half of their time.
+    """
+
+    def __init__(self, matrices: Sequence[nn.Parameter]) -> None:
+        super().__init__(matrices, {"lr": 0.0})
+        self.alike: dict[tuple[int, ...], list[nn.Parameter]] = {}
+        for matrix in matrices:
+            self.alike.setdefault(tuple(sorted(matrix.shape)), []).append(matrix)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update, of matrices that all have a gradient."""
+        for (rows, columns), matrices in self.alike.items():
+            gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+            for matrix in matrices:
+                self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+            momenta = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+            torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+            ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+            upright = [len(x) > rows for x in ahead]
+            found = orthogonal(torch.stack([x.T if turn else x for x, turn in zip(ahead, upright, strict=True)]))
+            scale = -0.2 * math.sqrt(columns) * self.param_groups[0]["lr"]
+            for matrix, x, turn in zip(matrices, found, upright, strict=True):
+                matrix.add_(x.T if turn else x, alpha=scale)
+
+
+def orthogonal(x: Tensor) -> Tensor:
+    """Matrices (I, M, N), M ≤ N → about the nearest of which the rows are orthonormal, in bf16.
+
+    Three of Jordan's iterations, X ← aX + b(XXᵀ)X + c(XXᵀ)²X: they learn as much as torch's five.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = (x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)).bfloat16()
+    for _ in range(3):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
 def optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer]:
     """What updates the weights, each of them by one optimizer; all go by the same rate.
 
-    Adam is section 5.3's (Kingma and Ba 2015, arXiv 1412.6980). Muon (Jordan et al. 2024) turns a matrix's momentum
-    into the nearest orthogonal one, so that all its directions learn equally fast; scaled to Adam's step (Liu et al.
-    2025, arXiv 2502.16982, section 2.2), it takes Adam's rate. Its products lengthen a small model's training by
-    a sixth, and it earns them back: after 12 epochs of Multi30k en-de, 34.6 BLEU for Adam's 33.1. Three iterations
-    towards the orthogonal matrix learn as much as torch's five (benchmarks/RESULTS.md).
+    Adam is section 5.3's (Kingma and Ba 2015, arXiv 1412.6980). The products of Muon lengthen a small model's training
+    by a tenth, and it earns them back: after 12 epochs of Multi30k en-de, 34.6 BLEU for Adam's 33.1
+    (benchmarks/RESULTS.md).
     """
     blocks = [*model.encoder.parameters(), *model.decoder.parameters()]
     matrices = [parameter for parameter in blocks if parameter.dim() == 2 and config.optimizer == "muon"]
@@ -43,34 +88,38 @@ def optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer
     adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
     if not matrices:
         return [adam]
-    return [adam, torch.optim.Muon(matrices, weight_decay=0.0, ns_steps=3, adjust_lr_fn="match_rms_adamw")]
+    return [adam, Muon(matrices)]
 
 
 class _ProjectedLoss(torch.autograd.Function):
     """label_smoothed_cross_entropy, whose gradient is known in closed form and taken in the forward pass.
 
-    The logits, their softmax and their gradient, each (N, V), exist for CHUNK tokens at a time: written out whole, in
-    fp32 and several times over, they took a fifth of a step.
+    The logits, their softmax and their gradient, each (N, V), exist for CHUNK tokens at a time, in one place: written
+    out whole, in fp32 and several times over, they took a fifth of a step.
     """
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        dtype = vectors.dtype
-        matrix, weight_grad = weight.to(dtype), torch.zeros_like(weight)
+        matrix, weight_grad = weight.to(vectors.dtype), torch.zeros_like(weight)
+        in_cache = CHUNK // 8 if vectors.device.type == "cpu" else CHUNK
         vector_grads = []
         loss, plain = (torch.zeros((), device=labels.device) for _ in range(2))
-        for x, label in zip(torch.split(vectors, CHUNK), torch.split(labels, CHUNK), strict=True):
-            logits = (x @ matrix.T).float()
-            logits -= logits.amax(dim=-1, keepdim=True)
-            chosen, mean = logits.gather(1, label[:, None]), logits.mean(dim=-1, keepdim=True)
-            total = logits.exp_().sum(dim=-1, keepdim=True)
-            plain += (total.log() - chosen).sum()
-            loss += (total.log() - (1 - smoothing) * chosen - smoothing * mean).sum()
-            # d loss / d logits = softmax − smoothed target
-            grad = logits.div_(total).sub_(smoothing / len(weight))
-            grad = grad.scatter_add_(1, label[:, None], torch.full_like(chosen, smoothing - 1)).to(dtype)
-            vector_grads.append(grad @ matrix)
-            weight_grad += grad.T @ x
+        for x, xs_labels in zip(torch.split(vectors, CHUNK), torch.split(labels, CHUNK), strict=True):
+            grad, xs_scored = x @ matrix.T, xs_labels[:, None] != PAD  # first the logits, then what replaces them
+            for part, label, scored in zip(
+                *(torch.split(y, in_cache) for y in (grad, xs_labels, xs_scored)), strict=True
+            ):
+                logits = part.float()
+                logits -= logits.amax(dim=-1, keepdim=True)
+                chosen, mean = logits.gather(1, label[:, None]), logits.mean(dim=-1, keepdim=True)
+                total = logits.exp_().sum(dim=-1, keepdim=True)
+                plain += ((total.log() - chosen) * scored).sum()
+                loss += ((total.log() - (1 - smoothing) * chosen - smoothing * mean) * scored).sum()
+                # d loss / d logits = softmax − smoothed target
+                logits.div_(total).sub_(smoothing / len(weight))
+                part.copy_(logits.scatter_add_(1, label[:, None], torch.full_like(chosen, smoothing - 1)))
+            vector_grads.append(grad @ matrix * xs_scored)
+            weight_grad += grad.T @ (x * xs_scored)
         ctx.save_for_backward(torch.cat(vector_grads), weight_grad)
         ctx.mark_non_differentiable(plain)
         return loss, plain
@@ -86,8 +135,9 @@ def label_smoothed_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Vectors (N, D), projection (V, D), labels (N,) → the loss to minimize and the plain cross-entropy, both summed.
 
-    In nats. The smoothed target gives 1 − ε to the label and spreads ε evenly over the vocabulary (section 5.4; Szegedy
-    et al. 2016, arXiv 1512.00567, section 7). Perplexity is exp of the plain one's mean.
+    In nats; a label that is PAD does not count. The smoothed target gives 1 − ε to the label and spreads ε evenly over
+    the vocabulary (section 5.4; Szegedy et al. 2016, arXiv 1512.00567, section 7). Perplexity is exp of the plain one's
+    mean.
     """
     if torch.is_autocast_enabled(vectors.device.type):
         vectors = vectors.to(torch.get_autocast_dtype(vectors.device.type))
@@ -103,10 +153,10 @@ class BatchLoss(nn.Module):
         self.model, self.smoothing = model, smoothing
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Both losses of a batch, summed over its target tokens; positions of padding are not even projected."""
-        memory = self.model.encode(batch.src, batch.src_mask)
-        vectors = self.model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
-        scored = batch.labels != PAD
-        return label_smoothed_cross_entropy(
-            vectors[scored], self.model.projection.linear.weight, batch.labels[scored], self.smoothing
-        )
+        """Both losses of a batch, summed over its target tokens; nothing is computed for padding."""
+        tgt, src = batch.packings
+        memory = self.model.encode(batch.src, batch.src_mask, src)
+        vectors = self.model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask, packings=batch.packings)
+        labels = batch.labels.flatten()[tgt.place]
+        labels[tgt.tokens :] = PAD
+        return label_smoothed_cross_entropy(vectors, self.model.projection.linear.weight, labels, self.smoothing)

@@ -25,6 +25,7 @@ ORDER = [
     "cleaning",
     "corpus",
     "tokenizer",
+    "packing",
     "dataset",
     "model",
     "quantize",
@@ -69,9 +70,10 @@ def test_imports_point_up(module: str) -> None:
 
 
 def test_the_model_knows_only_the_config() -> None:
-    assert imported("model") == {"config"}
+    assert imported("packing") == set()
+    assert imported("model") == {"config", "packing"}
     assert imported("tokenizer") == {"config"}
-    assert imported("dataset") == {"config", "store", "tokenizer"}
+    assert imported("dataset") == {"config", "packing", "store", "tokenizer"}
     assert imported("decode") == {"config"}
 
 
@@ -101,9 +103,12 @@ def code_lines(module: str) -> int:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    """2,000 was the plan; beam search, budgets, several processes, speed, pages, checks, exports are worth the rest."""
+    """2,000 was the plan; beam search, budgets, several processes, speed, pages, checks, exports are worth the rest.
+
+    The last hundred are packing and Muon: by them, the Multi30k of an hour sees a third more sentences.
+    """
     lines = {module: code_lines(module) for module in ORDER}
-    assert sum(lines.values()) < 3600, lines
+    assert sum(lines.values()) < 3720, lines
     assert max(lines.values()) < 350, lines
 
 

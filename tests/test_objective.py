@@ -1,5 +1,6 @@
 """The loss against torch's own, and the schedules at their corners."""
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
@@ -18,12 +19,13 @@ from objective import CHUNK, BatchLoss, label_smoothed_cross_entropy, learning_r
 @pytest.mark.parametrize("size", [1, CHUNK, 2 * CHUNK + 7])
 def test_the_loss_in_chunks_and_its_gradients_are_torchs_in_one(smoothing: float, size: int) -> None:
     vectors, weight = torch.randn(size, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
-    labels = torch.randint(11, (size,))
+    labels = torch.randint(1, 11, (size,))
+    labels[1::50] = PAD
     loss, plain = label_smoothed_cross_entropy(vectors, weight, labels, smoothing)
     logits = vectors @ weight.T
-    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, ignore_index=PAD, reduction="sum")
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(plain, F.cross_entropy(logits.detach(), labels, reduction="sum"))
+    torch.testing.assert_close(plain, F.cross_entropy(logits.detach(), labels, ignore_index=PAD, reduction="sum"))
     assert not plain.requires_grad
     ours = torch.autograd.grad(loss * 3, [vectors, weight])
     torch.testing.assert_close(ours, torch.autograd.grad(expected * 3, [vectors, weight]), rtol=1e-4, atol=1e-4)
@@ -50,7 +52,7 @@ def test_in_bf16_the_loss_is_close_to_that_in_fp32() -> None:
 
 
 def test_an_even_guess_has_the_vocabulary_for_its_perplexity() -> None:
-    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(5), 0.1)
+    _, plain = label_smoothed_cross_entropy(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(1, 6), 0.1)
     assert (plain / 5).exp().item() == pytest.approx(40)
 
 
@@ -119,3 +121,25 @@ def test_muon_steps_equally_far_in_all_directions_of_a_matrix_and_as_far_as_adam
     assert directions.max() < 2 * directions.min()
     assert matrix.square().mean().sqrt() == pytest.approx(0.2 * 0.01, rel=0.3)  # Adam's, as measured by Liu et al.
     assert moved["src_embed.embedding.weight"].abs().mean() == pytest.approx(0.01, rel=1e-3)  # Adam's first step
+
+
+def test_muon_is_torchs_and_goes_on_from_its_state(tiny: Config) -> None:
+    ours, theirs = (Transformer(300, replace(tiny, optimizer="muon")) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    start = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    matrices = [p for stack in (theirs.encoder, theirs.decoder) for p in stack.parameters() if p.dim() == 2]
+    torchs = torch.optim.Muon(matrices, weight_decay=0.0, ns_steps=3, adjust_lr_fn="match_rms_adamw")
+    for step in range(4):
+        muon, state = optimizers(ours, ours.config)[1], deepcopy(torchs.state_dict())
+        muon.load_state_dict(state)
+        for one, model in ((muon, ours), (torchs, theirs)):
+            torch.manual_seed(step)
+            one.param_groups[0]["lr"] = 0.01 / (1 + step)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            one.step()
+    moved = 0
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert (a - b).norm() <= 0.03 * (b - start[name]).norm()  # both round to bf16
+        moved += not torch.equal(a, start[name])
+    assert moved == len(matrices)

@@ -125,7 +125,7 @@ def test_a_gradient_that_is_not_finite_touches_nothing(tiny: Config, small: Corp
     assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, of its own looking
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated")  # both torch's own
 def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     """Only the capture of the graphs can be tried everywhere. Our dropout, which GPUs do not take, is no part of it."""
     plain, compiled = (Training(replace(tiny, dropout=0.0), small, tokenizer) for _ in range(2))
