@@ -19,6 +19,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from config import Config, ConfigError, TapisError
 from fetch import SUMS, check_sums, fetched
@@ -64,6 +66,18 @@ def load_parameters(model: nn.Module, weights: dict[str, Tensor], whence: str) -
     check_fit(model, {name: weight.shape for name, weight in weights.items()}, whence)
     for name, parameter in parameters(model).items():
         parameter.copy_(weights[name])
+
+
+class _Blank(TorchFunctionMode):
+    """While entered, new layers do not draw their weights, which are about to be read.
+
+    On the device "meta", to draw them imports torch's compiler, which takes as long as to import torch.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def weights_digest(weights: dict[str, Tensor]) -> str:
@@ -193,8 +207,8 @@ class RunFolder:
                 notes = self.notes(file.metadata())
                 shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
                 self.check(config, text, notes)
-                with torch.device("meta"):  # without the memory that a config.json may ask for
-                    check_fit(Transformer(len(tokenizer), config), shapes, str(self.model_file))
+                with torch.device("meta"), _Blank():  # without the memory that a config.json may ask for
+                    check_fit(Transformer(len(tokenizer), replace(config, max_length=2)), shapes, str(self.model_file))
                 weights = {name: file.get_tensor(name) for name in shapes}
         except (OSError, safetensors.SafetensorError) as error:
             raise CheckpointError(f"{damaged} ({error}): copy it again, or train again") from None
@@ -202,7 +216,8 @@ class RunFolder:
             raise CheckpointError(
                 f"{damaged} (its weights are not those that were saved): copy it again, or train again"
             )
-        model = Transformer(len(tokenizer), config)
+        with _Blank():
+            model = Transformer(len(tokenizer), config)
         load_parameters(model, weights, str(self.model_file))
         return config, tokenizer, model.to(device).eval()
 

@@ -1,11 +1,12 @@
 """Sentences in, sentences out: the number of lines, the order, and that a batch changes nothing."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import Command
+from conftest import ROOT, Command
 
 from checkpoint import RunFolder
 from config import Config
@@ -236,3 +237,11 @@ def test_n_best_lines_hold_score_and_text(
     assert [text for _, text in rows[2:]] == ["", ""]
     refused = called("translate.py", "--run", run, "--n-best", "2", "x")
     assert refused.returncode == 2 and "--n-best 2" in refused.stderr
+
+
+def test_a_translation_imports_no_compiler(run_folder: RunFolder) -> None:
+    """torch's takes as long as torch itself, and some operations import it, those on the device meta above all."""
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from translate import Translator; Translator.load()(['x'])"
+    script += "; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, str(ROOT)], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout == "False\n"
