@@ -177,7 +177,7 @@ def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> li
 
 
 def padding_share(pairs: EncodedPairs, dealt: Sequence[Ints]) -> float:
-    """The share of positions, source and target, that hold padding."""
+    """The share of positions, source and target, that hold padding, before any token is split."""
     filled = sum(int(lengths[rows].sum()) for rows in dealt for lengths in (pairs.src_lengths, pairs.tgt_lengths))
     positions = sum(len(r) * int(lengths[r].max()) for r in dealt for lengths in (pairs.src_lengths, pairs.tgt_lengths))
     return 1 - filled / positions
