@@ -16,7 +16,7 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
-    """The rows x[index]. Of their gradient, the rows `back` are x's: its first `real` ones, and nothing for the rest.
+    """x[index], of which the gradient is grad[back] for the first `real` rows of x, and nothing for the others.
 
     To read rows both ways is faster than to add them up, which torch must, as a row might be read twice.
     """
@@ -74,7 +74,7 @@ class Packing:
         return self.from_heads(x[:, None])
 
     def from_heads(self, x: Tensor) -> Tensor:
-        """(B, H, T, K) → (N, D)."""
+        """(B, H, T, K) → (N, D). Padding gets the gradient of a row that is no token: none, if nothing reads it."""
         row, place = self._of_heads(x.size(1))
         y: Tensor = _Rows.apply(x.reshape(-1, x.size(-1)), place, row, len(row))  # type: ignore[no-untyped-call]
         return y.view(len(self.place), -1)
