@@ -79,16 +79,16 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     src, both = pad(sources), pad(targets, before=[BOS])
     labels = both[:, 1:]
     tgt = both[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
-    n_tgt = int((labels != PAD).sum())
+    packings = Packing.of(tgt != PAD), Packing.of(src != PAD)
     return Batch(
         src=src,
         tgt=tgt,
         labels=labels,
         src_mask=padding_mask(src),
         tgt_mask=padding_mask(tgt) & causal_mask(tgt.size(1)),
-        packings=(Packing.of(tgt != PAD), Packing.of(src != PAD)),
-        n_tgt=n_tgt,
-        n_tokens=n_tgt + int((src != PAD).sum()),
+        packings=packings,
+        n_tgt=packings[0].tokens,
+        n_tokens=sum(packing.tokens for packing in packings),
     )
 
 

@@ -77,7 +77,8 @@ class PositionalEncoding(nn.Module):
 
     def sinusoids(self, positions: int) -> Tensor:
         """The first rows of the table: (positions, D)."""
-        position = torch.arange(positions, dtype=torch.float64, device="cpu").unsqueeze(1)  # see checkpoint._Blank
+        # On the device "meta", on which weights are only checked to fit, these would import torch's compiler.
+        position = torch.arange(positions, dtype=torch.float64, device="cpu").unsqueeze(1)
         even = torch.arange(0, self.d_model, 2, dtype=torch.float64, device="cpu")
         angle = position * torch.exp(even * (-math.log(10_000.0) / self.d_model))
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()

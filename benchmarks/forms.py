@@ -11,7 +11,6 @@ counts the translations that are ours in fp32.
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
+from measure import command_seconds  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from config import TranslatingPrecision  # noqa: E402
@@ -80,14 +80,6 @@ class Measured:
     """BLEU, greedy and beam 5"""
     found: tuple[list[str], list[str]]
     """The translations of both"""
-
-
-def started(form: Form, sentence: str) -> float:
-    """Seconds of a whole command for one sentence."""
-    start = time.perf_counter()
-    command = [sys.executable, str(ROOT / "translate.py"), "--run", form.run, "--precision", form.precision, sentence]
-    subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - start
 
 
 def measured(form: Form, sources: Sequence[str], references: Sequence[str], rounds: int) -> Measured:
@@ -146,7 +138,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as out:
         exact: Measured | None = None
         for form in forms(folder, Path(out)):
-            start = statistics.median(started(form, sources[0]) for _ in range(options.rounds))
+            one = ["translate.py", "--run", form.run, "--precision", form.precision, sources[0]]
+            start = statistics.median(command_seconds(*one) for _ in range(options.rounds))
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 found = pool.apply(measured, (form, sources, references, options.rounds))
                 pool.close()  # not killed, so that it puts away what it opened

@@ -7,6 +7,8 @@ what is printed is the median over the turns; a ratio is the median of the ratio
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +24,8 @@ import torch
 
 from cleaning import RULES
 from config import PRESETS, Config, DeviceName
+
+ROOT = Path(__file__).parent.parent
 
 
 def words(n: int, draw: Random) -> list[str]:
@@ -148,6 +152,13 @@ def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
 def ratio(ours: list[float], theirs: list[float]) -> float:
     """How many times theirs ours is: the median over the rounds."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def command_seconds(*command: str) -> float:
+    """Seconds of one of the project's commands, as Python's own arguments, from its start to its end."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
+    return time.perf_counter() - start
 
 
 def synchronize(device: torch.device) -> None:

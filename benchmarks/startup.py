@@ -8,9 +8,7 @@ printed is the median of its seconds, and of the ratios within each round.
 """
 
 import statistics
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, ratio  # noqa: E402
+from measure import alternate, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from hardware import choose_device, device_label  # noqa: E402
@@ -35,12 +33,6 @@ class Options:
     rounds: int = 9
 
 
-def seconds(command: list[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    return time.perf_counter() - start
-
-
 def main() -> None:
     options = tyro.cli(Options)
     folder = RunFolder.find(options.run).path.absolute()
@@ -51,8 +43,8 @@ def main() -> None:
         "train.py --help": ["train.py", "--help"],
     }
     for command in commands.values():
-        seconds(command)  # files come from the disk once
-    found = alternate({name: partial(seconds, command) for name, command in commands.items()}, options.rounds)
+        command_seconds(*command)  # files come from the disk once
+    found = alternate({name: partial(command_seconds, *command) for name, command in commands.items()}, options.rounds)
     print(
         f"{device_label(choose_device('cpu'))}, torch {torch.__version__}; run {folder.name}; {options.rounds} rounds\n"
     )
