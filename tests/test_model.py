@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from config import PAD, Config
 from dataset import causal_mask, collate, padding_mask
+from hardware import autocast
 from model import (
     DecoderCache,
     Dropout,
@@ -23,6 +24,7 @@ from model import (
     ProjectionLayer,
     ResidualConnection,
     Transformer,
+    attention_weights,
     scaled_dot_product_attention,
 )
 
@@ -198,6 +200,13 @@ def test_attention_of_i_am_going_to_play() -> None:
     output = block(inputs, inputs, inputs, None)
     assert output[0, 2].tolist() == pytest.approx((weights @ value)[2].tolist(), rel=1e-5)
     np.testing.assert_allclose(output[0].detach().numpy(), weights @ value, rtol=1e-4)
+
+
+def test_attention_weights_sum_to_one_in_bf16_too() -> None:
+    query, key = torch.randn(2, 3, 2, 7, 16).unbind()
+    with autocast(torch.device("cpu"), "bf16"):
+        weights = attention_weights(query, key, None)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 2, 7))
 
 
 def test_attention_is_torchs_fused_one() -> None:
