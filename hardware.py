@@ -47,11 +47,14 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
 
 
 def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
-    """The same for translating, where auto takes int8 on CPUs with instructions for it (VNNI). Raises ConfigError."""
+    """The same for translating, where auto takes int8 on CPUs with instructions for it (VNNI). Raises ConfigError.
+
+    Not where they have AMX: there torch multiplies in bf16 with it and in int8 without.
+    """
     if name == "int8" and device.type != "cpu":
         raise ConfigError(f"--precision int8 is for CPUs, not for {device.type}: bf16 or fp16 is what that is fast at")
     has = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    if name == "auto" and (has.get("avx512_vnni") or has.get("avx_vnni")):
+    if name == "auto" and (has.get("avx512_vnni") or has.get("avx_vnni")) and not has.get("amx_bf16"):
         return "int8"
     return name if name == "int8" else choose_precision(name, device)
 

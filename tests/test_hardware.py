@@ -112,6 +112,7 @@ def test_an_error_in_spread_work_comes_out() -> None:
         ({"avx512_vnni": True}, "int8"),
         ({"avx512_vnni": True, "avx512_bf16": True}, "int8"),
         ({"avx_vnni": True}, "int8"),
+        ({"avx512_vnni": True, "avx512_bf16": True, "amx_bf16": True}, "bf16"),
     ],
 )
 def test_translating_takes_what_the_cpu_is_fastest_at(
