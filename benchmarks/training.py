@@ -36,7 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import trainer  # noqa: E402
 from config import PAD, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
-from dataset import Batch, collate  # noqa: E402
+from dataset import Batch  # noqa: E402
 from hardware import autocast, choose_device, choose_precision, device_label  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
@@ -56,6 +56,8 @@ class Options(Work):
     rounds: int = 6
     """Turns of each contender"""
     precision: Precision = "auto"
+    subword_dropout: float = 0.0
+    """As for train.py; what falls apart makes the sentences of a batch differ in length"""
 
 
 class Textbook(nn.Module):
@@ -155,15 +157,13 @@ class Shuffled:
     """Batches of sentences in random order, on average as many as ours have."""
 
     def __init__(self, training: Training) -> None:
-        self.pairs = training.train_pairs
-        self.rows = self.pairs.rows.copy()
-        np.random.default_rng(1).shuffle(self.rows)
+        self.pairs, self.split = training.train_pairs, training.config.subword_dropout
+        self.rows = np.random.default_rng(1).permutation(len(self.pairs))
         self.size = len(self.rows) // len(training.dealt)
 
     def __call__(self, i: int) -> Batch:
         start = i * self.size % (len(self.rows) - self.size)
-        chosen = self.rows[start : start + self.size].tolist()
-        return collate([self.pairs.sources[j] for j in chosen], [self.pairs.targets[j] for j in chosen])
+        return self.pairs.batch(self.rows[start : start + self.size], self.split, np.random.default_rng((1, i)))
 
 
 def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, float]]:
@@ -209,17 +209,21 @@ def steps(name: str, training: Training) -> Callable[[int], int]:
 
         return plain(hf, logits, Shuffled(training))
     book = Textbook(size, config)
-    pairs, dealt = training.train_pairs, training.dealt
     return plain(
         book,
         lambda batch: cast(Tensor, book(batch.src, batch.tgt)),
-        lambda i: pairs.batch(dealt[i % len(dealt)]),
+        lambda i: training.step_batches(i + 1)[0][1],
     )
 
 
 def compare(options: Options, config: Config) -> None:
     device = choose_device(config.device)
-    config = replace(config, batch_tokens=options.batch_tokens, precision=choose_precision(options.precision, device))
+    config = replace(
+        config,
+        batch_tokens=options.batch_tokens,
+        precision=choose_precision(options.precision, device),
+        subword_dropout=options.subword_dropout,
+    )
     corpus = load_corpus(config)
     tokenizer = trained_tokenizer(corpus, config.vocab_size)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
@@ -254,7 +258,8 @@ def compare(options: Options, config: Config) -> None:
     print(
         f"{device_label(device)}, {config.precision}, torch {torch.__version__}; "
         f"{options.sizes(len(training.tokenizer))}, {n_parameters:,} parameters, "
-        f"batches of {config.batch_tokens:,} tokens a side; {options.rounds} rounds of {STEPS - 1} steps\n"
+        f"batches of {config.batch_tokens:,} tokens a side, {config.subword_dropout:.0%} of them split; "
+        f"{options.rounds} rounds of {STEPS - 1} steps\n"
         f"matrix products reach {statistics.median(peak) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
     )
     print(f"{'':<50} {'tokens/s':>9} {'Tapis is':>9} {'of that rate':>13}")
