@@ -141,7 +141,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
     if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
         return F.scaled_dot_product_attention(query, key, value, mask)
     # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
-    return attention_weights(query, key, mask) @ value
+    return attention_weights(query, key, mask).to(value.dtype) @ value
 
 
 @dataclass

@@ -209,6 +209,12 @@ def test_attention_weights_sum_to_one_in_bf16_too() -> None:
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 2, 7))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_attention_keeps_the_type_without_autocast(dtype: torch.dtype) -> None:
+    query, key, value = torch.randn(3, 2, 3, 7, 16, dtype=dtype).unbind()
+    assert scaled_dot_product_attention(query, key, value, None).dtype == dtype
+
+
 def test_attention_is_torchs_fused_one() -> None:
     query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
     mask = torch.rand(2, 1, 5, 7) < 0.7
