@@ -159,18 +159,11 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
         raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
 
 
-def take_preset(args: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits `[preset] [flags]` into the preset's name and the flags."""
-    if not args or args[0].startswith("-"):
-        return "opus_books", list(args)
-    if args[0] not in PRESETS:
-        raise ConfigError(f"no preset {args[0]!r}; there are {', '.join(PRESETS)} (opus_books when none is named)")
-    return args[0], list(args[1:])
-
-
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
-    """train.py's line: the preset's name, the flags, and what both come to."""
-    preset, flags = take_preset(args)
+    """train.py's line, `[preset] [flags]`: the preset's name, the flags, and what both come to."""
+    preset, *flags = args if args and not args[0].startswith("-") else ("opus_books", *args)
+    if preset not in PRESETS:
+        raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books when none is named)")
     return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
 
 

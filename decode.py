@@ -50,60 +50,48 @@ class Hypothesis:
     """log P(ids | source) in nats over the length penalty; NaN from greedy search, which needs none"""
 
 
-@dataclass
-class GreedyState:
-    """A batch in mid-search: B sentences of which R are not ended, after t tokens."""
+def best(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The n best ways to go on of each sentence: logits (L, K, V) → (L, n), best first, and their places in K · V.
 
-    output: Tensor
-    """(B, longest) the tokens so far, PAD from a sentence's end on"""
-    live: Tensor
-    """(R,) which sentences are not ended"""
-    tokens: Tensor
-    """(R,) their last tokens"""
-    rows: Tensor | None
-    """(R,) their places among those of the last step; None when none has left"""
-
-
-def best(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n largest of scores (…, V) along the last dimension, best first, and their places, as `topk` gives them.
+    By log P where scores (L, K) are those of the hypotheses, else by logits alone. In fp32.
 
     They stand in the n blocks with the largest maxima, which a CPU finds by the dozen where topk looks at one number at
-    a time: it is two to four times as fast.
+    a time: it is two to four times as fast. A few rows at a time stay in its cache; what is as large as all logits
+    takes longer to write than a layer to compute.
     """
-    width = 64
-    whole = scores.size(-1) // width * width
-    if whole < 2 * n * width:
-        return scores.topk(n)
-    blocks = scores[..., :whole].view(*scores.shape[:-1], -1, width).amax(dim=-1).topk(n).indices
-    inside = (blocks[..., None] * width + torch.arange(width, device=scores.device)).flatten(-2)
-    beyond = torch.arange(whole, scores.size(-1), device=scores.device).expand(*scores.shape[:-1], -1)
-    places = torch.cat([inside, beyond], dim=-1)
-    values, chosen = scores.gather(-1, places).topk(n)
-    return values, places.gather(-1, chosen)
+    width, size = 64, logits.size(-1)
+    whole = size // width * width if size >= 2 * n * width else 0  # in blocks; those beyond are all looked at
+    maxima, totals = [], []
+    for part in torch.split(logits.flatten(0, 1), 16 if logits.device.type == "cpu" else logits.numel()):
+        rows = part.float()
+        maxima.append(rows[:, :whole].view(len(rows), whole // width, width).amax(dim=-1))
+        totals.append(rows[:, 0].new_zeros(len(rows)) if scores is None else rows.logsumexp(dim=-1))
+    start = (0 if scores is None else scores) - torch.cat(totals).view(logits.shape[:2])
+    blocks = (torch.cat(maxima).view(*start.shape, -1) + start[..., None]).flatten(1)
+    places = torch.arange(logits[0].numel(), device=logits.device).view(logits.shape[1:])
+    firsts = places[:, :whole:width].flatten()[blocks.topk(min(n, blocks.size(1))).indices]
+    beyond = places[:, whole:].flatten().expand(len(logits), -1)
+    places = torch.cat([(firsts[..., None] + places[0, :width]).flatten(1), beyond], dim=1)
+    values, chosen = (logits.flatten(1).gather(1, places).float() + start.gather(1, places // size)).topk(n)
+    return values, places.gather(1, chosen)
 
 
 def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
     """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS."""
-    size, longest = limits.size(0), int(limits.max())
-    state = GreedyState(
-        output=torch.full((size, longest), PAD, device=limits.device),
-        live=torch.arange(size, device=limits.device),
-        tokens=torch.full((size,), BOS, device=limits.device),
-        rows=None,
-    )
-    for t in range(longest):
-        logits = step(state.tokens[:, None], state.rows if state.rows is None else state.rows[:, None])[:, 0]
-        logits[:, NEVER] = -torch.inf
+    output = torch.full((len(limits), int(limits.max())), PAD, device=limits.device)  # PAD from a sentence's end on
+    live = torch.arange(len(limits), device=limits.device)  # (R,) the sentences that are not ended
+    tokens, rows = torch.full_like(live, BOS), None  # (R,) their last tokens, their places in the step before
+    for t in range(output.size(1)):
+        logits = step(tokens[:, None], rows if rows is None else rows[:, None])
+        logits[..., NEVER] = -torch.inf
         chosen = best(logits, 1)[1].squeeze(1)
-        state.output[state.live, t] = chosen.masked_fill(chosen == EOS, PAD)
-        goes_on = (chosen != EOS) & (limits[state.live] > t + 1)
-        state.rows = None if goes_on.all() else goes_on.nonzero().squeeze(1)  # a CPU-GPU sync point
-        if state.rows is not None:
-            state.live, chosen = state.live[state.rows], chosen[state.rows]
-        state.tokens = chosen
-        if not len(state.live):
+        output[live, t] = chosen.masked_fill(chosen == EOS, PAD)
+        goes_on = (chosen != EOS) & (limits[live] > t + 1)
+        rows = None if goes_on.all() else goes_on.nonzero().squeeze(1)  # a CPU-GPU sync point
+        live, tokens = (live, chosen) if rows is None else (live[rows], chosen[rows])
+        if not len(live):
             break
-    return [[token for token in row if token != PAD] for row in state.output.tolist()]
+    return [[token for token in row if token != PAD] for row in output.tolist()]
 
 
 @dataclass
@@ -150,9 +138,8 @@ def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothe
         logits = step(state.tokens, state.rows)
         logits[..., NEVER] = -torch.inf
         n_live, width, n_tokens = logits.shape
-        continued = logits.log_softmax(dim=-1).add_(state.scores[..., None]).flatten(1)
         # Twice the beam, since as many as the beam may end.
-        scores, places = best(continued, min(2 * search.beam, width * n_tokens))
+        scores, places = best(logits, min(2 * search.beam, width * n_tokens), state.scores)
         parents, tokens = places // n_tokens, places % n_tokens
         ends = tokens == EOS
 

@@ -19,6 +19,8 @@ if sys.platform != "win32":
 T = TypeVar("T")
 U = TypeVar("U")
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def choose_device(name: DeviceName) -> torch.device:
     """The device of that name; auto takes cuda, then mps, then cpu. Raises ConfigError where there is none such."""
@@ -59,11 +61,9 @@ def choose_translating(name: TranslatingPrecision, device: torch.device) -> Tran
     return name if name == "int8" else choose_precision(name, device)
 
 
-def autocast(device: torch.device, precision: TranslatingPrecision) -> contextlib.AbstractContextManager[object]:
-    """The context in which forward passes run: matrix products in bf16 or fp16; nothing in fp32 and int8."""
-    if precision in ("bf16", "fp16"):
-        return torch.autocast(device.type, dtype=torch.bfloat16 if precision == "bf16" else torch.float16)
-    return contextlib.nullcontext()
+def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """The context in which forward passes run: matrix products in bf16 or fp16; nothing in fp32."""
+    return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
 
 
 def device_label(device: torch.device) -> str:
@@ -93,7 +93,7 @@ def spread(work: Callable[[T], U], items: Sequence[T], device: torch.device) -> 
     """What work makes of each item, in order. On a CPU, each thread works on items of its own.
 
     Small matrix products by all threads together wait for one another more than they work. work must itself enter
-    inference mode and autocast, which are a thread's own.
+    inference mode, which is a thread's own.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or min(threads, len(items)) < 2:

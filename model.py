@@ -12,7 +12,8 @@ vocabulary belongs to the loss (objective.py) and to the search (decode.py).
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -159,14 +160,19 @@ class KeyValueCache:
     """Positions so far; those behind them are room"""
 
     def put(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Takes in the keys and values (B, H, T, K) of new positions, and gives those of all so far."""
+        """Takes in the keys and values (B, H, T, K) of new positions, and gives those of all so far.
+
+        On a CPU in fp32, in which products with a single query take a third of their time in bf16.
+        """
+        key, value = (key.float(), value.float()) if key.device.type == "cpu" else (key, value)
         if self.key is None or self.value is None:
             # In one piece, as matrix products want it: they would otherwise copy it at every step.
             self.key, self.value, self.length = key.contiguous(), value.contiguous(), key.size(2)
             return self.key, self.value
         start, self.length = self.length, self.length + key.size(2)
         if self.length > self.key.size(2):
-            self.key, self.value = (_roomy(old[:, :, :start], 2 * self.length) for old in (self.key, self.value))
+            room = (0, 0, 0, 2 * self.length - start)
+            self.key, self.value = (F.pad(old[:, :, :start], room) for old in (self.key, self.value))
         self.key[:, :, start : self.length] = key
         self.value[:, :, start : self.length] = value
         return self.key[:, :, : self.length], self.value[:, :, : self.length]
@@ -176,13 +182,6 @@ class KeyValueCache:
         if rows is not None and self.key is not None and self.value is not None:
             # On a CPU this takes a fifth of the time of self.key[rows].
             self.key, self.value = (x.index_select(0, rows) for x in (self.key, self.value))
-
-
-def _roomy(x: Tensor, positions: int) -> Tensor:
-    """x (B, H, S, K) at the beginning of a new (B, H, positions, K)."""
-    roomy = x.new_empty(*x.shape[:2], positions, x.size(3))
-    roomy[:, :, : x.size(2)] = x
-    return roomy
 
 
 class MultiHeadAttentionBlock(nn.Module):
@@ -228,7 +227,7 @@ class MultiHeadAttentionBlock(nn.Module):
             key, value = self.heads(self.w_k(k), of_k), self.heads(self.w_v(v), of_k)
             if cache is not None:
                 key, value = cache.put(key, value)
-        x = scaled_dot_product_attention(query, key, value, mask)
+        x = scaled_dot_product_attention(query.to(key.dtype), key, value, mask)
         y: Tensor = self.w_o(of_q.from_heads(x) if of_q else x.transpose(1, 2).flatten(2))
         return y
 
@@ -288,19 +287,14 @@ class Encoder(nn.Module):
         return x
 
 
-@dataclass
-class BlockCache:
-    """The two caches of one decoder block."""
-
-    self_attention: KeyValueCache = field(default_factory=lambda: KeyValueCache(grows=True))
-    cross_attention: KeyValueCache = field(default_factory=lambda: KeyValueCache(grows=False))
+BlockCache: TypeAlias = tuple[KeyValueCache, KeyValueCache]  # of self-attention and of attention to the source
 
 
 class DecoderCache:
     """What the decoder computed at earlier steps of a decoding: the caches of its blocks, and how many steps."""
 
     def __init__(self, n_layers: int) -> None:
-        self.blocks = [BlockCache() for _ in range(n_layers)]
+        self.blocks = [(KeyValueCache(grows=True), KeyValueCache(grows=False)) for _ in range(n_layers)]
         self.length = 0
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> None:
@@ -308,9 +302,9 @@ class DecoderCache:
 
         sentences are the rows of memory to keep, None for all; all hypotheses of a sentence share one.
         """
-        for block in self.blocks:
-            block.self_attention.select(rows)
-            block.cross_attention.select(sentences)
+        for own, cross in self.blocks:
+            own.select(rows)
+            cross.select(sentences)
 
 
 class DecoderBlock(nn.Module):
@@ -335,7 +329,7 @@ class DecoderBlock(nn.Module):
         *,
         packings: Packings | None = None,
     ) -> Tensor:
-        own, cross = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        own, cross = cache or (None, None)
         among = (packings[0], packings[0]) if packings else None
         x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, tgt_mask, own, packings=among))
         x = self.residuals[1](x, lambda x: self.attend(x, memory, src_mask, cross, packings))

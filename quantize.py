@@ -1,16 +1,41 @@
-"""Translating in 8 bits on a CPU: matrix products of small integers, everything else as it is.
+"""Models for translating, whose matrix products are of narrower numbers: of 16 bits, or of 8 on a CPU.
 
-`in_int8` gives a copy of a model whose linear layers hold their weights in 8 bits, and round what comes in to 8 bits
-too. On a CPU with instructions for that (VNNI) it takes half the time of fp32 and loses no BLEU that could be measured
-(benchmarks/RESULTS.md).
+`in_precision` gives a copy of a model whose linear layers hold their weights so, and round what comes in; everything
+else is as it is. On a CPU with instructions for 8 bits (VNNI) they take half the time of fp32 and lose no BLEU that
+could be measured (benchmarks/RESULTS.md).
 """
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from config import TranslatingPrecision
+from hardware import DTYPES, choose_precision
 from model import Transformer
+
+
+class CastLinear(nn.Module):
+    """x Wᵀ + b of a linear layer, (…, D) → (…, V), the product of numbers of a type.
+
+    Autocast computes the same, but thinks about each operation anew, of which a search has thousands of small ones. And
+    a CPU that multiplies bf16 itself reads the weights in an order of its own, into which they are put here, once.
+    """
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = linear.weight.detach().to(dtype)
+        self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
+        self.product: Callable[..., Tensor] = F.linear
+        of_cpu = self.weight.device.type == "cpu" and dtype == torch.bfloat16
+        if of_cpu and choose_precision("auto", self.weight.device) == "bf16":
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight, 128)
+            self.product = lambda x, weight, bias: torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,7 +48,7 @@ def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """x Wᵀ + b of a linear layer, (…, D) → (…, V), the product in integers: 8 bits each, summed up in 32."""
+    """The same, the product in integers: 8 bits each, summed up in 32."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -39,12 +64,12 @@ class Int8Linear(nn.Module):
         return y.view(*x.shape[:-1], y.size(-1))
 
 
-def in_int8(model: Transformer) -> Transformer:
-    """The model with its linear layers in int8, for inference; embeddings and normalizations are the model's own."""
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    small = copy.deepcopy(model, shared)  # the memo says that parameters are copied already
-    for block in list(small.modules()):
+def in_precision(model: Transformer, precision: TranslatingPrecision) -> Transformer:
+    """The model for inference, with its linear layers in a precision; embeddings and normalizations are its own."""
+    # By its memo, the parameters are copied already.
+    narrow = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    for block in list(narrow.modules()):
         for name, layer in block.named_children():
             if isinstance(layer, nn.Linear):
-                setattr(block, name, Int8Linear(layer))
-    return small
+                setattr(block, name, Int8Linear(layer) if precision == "int8" else CastLinear(layer, DTYPES[precision]))
+    return narrow

@@ -29,9 +29,9 @@ from config import Config, ConfigError, DeviceName, TapisError, TranslatingPreci
 from dataset import pad, padding_mask
 from decode import Hypothesis, Search, Step, beam_search, greedy_search
 from engine import Engine, is_exported, load_engine
-from hardware import autocast, choose_device, choose_translating, keep_freed_memory, spread
+from hardware import choose_device, choose_translating, keep_freed_memory, spread
 from model import DecoderCache, Transformer
-from quantize import in_int8
+from quantize import in_precision
 from segment import Line, has_letters, take_apart, whole_characters
 from store import chunks, write_whole
 from tokenizer import Tokenizer
@@ -60,8 +60,7 @@ class Translator:
         precision: TranslatingPrecision = "auto",
     ) -> None:
         self.tokenizer, self.config, self.device = tokenizer, config, device
-        self.precision = choose_translating(precision, device)
-        self.model = in_int8(model) if self.precision == "int8" else model
+        self.model = in_precision(model, choose_translating(precision, device))
 
     @classmethod
     def load(
@@ -141,7 +140,7 @@ class Translator:
         """The translation of a sentence, and what each of its tokens attended to."""
         source = self.tokenizer.encode([whole_characters(sentence)])[0]
         found = self._decode([source], search)[0][0]
-        with torch.inference_mode(), autocast(self.device, self.precision):
+        with torch.inference_mode():
             weights = cross_attention(self.model, self.tokenizer, source, found.ids)
         return self._translations([found])[0], weights
 
@@ -150,7 +149,7 @@ class Translator:
         return [Translation(" ".join(text.split()), one.score) for text, one in zip(texts, found, strict=True)]
 
     def _decode(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
-        with torch.inference_mode(), autocast(self.device, self.precision):
+        with torch.inference_mode():
             step = model_step(self.model, pad(sources).to(self.device))
             limits = torch.tensor(_limits(sources), device=self.device)
             if search.beam == 1:
@@ -186,7 +185,7 @@ def model_step(model: Transformer, src: Tensor) -> Step:
             src_mask = src_mask if stay is None else src_mask[stay]  # memory's keys and values are in the cache
         width = tokens.size(1)
         vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)
-        return model.project(vectors).view(*tokens.shape, -1).float()
+        return model.project(vectors).view(*tokens.shape, -1)
 
     return step
 

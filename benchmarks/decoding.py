@@ -35,9 +35,9 @@ from corpus import load_corpus  # noqa: E402
 from dataset import pad  # noqa: E402
 from decode import NEVER, Search, beam_search, greedy_search  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
-from hardware import autocast, choose_device, device_label, keep_freed_memory, spread  # noqa: E402
+from hardware import choose_device, device_label, keep_freed_memory, spread  # noqa: E402
 from model import Transformer  # noqa: E402
-from quantize import in_int8  # noqa: E402
+from quantize import in_precision  # noqa: E402
 from tokenizer import Tokenizer  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from translate import model_step  # noqa: E402
@@ -66,10 +66,10 @@ class Options(Work):
 def ours(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
     """Our search, with no end before length."""
     keep_freed_memory()
-    model = in_int8(model) if precision == "int8" else model.to(device)
+    model = in_precision(model.to(device), precision)
 
     def translated(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        with torch.inference_mode(), autocast(device, precision):
+        with torch.inference_mode():
             return searched(beam, sources)
 
     def searched(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from conftest import ROOT
 
-from cli import TrainOptions, named, parse, take_preset
+from cli import TrainOptions, named, parse, parse_training
 from config import PRESETS, RESUMABLE, Config, ConfigError, flag
 
 
@@ -107,11 +107,11 @@ def test_the_help_names_every_preset() -> None:
 
 
 def test_presets() -> None:
-    assert take_preset([]) == ("opus_books", [])
-    assert take_preset(["--lr", "1"]) == ("opus_books", ["--lr", "1"])
-    assert take_preset(["demo", "--lr", "1"]) == ("demo", ["--lr", "1"])
+    assert parse_training([])[:2] == ("opus_books", [])
+    for args, preset in ((["--lr", "1"], "opus_books"), (["demo", "--lr", "1"], "demo")):
+        assert parse_training(args) == (preset, ["--lr", "1"], TrainOptions(config=replace(PRESETS[preset], lr=1.0)))
     with pytest.raises(ConfigError, match="opus_books, demo, multi30k, base, big"):
-        take_preset(["dem"])
+        parse_training(["dem"])
 
 
 def test_a_run_is_named_after_its_preset_and_languages() -> None:

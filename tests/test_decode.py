@@ -66,15 +66,24 @@ def test_no_row_says_what_is_no_text() -> None:
     assert greedy_search(step, limits(2)) == [[6, 6]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("rows", "vocabulary", "n"), [(7, 1000, 1), (5, 1000, 7), (3, 640, 4), (2, 900, 10), (4, 50, 3)]
+    ("sentences", "beam", "vocabulary", "n"),
+    [(7, 1, 1000, 1), (40, 3, 700, 1), (5, 3, 1000, 7), (3, 2, 640, 4), (2, 5, 900, 10), (4, 2, 50, 3)],
 )
-def test_the_best_are_those_of_topk(rows: int, vocabulary: int, n: int) -> None:
+def test_the_best_are_those_of_topk(sentences: int, beam: int, vocabulary: int, n: int, dtype: torch.dtype) -> None:
     for seed in range(20):
-        scores = torch.randn(2, rows, vocabulary, generator=torch.Generator().manual_seed(seed))
-        scores[0, 0, : vocabulary // 2] = -math.inf
-        for found, expected in zip(best(scores, n), scores.topk(n), strict=True):
-            assert torch.equal(found, expected)
+        random = torch.Generator().manual_seed(seed)
+        logits = 3 * torch.randn(sentences, beam, vocabulary, generator=random).to(dtype)
+        logits[0, 0, : vocabulary // 2] = -math.inf
+        scores = -5 * torch.rand(sentences, beam, generator=random)
+        scores[1, 1:] = -math.inf
+        log_p = logits.float().log_softmax(dim=-1) + scores[..., None]
+        for given, wanted in ((None, logits.float().flatten(1)), (scores, log_p.flatten(1))):
+            values, places = best(logits, n, given)
+            torch.testing.assert_close(values, wanted.topk(n).values)
+            torch.testing.assert_close(wanted.gather(1, places), values)
+            assert all(len(set(row)) == n for row in places.tolist())
 
 
 VOCABULARY = 8  # of which 5, 6, 7 and 4 are words

@@ -1,14 +1,15 @@
-"""Eight bits: what they may lose, that they lose it row by row, and that the model itself stays as it is."""
+"""Products of 16 and 8 bits: what they may lose, row by row, and that the model itself stays as it is."""
 
 import pytest
 import torch
 from conftest import Command
 from torch import Tensor, nn
 
+from config import TranslatingPrecision
 from corpus import Corpus
 from evaluate import score
 from model import Transformer
-from quantize import Int8Linear, in_int8, rounded
+from quantize import CastLinear, Int8Linear, in_precision, rounded
 from translate import Translator
 
 CPU = torch.device("cpu")
@@ -30,6 +31,15 @@ def test_it_is_the_layer_but_for_rounding(shape: tuple[int, ...], bias: bool) ->
     unit_x, unit_w = (t.abs().amax(-1, keepdim=True) / 254 for t in (x, layer.weight))
     worst = (x.abs() + unit_x) @ (layer.weight.abs() + unit_w).T - x.abs() @ layer.weight.abs().T
     assert ((y - layer(x)).abs() <= worst + 1e-4).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_sixteen_bits_are_those_of_autocast(dtype: torch.dtype, bias: bool) -> None:
+    layer, x = linear(16, 24, bias), torch.randn(2, 3, 16)
+    with torch.autocast("cpu", dtype=dtype):
+        wanted = layer(x)
+    torch.testing.assert_close(CastLinear(layer, dtype)(x), wanted)
 
 
 def test_it_is_exact_for_small_integers() -> None:
@@ -57,19 +67,23 @@ def test_rows_of_nothing() -> None:
     assert not values.any() and (scale > 0).all()
 
 
-def test_the_model_stays_as_it_is(model: Transformer) -> None:
+@pytest.mark.parametrize(("precision", "kind"), [("int8", Int8Linear), ("bf16", CastLinear), ("fp32", CastLinear)])
+def test_the_model_stays_as_it_is(model: Transformer, precision: TranslatingPrecision, kind: type[nn.Module]) -> None:
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    small = in_int8(model)
+    small = in_precision(model, precision)
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
     assert not any(isinstance(layer, nn.Linear) for layer in small.modules())
-    assert sum(isinstance(layer, Int8Linear) for layer in small.modules()) == sum(
+    assert sum(isinstance(layer, kind) for layer in small.modules()) == sum(
         isinstance(layer, nn.Linear) for layer in model.modules()
     )
     assert small.src_embed.embedding.weight is model.src_embed.embedding.weight  # no second copy in memory
 
 
-def test_eight_bits_lose_nothing_measurable(translator: Translator, demo: Corpus) -> None:
-    small = Translator(translator.model, translator.tokenizer, translator.config, CPU, "int8")
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_narrow_products_lose_nothing_measurable(
+    translator: Translator, demo: Corpus, precision: TranslatingPrecision
+) -> None:
+    small = Translator(translator.model, translator.tokenizer, translator.config, CPU, precision)
     sources, references = ([pair[side] for pair in demo.test] for side in (0, 1))
     found = small(sources)
     assert score(found, references, "fr").bleu == pytest.approx(
