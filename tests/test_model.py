@@ -215,6 +215,18 @@ def test_attention_keeps_the_type_without_autocast(dtype: torch.dtype) -> None:
     assert scaled_dot_product_attention(query, key, value, None).dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_of_another_type_decodes_in_it(model: Transformer, dtype: torch.dtype) -> None:
+    cache, ids = DecoderCache(model.config.n_decoder_layers), torch.full((2, 3), 5)
+    mask = padding_mask(ids)
+    memory = model.to(dtype).encode(ids, mask)
+    wanted = model.decode(ids, memory, mask, causal_mask(3, ids.device))
+    found = torch.cat([model.decode(ids[:, t : t + 1], memory, mask, None, cache) for t in range(3)], dim=1)
+    assert found.dtype == dtype
+    off = 0.1 if dtype == torch.bfloat16 else 1e-7
+    torch.testing.assert_close(found, wanted, rtol=off, atol=off)
+
+
 def test_attention_is_torchs_fused_one() -> None:
     query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
     mask = torch.rand(2, 1, 5, 7) < 0.7
