@@ -63,7 +63,7 @@ def choose_translating(name: TranslatingPrecision, device: torch.device) -> Tran
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
     """The context in which forward passes run: matrix products in bf16 or fp16; nothing in fp32."""
-    return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
+    return contextlib.nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
 
 
 def device_label(device: torch.device) -> str:

@@ -37,7 +37,7 @@ import trainer  # noqa: E402
 from config import PAD, Config, Precision  # noqa: E402
 from corpus import load_corpus  # noqa: E402
 from dataset import Batch  # noqa: E402
-from hardware import autocast, choose_device, choose_precision, device_label  # noqa: E402
+from hardware import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from train import trained_tokenizer  # noqa: E402
 from trainer import Training  # noqa: E402
@@ -226,7 +226,7 @@ def compare(options: Options, config: Config) -> None:
     )
     corpus = load_corpus(config)
     tokenizer = trained_tokenizer(corpus, config.vocab_size)
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    dtype = DTYPES[config.precision]
     names = [OURS, TEXTBOOK]
     if device.type == "cpu" and sys.platform == "linux":
         names.append(WITH_OURS)
