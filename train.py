@@ -167,8 +167,7 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
 
 def pictures(training: Training, sources: Sequence[str]) -> Iterator[tuple[str, "Figure"]]:
     """What each layer attends to in each of these sentences; the name of a figure goes by their number."""
-    for i, source in enumerate(sources):
-        translation, found = training.attention(source)
+    for i, (source, (translation, found)) in enumerate(zip(sources, training.attention(sources), strict=True)):
         for layer in range(training.config.n_decoder_layers):
             title = f"{source} → {translation} (layer {layer + 1}, step {training.step:,})"
             yield f"attention/{i + 1}/layer_{layer + 1}", draw(found.maps(layer), found.source, found.target, title)

@@ -8,6 +8,7 @@ many processes share the batches of a step, they make the same step (`parallel.G
 
 import math
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -200,11 +201,13 @@ class Training:
         scores = score(hypotheses, [target for _, target in self.valid_texts], self.config.target)
         return Validation(self.step, loss / scored, perplexity(plain, scored), scores.bleu, scores.chrf), hypotheses
 
-    def attention(self, source: str) -> tuple[str, Attention]:
-        """What the model makes of a source sentence now, and what it attends to."""
-        with torch.compiler.set_stance("force_eager"):
-            translation, found = self.translator(self.model).attention(source)
-        return translation.text, found
+    def attention(self, sources: Sequence[str]) -> Iterator[tuple[str, Attention]]:
+        """What the model makes of each source sentence now, and what it attends to."""
+        translator = self.translator(self.model)
+        for source in sources:
+            with torch.compiler.set_stance("force_eager"):
+                translation, found = translator.attention(source)
+            yield translation.text, found
 
     def translator(self, model: Transformer) -> Translator:
         return Translator(model, self.tokenizer, self.config, self.device, self.config.precision)
