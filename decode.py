@@ -77,18 +77,23 @@ def best(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, 
 
 
 def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
-    """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS."""
+    """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS.
+
+    What has ended leaves the batch when it is an eighth of it.
+    """
     output = torch.full((len(limits), int(limits.max())), PAD, device=limits.device)  # PAD from a sentence's end on
-    live = torch.arange(len(limits), device=limits.device)  # (R,) the sentences that are not ended
-    tokens, rows = torch.full_like(live, BOS), None  # (R,) their last tokens, their places in the step before
+    live = torch.arange(len(limits), device=limits.device)  # (R,) the sentences in the batch, then their last tokens,
+    # their places in the step before, and whether they have ended
+    tokens, rows, ended = torch.full_like(live, BOS), None, torch.zeros_like(live, dtype=torch.bool)
     for t in range(output.size(1)):
         logits = step(tokens[:, None], rows if rows is None else rows[:, None])
         logits[..., NEVER] = -torch.inf
-        chosen = best(logits, 1)[1].squeeze(1)
-        output[live, t] = chosen.masked_fill(chosen == EOS, PAD)
-        goes_on = (chosen != EOS) & (limits[live] > t + 1)
-        rows = None if goes_on.all() else goes_on.nonzero().squeeze(1)  # a CPU-GPU sync point
-        live, tokens = (live, chosen) if rows is None else (live[rows], chosen[rows])
+        tokens = best(logits, 1)[1].squeeze(1).masked_fill(ended, EOS)
+        output[live, t] = tokens.masked_fill(tokens == EOS, PAD)
+        ended |= (tokens == EOS) | (limits[live] == t + 1)
+        # Not each by itself: those that stay have their keys and values copied.
+        rows = (~ended).nonzero().squeeze(1) if 8 * ended.sum() >= len(ended) else None  # a CPU-GPU sync point
+        live, tokens, ended = (x if rows is None else x[rows] for x in (live, tokens, ended))
         if not len(live):
             break
     return [[token for token in row if token != PAD] for row in output.tolist()]

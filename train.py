@@ -93,14 +93,14 @@ def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence
     bar = tqdm(total=training.total_steps, initial=training.step, unit="step", disable=hidden, dynamic_ncols=True)
     window: list[StepLog] = []  # the steps since the last validation
     valid_every = config.valid_every or training.steps_per_epoch
-    first, life, saved = training.step + 1, time.perf_counter(), time.perf_counter()
-    earlier = training.seconds
+    # It began, as if in one go, so many seconds ago.
+    first, saved, began = training.step + 1, time.perf_counter(), time.perf_counter() - training.seconds
     try:
         while not training.is_over:
             window.append(training.update(training.step + 1))
             training.step += 1
             training.tokens += window[-1].n_tokens
-            training.seconds = earlier + time.perf_counter() - life
+            training.seconds = time.perf_counter() - began
             if training.step == first + 11:  # the first steps warm up
                 seconds = float(np.mean([log.seconds for log in window[-10:]])) * (training.total_steps - training.step)
                 say(f"time      about {seconds / 60:.1f} minutes of steps to come, and the validations")
@@ -114,7 +114,7 @@ def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence
             stop = any(group.sums(len(interrupted)))
             if training.step % valid_every == 0 or training.step == training.total_steps:
                 keep(training, folder, logs, window)
-                training.seconds = earlier + time.perf_counter() - life
+                training.seconds = time.perf_counter() - began
                 window = []
             elif time.perf_counter() - saved < 60 * config.save_minutes and not stop:
                 continue

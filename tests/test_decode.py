@@ -50,6 +50,18 @@ def test_ended_rows_leave_the_batch() -> None:
     ]
 
 
+def test_they_leave_when_they_are_an_eighth_of_it() -> None:
+    lines = [[4 + i % 8] * (i + 1) for i in range(32)]
+    limited = [len(line) if i % 2 else 99 for i, line in enumerate(lines)]  # the others say EOS, one step later
+    script = Script(lines)
+    assert greedy_search(script, limits(*limited)) == lines
+    sizes = [len(tokens) for tokens, _ in script.calls]
+    for t, size in enumerate(sizes):
+        going_on = sum(min(len(line) + 1, limit) > t for line, limit in zip(lines, limited, strict=True))
+        assert going_on <= size < max(2, going_on * 8 / 7)
+    assert len(set(sizes)) < 20
+
+
 def test_limits_hold_for_each_row() -> None:
     script = Script([[5] * 50, [6] * 50])
     assert greedy_search(script, limits(3, 1)) == [[5, 5, 5], [6]]

@@ -51,7 +51,7 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     assert metrics[0]["batches"]["in an epoch"] % 2, "no last step of one batch: choose other sizes"
 
 
-def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(command: Command, few: Path) -> None:
+def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(called: Command, few: Path) -> None:
     args = small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
     with together(2, *args) as process:
         state = Path("weights/killed/training/state.pt")
@@ -62,8 +62,8 @@ def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(command: Com
         _, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "another process of this training has ended" in err and "--resume --name killed" in err
-    assert command("translate.py", "The cat.").returncode == 0
-    alone = command("train.py", "--resume", "--name", "killed", "--epochs", "1")
+    assert called("translate.py", "The cat.").returncode == 0
+    alone = called("train.py", "--resume", "--name", "killed", "--epochs", "1")
     assert alone.returncode == 0, alone.stderr
 
 

@@ -316,9 +316,9 @@ def test_a_training_in_minutes_can_be_repeated_in_steps(called: Command, few: Pa
 
 
 def test_a_finished_run_goes_further_with_more_epochs(
-    one_epoch: "subprocess.CompletedProcess[str]", command: Command, called: Command
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
 ) -> None:
-    done = command("train.py", "demo", "--resume", "--epochs", "2")
+    done = called("train.py", "demo", "--resume", "--epochs", "2")
     assert done.returncode == 0, done.stderr
     assert "epoch 2/2" in done.stderr and "epoch 1/2" not in done.stderr
     with pytest.raises(ConfigError, match="--d-model, --lr cannot change on --resume"):
@@ -370,10 +370,10 @@ def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
-def test_a_stopped_run_goes_on_and_ends_the_same(command: Command, few: Path) -> None:
+def test_a_stopped_run_goes_on_and_ends_the_same(called: Command, few: Path) -> None:
     """Stopped by a signal in mid-epoch, resumed by the command that it printed: the same weights, to the bit."""
     args = small_run(few, "--epochs", "3", "--precision", "fp32")
-    assert command(*args, "--name", "straight").returncode == 0
+    assert called(*args, "--name", "straight").returncode == 0
     process = subprocess.Popen(
         [sys.executable, str(ROOT / args[0]), *args[1:], "--name", "stopped"], stderr=subprocess.PIPE, text=True
     )
@@ -388,7 +388,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(command: Command, few: Path) ->
     assert "go on with: python train.py --resume --name stopped" in rest
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
     assert states[1]["step"] < states[0]["step"]
-    assert command("train.py", "--resume", "--name", "stopped").returncode == 0
+    assert called("train.py", "--resume", "--name", "stopped").returncode == 0
     for name in ("model.safetensors", "tokenizer.json"):
         assert Path("weights/stopped", name).read_bytes() == Path("weights/straight", name).read_bytes()
     resumed = torch.load("weights/stopped/training/state.pt", weights_only=True)
