@@ -90,13 +90,13 @@ class Translator:
     ) -> list[list["Translation"]]:
         """The search.n_best best translations of each sentence, best first.
 
-        batch_tokens bounds sentences times hypotheses times source length, with which memory grows. bar names a
-        progress bar, which a terminal shows while it lasts.
+        batch_tokens bounds sentences times source length, where the beam is wider than 4 times a quarter of that too:
+        memory grows with it. bar names a progress bar, which a terminal shows while it lasts.
         """
         sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
         order = [i for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])) if sentences[i].strip()]
         outputs = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
-        batches = list(_batches(order, [(len(source) + 1) * search.beam for source in sources], batch_tokens))
+        batches = list(_batches(order, [len(ids) + 1 for ids in sources], 4 * batch_tokens // max(4, search.beam)))
         found = spread(lambda rows: self._decode([sources[i] for i in rows], search), batches, self.device)
         with tqdm(desc=bar, total=len(order), unit="sentence", leave=False, disable=None if bar else True) as progress:
             for rows, hypotheses in zip(batches, found, strict=True):
