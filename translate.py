@@ -90,8 +90,8 @@ class Translator:
     ) -> list[list["Translation"]]:
         """The search.n_best best translations of each sentence, best first.
 
-        batch_tokens bounds sentences times source length, where the beam is wider than 4 times a quarter of that too:
-        memory grows with it. bar names a progress bar, which a terminal shows while it lasts.
+        batch_tokens bounds source length times sentences, and times a quarter of the hypotheses; memory grows with it.
+        bar names a progress bar, which a terminal shows while it lasts.
         """
         sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
         order = [i for i in sorted(range(len(sources)), key=lambda i: -len(sources[i])) if sentences[i].strip()]

@@ -4,17 +4,15 @@
     python benchmarks/forms.py --run NAME --sentences 500
 
 Our own model in fp32, bf16 and int8, and what `export.py --to ctranslate2` makes of it, in float32 and int8, where
-CTranslate2 is installed. Each form starts as a command does, and then has a process of its own to translate in. "same"
-counts the translations that are ours in fp32.
+CTranslate2 is installed. Each form has a process of its own to translate in, and they take turns; "start-up" is a whole
+`translate.py` for one sentence. "same" counts the translations that are ours in fp32.
 """
 
-import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -25,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import command_seconds  # noqa: E402
+from measure import Contender, alternate, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from config import TranslatingPrecision  # noqa: E402
@@ -33,7 +31,7 @@ from corpus import load_corpus  # noqa: E402
 from decode import Search  # noqa: E402
 from evaluate import score  # noqa: E402
 from export import to_ctranslate2  # noqa: E402
-from hardware import choose_device, device_label, peak_gigabytes  # noqa: E402
+from hardware import choose_device, choose_translating, device_label, peak_gigabytes  # noqa: E402
 from store import whole_folder  # noqa: E402
 from translate import Translator  # noqa: E402
 
@@ -64,41 +62,14 @@ class Form:
         return sum((Path(self.run) / file).stat().st_size for file in self.files) / 1e6
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a form came to."""
-
-    one: float
-    """Seconds for one sentence"""
-    all: float
-    """Seconds for all of them, greedy"""
-    beam: float
-    """Seconds for all of them, beam 5"""
-    memory: float
-    """Gigabytes resident, at most"""
-    scores: tuple[float, float]
-    """BLEU, greedy and beam 5"""
-    found: tuple[list[str], list[str]]
-    """The translations of both"""
-
-
-def measured(form: Form, sources: Sequence[str], references: Sequence[str], rounds: int) -> Measured:
-    """In a process of its own."""
+def translating(form: Form) -> Callable[[Sequence[str], int], tuple[list[str], float]]:
+    """What the process of a form does: translates with a beam, and says how many gigabytes it had at most so far."""
     translator = Translator.load(form.run, "cpu", form.precision)
-    translator(sources[:50])  # warms up
 
-    def timed(search: Search, some: Sequence[str]) -> tuple[float, list[str]]:
-        start = time.perf_counter()
-        found = translator(some, search)
-        return time.perf_counter() - start, found
+    def work(sources: Sequence[str], beam: int) -> tuple[list[str], float]:
+        return translator(sources, Search(beam)), peak_gigabytes(torch.device("cpu"))
 
-    one = [timed(Search(), [source])[0] for _ in range(rounds) for source in sources[:20]]
-    greedy, beam = ([timed(search, sources) for _ in range(rounds)] for search in (Search(), Search(beam=5)))
-    memory = peak_gigabytes(torch.device("cpu"))
-    target = translator.config.target
-    bleu = score(greedy[0][1], references, target).bleu, score(beam[0][1], references, target).bleu
-    seconds = [statistics.median(time for time, _ in runs) for runs in (greedy, beam)]
-    return Measured(statistics.median(one), seconds[0], seconds[1], memory, bleu, (greedy[0][1], beam[0][1]))
+    return work
 
 
 def forms(folder: RunFolder, out: Path) -> list[Form]:
@@ -117,39 +88,47 @@ def forms(folder: RunFolder, out: Path) -> list[Form]:
 def main() -> None:
     options = tyro.cli(Options)
     folder = RunFolder.find(options.run)
+    target = folder.load_config().target
     pairs = load_corpus(folder.load_config()).valid[: options.sentences]
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     os.environ["PYTHONWARNINGS"] = "ignore"
     print(f"{device_label(choose_device('cpu'))}, torch {torch.__version__}; run {folder.path.name}; ", end="")
-    print(f"{len(pairs):,} sentences of its validation part; medians of {options.rounds}")
-    columns = (
-        "MB on disk",
-        "GB resident",
-        "start-up s",
-        "one, ms",
-        "all, s",
-        "beam 5, s",
-        "BLEU",
-        "beam 5",
-        "same",
-        "beam 5",
-    )
-    print(f"{'':<22}" + "".join(f"{column:>12}" for column in columns))
+    print(f"{len(pairs):,} sentences of its validation part; medians of {options.rounds} turns")
     with tempfile.TemporaryDirectory() as out:
-        exact: Measured | None = None
-        for form in forms(folder, Path(out)):
-            one = ["translate.py", "--run", form.run, "--precision", form.precision, sources[0]]
-            start = statistics.median(command_seconds(*one) for _ in range(options.rounds))
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                found = pool.apply(measured, (form, sources, references, options.rounds))
-                pool.close()  # not killed, so that it puts away what it opened
-                pool.join()
-            exact = exact or found
-            both = zip(found.found, exact.found, strict=True)
-            same = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in both]
-            cells = (f"{form.megabytes():.1f}", f"{found.memory:.2f}", f"{start:.2f}", f"{1000 * found.one:.1f}")
-            more = (f"{found.all:.2f}", f"{found.beam:.2f}", *(f"{bleu:.2f}" for bleu in found.scores), *map(str, same))
-            print(f"{form.name:<22}" + "".join(f"{cell:>12}" for cell in (*cells, *more)), flush=True)
+        all_forms = {form.name: form for form in forms(folder, Path(out))}
+        processes = {name: Contender(partial(translating, form)) for name, form in all_forms.items()}
+        found = {name: [process(sources, beam)[1] for beam in (1, 5)] for name, process in processes.items()}
+
+        def start(name: str) -> float:
+            form = all_forms[name]
+            return command_seconds("translate.py", "--run", form.run, "--precision", form.precision, sources[0])
+
+        def one(name: str) -> float:
+            return statistics.median(processes[name]([source], 1)[0] for source in sources[:20])
+
+        def whole(beam: int, name: str) -> float:
+            return processes[name](sources, beam)[0]
+
+        timed = [
+            alternate({name: partial(work, name) for name in all_forms}, options.rounds)
+            for work in (start, one, partial(whole, 1), partial(whole, 5))
+        ]
+        sizes = {name: form.megabytes() for name, form in all_forms.items()}
+    columns = ("MB on disk", "GB resident", "start-up s", "one, ms", "all, s", "beam 5, s")
+    print(f"{'':<22}" + "".join(f"{column:>12}" for column in (*columns, "BLEU", "beam 5", "same", "beam 5")))
+    exact = next(iter(found.values()))
+    for name, results in found.items():
+        seconds = [statistics.median(runs[name]) for runs in timed]
+        bleu = [f"{score(said, references, target).bleu:.2f}" for said, _ in results]
+        same = [str(sum(map(str.__eq__, said, ours))) for (said, _), (ours, _) in zip(results, exact, strict=True)]
+        cells = (f"{sizes[name]:.1f}", f"{results[-1][1]:.2f}", f"{seconds[0]:.2f}", f"{1000 * seconds[1]:.1f}")
+        more = (f"{seconds[2]:.2f}", f"{seconds[3]:.2f}", *bleu, *same)
+        print(f"{name:<22}" + "".join(f"{cell:>12}" for cell in (*cells, *more)))
+    ours = f"Tapis, {choose_translating('auto', torch.device('cpu'))}"
+    for name in found:
+        if name != ours:
+            times = (f"{ratio(runs[name], runs[ours]):.2f}" for runs in timed[1:])
+            print(f"{ours} has {' / '.join(times)} times the speed of {name} (one / all / beam 5)")
 
 
 if __name__ == "__main__":
