@@ -82,15 +82,15 @@ def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
     What has ended leaves the batch when it is an eighth of it.
     """
     output = torch.full((len(limits), int(limits.max())), PAD, device=limits.device)  # PAD from a sentence's end on
-    live = torch.arange(len(limits), device=limits.device)  # (R,) the sentences in the batch, then their last tokens,
-    # their places in the step before, and whether they have ended
+    # (R,) each: the sentences in the batch; their last tokens, places in the step before, and whether they have ended
+    live = torch.arange(len(limits), device=limits.device)
     tokens, rows, ended = torch.full_like(live, BOS), None, torch.zeros_like(live, dtype=torch.bool)
     for t in range(output.size(1)):
         logits = step(tokens[:, None], rows if rows is None else rows[:, None])
         logits[..., NEVER] = -torch.inf
         tokens = best(logits, 1)[1].squeeze(1).masked_fill(ended, EOS)
         output[live, t] = tokens.masked_fill(tokens == EOS, PAD)
-        ended |= (tokens == EOS) | (limits[live] == t + 1)
+        ended |= (tokens == EOS) | (limits[live] <= t + 1)
         # Not each by itself: those that stay have their keys and values copied.
         rows = (~ended).nonzero().squeeze(1) if 8 * ended.sum() >= len(ended) else None  # a CPU-GPU sync point
         live, tokens, ended = (x if rows is None else x[rows] for x in (live, tokens, ended))
