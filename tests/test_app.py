@@ -52,7 +52,7 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def client(page: str) -> Any:
-    return gradio_client.Client(page, verbose=False)
+    return gradio_client.Client(page, verbose=False, httpx_kwargs={"timeout": 60})  # fifty at once, on two busy cores
 
 
 def test_it_listens_on_this_machine_only() -> None:
