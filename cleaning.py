@@ -121,10 +121,9 @@ class Cleaner:
 
 
 @functools.cache
-@functools.lru_cache(maxsize=1)  # each part of a corpus asks for it, and reading it takes a fifth of a second
 def _identifier(source: str, target: str) -> Any:
     """py3langid's, that tells these two languages apart; None where it does not know them both."""
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - a fifth of a second
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if not {source, target} <= set(identifier.labels):
