@@ -93,7 +93,7 @@ def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence
     bar = tqdm(total=training.total_steps, initial=training.step, unit="step", disable=hidden, dynamic_ncols=True)
     window: list[StepLog] = []  # the steps since the last validation
     valid_every = config.valid_every or training.steps_per_epoch
-    # It began, as if in one go, so many seconds ago.
+    # When it began, had it never stopped: what earlier lives of it took counts.
     first, saved, began = training.step + 1, time.perf_counter(), time.perf_counter() - training.seconds
     try:
         while not training.is_over:

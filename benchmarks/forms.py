@@ -88,8 +88,8 @@ def forms(folder: RunFolder, out: Path) -> list[Form]:
 def main() -> None:
     options = tyro.cli(Options)
     folder = RunFolder.find(options.run)
-    target = folder.load_config().target
-    pairs = load_corpus(folder.load_config()).valid[: options.sentences]
+    config = folder.load_config()
+    pairs = load_corpus(config).valid[: options.sentences]
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     os.environ["PYTHONWARNINGS"] = "ignore"
     print(f"{device_label(choose_device('cpu'))}, torch {torch.__version__}; run {folder.path.name}; ", end="")
@@ -119,8 +119,9 @@ def main() -> None:
     exact = next(iter(found.values()))
     for name, results in found.items():
         seconds = [statistics.median(runs[name]) for runs in timed]
-        bleu = [f"{score(said, references, target).bleu:.2f}" for said, _ in results]
-        same = [str(sum(map(str.__eq__, said, ours))) for (said, _), (ours, _) in zip(results, exact, strict=True)]
+        bleu = [f"{score(said, references, config.target).bleu:.2f}" for said, _ in results]
+        both = zip(results, exact, strict=True)
+        same = [str(sum(a == b for a, b in zip(said, ours, strict=True))) for (said, _), (ours, _) in both]
         cells = (f"{sizes[name]:.1f}", f"{results[-1][1]:.2f}", f"{seconds[0]:.2f}", f"{1000 * seconds[1]:.1f}")
         more = (f"{seconds[2]:.2f}", f"{seconds[3]:.2f}", *bleu, *same)
         print(f"{name:<22}" + "".join(f"{cell:>12}" for cell in (*cells, *more)))
