@@ -246,10 +246,9 @@ class RunFolder:
         write_whole(self.metrics_file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def load_metrics(self) -> dict[str, Any]:
-        metrics: dict[str, Any] = {}
         with contextlib.suppress(ValueError, RecursionError, CheckpointError):  # nothing that a training needs
-            metrics = dict(json.loads(self.read(self.metrics_file)))
-        return metrics
+            return dict(json.loads(self.read(self.metrics_file)))
+        return {}
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Tensors, numbers and strings in dicts and lists: what weights_only can load again."""

@@ -61,13 +61,15 @@ def best(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, 
     """
     width, size = 64, logits.size(-1)
     whole = size // width * width if size >= 2 * n * width else 0  # in blocks; those beyond are all looked at
-    maxima, totals = [], []
-    for part in torch.split(logits.flatten(0, 1), 16 if logits.device.type == "cpu" else logits.numel()):
-        rows = part.float()
-        maxima.append(rows[:, :whole].view(len(rows), whole // width, width).amax(dim=-1))
-        totals.append(rows[:, 0].new_zeros(len(rows)) if scores is None else rows.logsumexp(dim=-1))
-    start = (0 if scores is None else scores) - torch.cat(totals).view(logits.shape[:2])
-    blocks = (torch.cat(maxima).view(*start.shape, -1) + start[..., None]).flatten(1)
+    rows = logits.flatten(0, 1)
+    at_once = 16 if rows.device.type == "cpu" else len(rows)
+    in_blocks = torch.split(rows[:, :whole].view(len(rows), whole // width, width), at_once)
+    maxima = torch.cat([part.float().amax(dim=-1) for part in in_blocks])
+    start = logits.new_zeros(logits.shape[:2], dtype=torch.float32)
+    if scores is not None:
+        totals = [part.float().logsumexp(dim=-1) for part in torch.split(rows, at_once)]
+        start = scores - torch.cat(totals).view_as(start)
+    blocks = (maxima.view(*start.shape, -1) + start[..., None]).flatten(1)
     places = torch.arange(logits[0].numel(), device=logits.device).view(logits.shape[1:])
     firsts = places[:, :whole:width].flatten()[blocks.topk(min(n, blocks.size(1))).indices]
     beyond = places[:, whole:].flatten().expand(len(logits), -1)

@@ -129,6 +129,9 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     write_sums(into)
 
 
+ENDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
+
+
 def to_hugging_face(folder: RunFolder, into: Path) -> None:
     """Fills a folder that `AutoModelForSeq2SeqLM` and `AutoTokenizer` of transformers load.
 
@@ -173,8 +176,7 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     kept = {name: weight.detach().contiguous() for name, weight in weights.items()}
     (into / "model.safetensors").write_bytes(safetensors.torch.save(kept, {"format": "pt"}))
     dump(into / "config.json", hugging_face_config(config, len(tokenizer)))
-    ends = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
-    dump(into / "generation_config.json", {**ends, "suppress_tokens": NEVER, "max_length": positions(config)})
+    dump(into / "generation_config.json", {**ENDS, "suppress_tokens": NEVER, "max_length": positions(config)})
     hugging_face_tokenizer(tokenizer).save(str(into / "tokenizer.json"))
     names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL, strict=True))
     more = {"model_max_length": config.max_length, "clean_up_tokenization_spaces": False}
@@ -197,10 +199,7 @@ def hugging_face_config(config: Config, vocab_size: int) -> dict[str, Any]:
         "scale_embedding": True,
         "max_position_embeddings": positions(config),
         "dropout": config.dropout,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
+        **ENDS,
         "forced_eos_token_id": None,
     }
 

@@ -44,6 +44,7 @@ from translate import Translator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions metrics.json notes
 PICTURED = 2  # validation sentences of which TensorBoard shows the attention
 
 
@@ -204,13 +205,7 @@ def describe(training: Training) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
         "hardware": device_label(training.device),
         "precision": config.precision,
-        "versions": {
-            "python": platform.python_version(),
-            **{
-                package: version(package)
-                for package in ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")
-            },
-        },
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
 
 

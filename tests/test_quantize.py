@@ -1,5 +1,7 @@
 """Products of 16 and 8 bits: what they may lose, row by row, and that the model itself stays as it is."""
 
+from typing import Any
+
 import pytest
 import torch
 from conftest import Command
@@ -7,8 +9,9 @@ from torch import Tensor, nn
 
 from config import TranslatingPrecision
 from corpus import Corpus
+from dataset import collate
 from evaluate import score
-from model import Transformer
+from model import DecoderCache, Transformer
 from quantize import CastLinear, Int8Linear, in_precision, rounded
 from translate import Translator
 
@@ -25,7 +28,7 @@ def linear(inside: int, outside: int, bias: bool) -> nn.Linear:
 @pytest.mark.parametrize("shape", [(1, 16), (5, 16), (2, 3, 16), (0, 16), (7, 1, 16)])
 def test_it_is_the_layer_but_for_rounding(shape: tuple[int, ...], bias: bool) -> None:
     layer, x = linear(16, 24, bias), torch.randn(shape)
-    y = Int8Linear(layer)(x)
+    y = Int8Linear(layer.weight, layer.bias)(x)
     assert y.shape == (*shape[:-1], 24)
     # Every factor is off by half a unit at most: |x| + u_x / 2 times |w| + u_w / 2, less |x| |w|.
     unit_x, unit_w = (t.abs().amax(-1, keepdim=True) / 254 for t in (x, layer.weight))
@@ -39,7 +42,7 @@ def test_sixteen_bits_are_those_of_autocast(dtype: torch.dtype, bias: bool) -> N
     layer, x = linear(16, 24, bias), torch.randn(2, 3, 16)
     with torch.autocast("cpu", dtype=dtype):
         wanted = layer(x)
-    torch.testing.assert_close(CastLinear(layer, dtype)(x), wanted)
+    torch.testing.assert_close(CastLinear(layer.weight, layer.bias, dtype)(x), wanted)
 
 
 def test_it_is_exact_for_small_integers() -> None:
@@ -52,11 +55,12 @@ def test_it_is_exact_for_small_integers() -> None:
 
     layer, x = linear(32, 8, bias=False), whole(6)
     layer.weight.copy_(whole(8))
-    assert torch.equal(Int8Linear(layer)(x), layer(x))
+    assert torch.equal(Int8Linear(layer.weight, layer.bias)(x), layer(x))
 
 
 def test_a_row_is_the_same_in_any_batch() -> None:
-    layer = Int8Linear(linear(64, 40, bias=True))
+    whole = linear(64, 40, bias=True)
+    layer = Int8Linear(whole.weight, whole.bias)
     x = torch.randn(9, 64) * torch.logspace(-3, 3, 9)[:, None]
     together = layer(x)
     assert all(torch.equal(together[i : i + 1], layer(x[i : i + 1])) for i in range(9))
@@ -73,10 +77,26 @@ def test_the_model_stays_as_it_is(model: Transformer, precision: TranslatingPrec
     small = in_precision(model, precision)
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
     assert not any(isinstance(layer, nn.Linear) for layer in small.modules())
-    assert sum(isinstance(layer, kind) for layer in small.modules()) == sum(
+    blocks = model.config.n_encoder_layers + model.config.n_decoder_layers  # each with a product more
+    assert sum(isinstance(layer, kind) for layer in small.modules()) == blocks + sum(
         isinstance(layer, nn.Linear) for layer in model.modules()
     )
     assert small.src_embed.embedding.weight is model.src_embed.embedding.weight  # no second copy in memory
+
+
+def test_one_product_gives_queries_keys_and_values(model: Transformer) -> None:
+    batch = collate([[50, 51, 52], [53]], [[60, 61, 62], [70, 71, 72]])
+    small = in_precision(model, "fp32")
+    blocks: Any = (*small.encoder.blocks, *small.decoder.blocks)
+    for block in blocks:
+        block.self_attention.w_q = block.self_attention.w_k = block.self_attention.w_v = None
+    memory = small.encode(batch.src, batch.src_mask)
+    torch.testing.assert_close(memory, model.encode(batch.src, batch.src_mask))
+    whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
+    torch.testing.assert_close(small.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask), whole)
+    cache = DecoderCache(model.config.n_decoder_layers)
+    steps = [small.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache) for t in range(4)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
