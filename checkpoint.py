@@ -187,9 +187,8 @@ class RunFolder:
             "tokenizer": digest(self.read(self.tokenizer_file)),
             **{name: str(getattr(config, name)) for name in MEANING},
         }
-        write_whole(
-            self.model_file, lambda path: path.write_bytes(safetensors.torch.save(held, {"tapis": json.dumps(notes)}))
-        )
+        content = safetensors.torch.save(held, {"tapis": json.dumps(notes)})
+        write_whole(self.model_file, lambda path: path.write_bytes(content))
 
     def load_model(self, device: torch.device) -> tuple[Config, Tokenizer, Transformer]:
         """What translating needs, the model in evaluation mode on the device."""

@@ -211,9 +211,8 @@ def normalize(text: str) -> str:
 
 def _hash(text: str) -> int:
     """64 bits: among 5 million texts, one chance in a million that any two collide."""
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True
-    )
+    raw = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(raw, "big", signed=True)
 
 
 def _draw(normal: tuple[str, str]) -> float:

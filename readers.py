@@ -266,15 +266,11 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
     parts = {}
     for part, rows in loaded.items():
         if part in HUB_PARTS:
-            parts[HUB_PARTS[part]] = Part(_hub_rows(name, rows, source, target), digest(rows._fingerprint))
+            pairs = (_translation(row, source, target, f"{name} row {n:,}") for n, row in enumerate(rows, 1))
+            parts[HUB_PARTS[part]] = Part(pairs, digest(rows._fingerprint))
     if "train" not in parts:
         raise DataError(f"{name} has no train split, only {', '.join(loaded)}")
     return parts
-
-
-def _hub_rows(name: str, rows: Iterable[Any], source: str, target: str) -> Iterator[Pair]:
-    for number, row in enumerate(rows, 1):
-        yield _translation(row, source, target, f"{name} row {number:,}")
 
 
 def _load_pair(name: str, source: str, target: str) -> Any:
