@@ -76,7 +76,6 @@ def in_precision(model: Transformer, precision: TranslatingPrecision) -> Transfo
         if isinstance(block, EncoderBlock | DecoderBlock):  # before the parts of it, which come later
             own = block.self_attention
             own.w_qkv = layer(torch.cat([own.w_q.weight, own.w_k.weight, own.w_v.weight]))
-            del own.w_q, own.w_k, own.w_v
         for name, linear in list(block.named_children()):
             if isinstance(linear, nn.Linear):
                 setattr(block, name, layer(linear.weight, linear.bias))

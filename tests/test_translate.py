@@ -195,9 +195,11 @@ def beam_scores(translator: Translator, sources: list[str], search: Search) -> l
     return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
 
 
-def test_half_precision_loses_nothing_measurable(translator: Translator, demo: Corpus) -> None:
+def test_half_precision_loses_nothing_measurable(
+    trained: "subprocess.CompletedProcess[str]", translator: Translator, demo: Corpus
+) -> None:
     """bf16 on this CPU, fast at it or not: a few translations differ, the score does not."""
-    half = Translator(translator.model, translator.tokenizer, translator.config, CPU, "bf16")
+    half = Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "bf16")
     sources, references = ([pair[side] for pair in demo.test] for side in (0, 1))
     scores = [score(one(sources), references, "fr").bleu for one in (translator, half)]
     assert scores[1] == pytest.approx(scores[0], abs=1.0)
