@@ -222,8 +222,8 @@ class MultiHeadAttentionBlock(nn.Module):
         With packings, those of q and of k, these are (N, D).
         """
         of_q, of_k = packings or (None, None)
-        if self.w_qkv is not None and of_q is None:
-            query, key, value = self.w_qkv(q).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        if self.w_qkv is not None:
+            query, key, value = (self.heads(x, of_q) for x in self.w_qkv(q).chunk(3, dim=-1))
         elif cache is not None and not cache.grows and cache.key is not None and cache.value is not None:
             query, key, value = self.heads(self.w_q(q)), cache.key, cache.value
         else:

@@ -82,7 +82,7 @@ class Packing:
     def to_heads(self, x: Tensor, n_heads: int) -> Tensor:
         """(N, D) → (B, H, T, K). Padding gets the vectors of a row that is no token."""
         (row, place), (b, t) = self._of_heads(n_heads), self.row.shape
-        parts = x.view(len(place), -1)
+        parts = x.reshape(len(place), -1)
         y: Tensor = _Rows.apply(parts, row, place, self.tokens * n_heads)  # type: ignore[no-untyped-call]
         return y.view(b, n_heads, t, -1)
 

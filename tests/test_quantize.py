@@ -13,6 +13,7 @@ from corpus import Corpus
 from dataset import collate
 from evaluate import score
 from model import DecoderCache, Transformer
+from packing import Packing
 from quantize import CastLinear, Int8Linear, in_precision, rounded
 from translate import Translator
 
@@ -87,6 +88,9 @@ def test_one_product_gives_queries_keys_and_values(model: Transformer) -> None:
     small = in_precision(model, "fp32")
     memory = small.encode(batch.src, batch.src_mask)
     torch.testing.assert_close(memory, model.encode(batch.src, batch.src_mask))
+    packing = Packing.of(batch.src_mask[:, 0, 0])
+    packed = small.encode(batch.src, batch.src_mask, packing)[: packing.tokens]
+    torch.testing.assert_close(packed, memory[batch.src_mask[:, 0, 0]])
     whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
     torch.testing.assert_close(small.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask), whole)
     cache = DecoderCache(model.config.n_decoder_layers)
