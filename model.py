@@ -398,13 +398,9 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = ProjectionLayer(config.d_model, vocab_size)
-        # Small for Muon, whose steps are as long whatever a matrix holds, so that what it begins with stays in the way;
-        # and each sublayer as nothing at first. After 8 epochs of Multi30k en-de that is 1.7 BLEU. With Adam it does
-        # harm (benchmarks/RESULTS.md).
-        for name, parameter in self.named_parameters():
-            last = name.endswith(("w_o.weight", "linear_2.weight"))
+        for parameter in self.parameters():
             if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter, 1.0 if config.optimizer == "adam" else 0.0 if last else 0.5)
+                nn.init.xavier_uniform_(parameter)
         for embed in (self.src_embed, self.tgt_embed):  # unit variance after the multiplication by √d_model
             nn.init.normal_(embed.embedding.weight, std=config.d_model**-0.5)
         if config.tie_embeddings:  # Press and Wolf 2017, arXiv 1608.05859

@@ -387,17 +387,6 @@ def test_longer_sentences_than_training_saw_are_translated(model: Transformer) -
     assert model.encode(src, padding_mask(src)).isfinite().all()
 
 
-@pytest.mark.parametrize(("optimizer", "shares"), [("adam", (1.0, 1.0)), ("muon", (0.5, 0.0))])
-def test_matrices_begin_small_for_muon(optimizer: Literal["adam", "muon"], shares: tuple[float, float]) -> None:
-    """Of Glorot and Bengio's, whose mean square is 2 / (rows + columns), half or nothing; embeddings as ever."""
-    parameters = dict(Transformer(1000, replace(SMALL, d_model=128, d_ff=512, optimizer=optimizer)).named_parameters())
-    for names, share in zip((("w_q", "linear_1"), ("w_o", "linear_2")), shares, strict=True):
-        for part in zip(("self_attention", "feed_forward"), names, strict=True):
-            matrix = parameters[f"decoder.blocks.0.{'.'.join(part)}.weight"]
-            assert matrix.std().item() == pytest.approx(share * math.sqrt(2 / sum(matrix.shape)), rel=0.05)
-    assert parameters["src_embed.embedding.weight"].std().item() == pytest.approx(128**-0.5, rel=0.05)
-
-
 def test_initial_logits_are_near_even() -> None:
     """So that the first loss is about ln V, not tens of nats."""
     batch = collate([[5, 6, 7]], [[10, 11, 12]])
