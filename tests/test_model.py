@@ -387,6 +387,16 @@ def test_longer_sentences_than_training_saw_are_translated(model: Transformer) -
     assert model.encode(src, padding_mask(src)).isfinite().all()
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_matrices_begin_as_glorots(optimizer: Literal["adam", "muon"]) -> None:
+    """Glorot and Bengio's mean square is 2 / (rows + columns); embeddings have a variance of 1 / D."""
+    parameters = dict(Transformer(1000, replace(SMALL, d_model=128, d_ff=512, optimizer=optimizer)).named_parameters())
+    for name in ("self_attention.w_q", "feed_forward.linear_1", "self_attention.w_o", "feed_forward.linear_2"):
+        matrix = parameters[f"decoder.blocks.0.{name}.weight"]
+        assert matrix.std().item() == pytest.approx(math.sqrt(2 / sum(matrix.shape)), rel=0.05)
+    assert parameters["src_embed.embedding.weight"].std().item() == pytest.approx(128**-0.5, rel=0.05)
+
+
 def test_initial_logits_are_near_even() -> None:
     """So that the first loss is about ln V, not tens of nats."""
     batch = collate([[5, 6, 7]], [[10, 11, 12]])
