@@ -98,8 +98,8 @@ class Config:
     """Highest learning rate, reached at the end of the warm-up"""
     warmup_steps: int = 1000
     """Steps of linear warm-up, at most a tenth of the training"""
-    schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
-    """Decay after the warm-up: to zero along a cosine, or the paper's inverse square root"""
+    schedule: Literal["linear", "inverse_sqrt"] = "linear"
+    """Decay after the warm-up: to zero over the second half, in a straight line, or the paper's inverse square root"""
     subword_dropout: float = 0.0
     """Share of the tokens that fall, in training, into the two that they were merged from"""
     label_smoothing: float = 0.1

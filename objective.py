@@ -18,15 +18,16 @@ MOMENTUM = 0.95  # of Muon
 def learning_rate(step: int, total: int, config: Config) -> float:
     """The rate at a step from 1 to total: linear warm-up to config.lr, then decay.
 
-    inverse_sqrt is section 5.3's, lr · √(warmup / step); cosine goes to zero at the end (Loshchilov and Hutter 2017,
-    arXiv 1608.03983, without restarts).
+    inverse_sqrt is section 5.3's, lr · √(warmup / step). linear stays at lr for half of the steps and then goes to
+    zero in a straight line (Hägele et al. 2024, arXiv 2405.18392, section 3), so that the first half need not know how
+    many there are.
     """
     warmup = min(config.warmup_steps, total // 10)
     if step <= warmup:
         return config.lr * step / warmup
     if config.schedule == "inverse_sqrt":
         return config.lr * math.sqrt(max(1, warmup) / step)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup + 1)))
+    return config.lr * min(1.0, 2 * (total - step + 1) / total)
 
 
 class Muon(torch.optim.Optimizer):
