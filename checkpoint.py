@@ -212,9 +212,7 @@ class RunFolder:
         except (OSError, safetensors.SafetensorError) as error:
             raise CheckpointError(f"{damaged} ({error}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
-            raise CheckpointError(
-                f"{damaged} (its weights are not those that were saved): copy it again, or train again"
-            )
+            raise CheckpointError(f"{damaged} (its weights are not what was saved): copy it again, or train again")
         with _Blank():
             model = Transformer(len(tokenizer), config)
         load_parameters(model, weights, str(self.model_file))
@@ -236,9 +234,7 @@ class RunFolder:
                 now = f"{name} is {getattr(config, name)}, and the model was trained with {notes[name]}"
                 raise CheckpointError(f"{self.config_file}: {now}: copy it again")
         if notes["tokenizer"] != digest(tokenizer):
-            raise CheckpointError(
-                f"{self.tokenizer_file} is not the one that the model was trained with: copy it again"
-            )
+            raise CheckpointError(f"{self.tokenizer_file} is not the one the model was trained with: copy it again")
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"

@@ -7,7 +7,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -135,11 +134,6 @@ class EncodedPairs:
         self.tgt_lengths: Ints = lengths[1][self.rows] + 1
         self.tokenizer = tokenizer
 
-    @cached_property
-    def merged_from(self) -> Ints:
-        """The tokenizer's; only a training that splits tokens asks for it."""
-        return self.tokenizer.merged_from()
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -148,7 +142,7 @@ class EncodedPairs:
         chosen = self.rows[rows].tolist()
         sides: list[Sequence[IdList]] = [[side[i] for i in chosen] for side in (self.sources, self.targets)]
         if random and split:
-            sides = [split_tokens(side, self.merged_from, split, random) for side in sides]
+            sides = [split_tokens(side, self.tokenizer.merged_from, split, random) for side in sides]
         return collate(*sides)
 
 

@@ -7,6 +7,7 @@ decodes; the work is done by the `tokenizers` library.
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import tokenizers
@@ -63,9 +64,7 @@ class Tokenizer:
         except Exception as error:  # the library raises plain Exception for what it cannot parse
             raise TokenizerError(f"{whence} is not a tokenizer: {error}") from None
         if [inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] != SPECIAL:
-            raise TokenizerError(
-                f"{whence} is not a tokenizer of Tapis: its first four tokens must be {' '.join(SPECIAL)}"
-            )
+            raise TokenizerError(f"{whence} is not a tokenizer of Tapis: its first tokens must be {' '.join(SPECIAL)}")
         return cls(inner)
 
     def to_json(self) -> str:
@@ -78,6 +77,7 @@ class Tokenizer:
         """The vocabulary by id, in the characters that stand for bytes: what other programs call the tokens."""
         return [str(self.inner.id_to_token(i)) for i in range(len(self))]
 
+    @cached_property
     def merged_from(self) -> NDArray[np.int64]:
         """(V, 2): the two tokens that each was merged from; −1 for bytes and special tokens, which no merge made."""
         pairs = np.full((len(self), 2), -1, dtype=np.int64)

@@ -101,7 +101,7 @@ def test_multi30k_is_padded_by_less_than_8_percent() -> None:
 def test_split_tokens_spell_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -> None:
     texts = [source for source, _ in demo.train[:50]]
     rows = tokenizer.encode(["", *texts, ""])
-    merged_from = tokenizer.merged_from()
+    merged_from = tokenizer.merged_from
     for share in (0.0, 0.1, 0.5, 1.0):
         split = split_tokens(rows, merged_from, share, np.random.default_rng(1))
         assert tokenizer.decode([ids.tolist() for ids in split]) == ["", *texts, ""]
@@ -112,7 +112,7 @@ def test_split_tokens_spell_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -
 
 def test_each_token_falls_as_often_as_asked(tokenizer: Tokenizer) -> None:
     """One that two bytes were merged to falls with probability p, into those two."""
-    merged_from = tokenizer.merged_from()
+    merged_from = tokenizer.merged_from
     token = next(i for i, (a, b) in enumerate(merged_from) if a >= 0 and (merged_from[[a, b]] == -1).all())
     split = split_tokens([[token]] * 20_000, merged_from, 0.3, np.random.default_rng(1))
     fallen = [ids.tolist() for ids in split if len(ids) == 2]
