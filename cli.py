@@ -28,7 +28,7 @@ class TrainOptions:
 
     config: tyro.conf.OmitArgPrefixes[Config]
     minutes: float = 0.0
-    """Wall-clock time for the whole command, instead of --epochs: a few measured steps set --steps to what fits"""
+    """Wall-clock time for the whole command, instead of --epochs: how many --steps fit is measured over half of it"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load, split and tokenize the data, print what it is and how long the training would take, and train nothing"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False

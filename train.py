@@ -38,7 +38,7 @@ from parallel import Group
 from report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_second, warnings
 from store import Ints, cache_file, digest, write_whole
 from tokenizer import WORDS, Tokenizer
-from trainer import Training, step_seconds, steps_within
+from trainer import Training, half_is_over, step_seconds, steps_until
 from translate import Translator
 
 if TYPE_CHECKING:
@@ -83,10 +83,11 @@ def interruption() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence[int]) -> None:
+def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int], deadline: float = math.inf) -> None:
     """The loop, from training.step to the last step. Raises StoppedError once interrupted, with all of it saved.
 
-    Of several processes, the leader alone writes.
+    With a deadline (of `time.perf_counter`), how many steps there are is known once half of the time is over: as many
+    again. Of several processes, the leader alone writes.
     """
     config, group = training.config, training.group
     say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
@@ -112,7 +113,14 @@ def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence
                 refresh=False,
             )
             bar.update()
-            stop = any(group.sums(len(interrupted)))
+            stop, half = map(bool, group.sums(len(signals), half_is_over(training, deadline)))
+            if deadline < math.inf:
+                # The rate has been that of either number, also if the warm-up was to be a tenth of the steps at most.
+                training.plan(max(2 * training.step, 10 * config.warmup_steps if half else training.total_steps))
+                bar.total, deadline = training.total_steps, math.inf if half else deadline
+                if half:
+                    say(f"time      half of it is over: {training.total_steps:,} steps in all")
+                    logs.text("config", training.config.to_json())
             if training.step % valid_every == 0 or training.step == training.total_steps:
                 keep(training, folder, logs, window)
                 training.seconds = time.perf_counter() - began
@@ -120,6 +128,7 @@ def run(training: Training, folder: RunFolder, logs: Logs, interrupted: Sequence
             elif time.perf_counter() - saved < 60 * config.save_minutes and not stop:
                 continue
             if group.leads:
+                folder.save_config(training.config)
                 folder.save_state(training.state())
             saved = time.perf_counter()
             if stop and not training.is_over:
@@ -297,7 +306,7 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
             f"{folder.path} holds a run already: go on with it by --resume,\n"
             "or choose another --name, or start it afresh by --overwrite"
         )
-    started = time.perf_counter()
+    deadline = time.perf_counter() + 60 * options.minutes if options.minutes else math.inf
     with group.one_first():
         corpus = load_corpus(config)
         tokenizer = folder.load_tokenizer() if options.resume else trained_tokenizer(corpus, config.vocab_size)
@@ -305,8 +314,8 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     if options.resume:
         training.restore(folder.load_state())
     elif options.minutes:
-        left = 60 * options.minutes - (time.perf_counter() - started)
-        config = replace(config, steps=group.agreed(steps_within(left, training)))
+        steps = group.agreed(steps_until(deadline, training))
+        config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
         training = Training(config, corpus, tokenizer, group)  # the steps that were measured are forgotten
     report = describe(training)
     about = overview(report)
@@ -335,7 +344,7 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         logs.text("config", config.to_json())
         logs.text("data", "\n".join(about))
         with interruption() as interrupted:
-            run(training, folder, logs, interrupted)
+            run(training, folder, logs, interrupted, deadline)
         if group.leads:
             finish(training, folder, logs)
     finally:
@@ -348,6 +357,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     if best is None:
         raise CheckpointError(f"{folder.path} has no validated model")
     metrics["seconds"] = round(training.seconds, 1)
+    metrics.setdefault("batches", {})["steps"] = training.total_steps  # with --minutes, known after the half
     _, _, model = folder.load_model(training.device)
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     if training.corpus.test:

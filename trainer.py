@@ -90,6 +90,10 @@ class Training:
         """All steps are done, or patience is at its end."""
         return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
 
+    def plan(self, steps: int) -> None:
+        """So many steps in all, from now on; for the first half of them it makes no difference."""
+        self.total_steps, self.config = steps, replace(self.config, steps=steps)
+
     def compile(self, backend: str) -> None:
         """Fuses the operations of the two stacks, once for all shapes: a new shape is no reason to compile again."""
         import torch._dynamo  # noqa: PLC0415 - it takes a second
@@ -264,14 +268,20 @@ def step_seconds(training: Training, steps: int = 10) -> float:
     return float(np.mean([training.update(step).seconds for step in chosen][2:]))
 
 
-def steps_within(seconds: float, training: Training) -> int:
-    """How many steps, with their validations and the scoring of the test part, take so many seconds on this machine.
+def scoring_steps(training: Training, pairs: int) -> float:
+    """How many steps take as long as to score so many pairs: loss and translation of one, as to train on two."""
+    return 2 * pairs * training.steps_per_epoch / len(training.train_pairs)
 
-    To score a pair, loss and translation, is taken to cost as much as to train on two.
-    """
-    start, config = time.perf_counter(), training.config
+
+def steps_until(deadline: float, training: Training) -> int:
+    """How many steps, with their validations and the test part, this machine makes until then (`time.perf_counter`)."""
     per_step = step_seconds(training, steps=30)
-    seconds = 0.95 * (seconds - (time.perf_counter() - start))  # a whole training was 9 % slower than its first steps
-    per_pair = 2 * per_step * training.steps_per_epoch / len(training.train_pairs)
-    scored = per_pair * len(training.valid_pairs) / (config.valid_every or training.steps_per_epoch)
-    return max(1, int((seconds - per_pair * len(training.corpus.test)) / (per_step + scored)))
+    left = (deadline - time.perf_counter()) / per_step - scoring_steps(training, len(training.corpus.test))
+    valid_every = training.config.valid_every or training.steps_per_epoch
+    return max(1, int(left / (1 + scoring_steps(training, len(training.valid_pairs)) / valid_every)))
+
+
+def half_is_over(training: Training, deadline: float) -> bool:
+    """Whether as many steps as were made so far, and the last scoring, will take until then."""
+    last = scoring_steps(training, len(training.valid_pairs) + len(training.corpus.test))
+    return time.perf_counter() + training.seconds * (1 + last / training.step) >= deadline

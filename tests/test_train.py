@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from checkpoint import CheckpointError, RunFolder, parameters
 from cli import is_out_of_memory
 from config import Config, ConfigError
 from corpus import Corpus
+from objective import learning_rate
 from parallel import ALONE, Group
-from report import Logs, Validation
+from report import Logs, StepLog, Validation
 from tokenizer import Tokenizer
 from train import broken_off, interruption, resolve, run
-from trainer import Training, TrainingError, steps_within
+from trainer import Training, TrainingError, scoring_steps, steps_until
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:
@@ -179,20 +181,23 @@ def test_the_best_is_by_bleu_then_loss() -> None:
     assert rank(0.0, 1.0) > rank(0.0, 2.0)
 
 
-def test_a_budget_is_spent_on_steps_and_scoring(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+def test_a_budget_is_planned_with_its_scoring(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training = Training(tiny, small, tokenizer)
-    real = training.update
-    training.update = lambda step: replace(real(step), seconds=0.25)  # type: ignore[method-assign]
+    log = replace(training.update(1), seconds=0.25)
+    training.update = lambda step: log  # type: ignore[method-assign]
+    monkeypatch.setattr("time.perf_counter", lambda: 100.0)
     per_pair = 2 * 0.25 * training.steps_per_epoch / len(training.train_pairs)
-    steps = steps_within(1000.0, training)
+    steps = steps_until(1100.0, training)
     validations = steps / training.steps_per_epoch
     spent = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + len(small.test))
-    assert spent == pytest.approx(950, rel=0.01)
-    assert steps_within(0.0, training) == 1
+    assert spent == pytest.approx(1000, rel=0.01)
+    assert steps_until(0.0, training) == 1
 
 
 def constant(training: Training, bleu: float) -> None:
-    """Makes every validation say the same."""
+    """Makes every validation say the same, at once."""
     hypotheses = [target for _, target in training.valid_texts]
     training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
 
@@ -212,6 +217,29 @@ def test_patience_ends_a_training_that_gets_no_better(
     constant(again, 10.0)
     run(again, run_folder, Logs(None, again.at, 10), [])
     assert (again.step, again.stale) == (16, 7)
+
+
+def test_a_budget_is_kept_where_the_plan_was_for_other_steps(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that the steps alone move on, a second each; for the last scoring time is left."""
+    logs: list[StepLog] = []
+    monkeypatch.setattr("time.perf_counter", lambda: float(len(logs)))
+    for planned in (4, 90):
+        logs.clear()
+        training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
+        constant(training, 10.0)
+        update = training.update
+
+        def second(step: int, update: Callable[[int], StepLog] = update) -> StepLog:
+            logs.append(replace(update(step), seconds=1.0))
+            return logs[-1]
+
+        training.update = second  # type: ignore[method-assign]
+        run(training, run_folder, Logs(None, training.at, 10), [], deadline=60.0)
+        assert len(logs) + scoring_steps(training, len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
+        assert len(logs) == training.total_steps == run_folder.load_config().steps != planned
+        assert [log.lr for log in logs] == [learning_rate(log.step, len(logs), training.config) for log in logs]
 
 
 # The command
@@ -303,9 +331,9 @@ def test_a_run_is_not_overwritten_unasked(
 def test_a_training_in_minutes_can_be_repeated_in_steps(called: Command, few: Path) -> None:
     done = called(*small_run(few, "--minutes", "0.08", "--name", "timed"))
     assert done.returncode == 0, done.stderr
-    steps = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))["steps"]
-    assert steps > 0
-    again = called(*small_run(few, "--steps", str(steps), "--name", "again"))
+    found = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))
+    steps, warmup = str(found["steps"]), str(found["warmup_steps"])
+    again = called(*small_run(few, "--steps", steps, "--warmup-steps", warmup, "--name", "again"))
     assert again.returncode == 0, again.stderr
     one, other = (Path("weights", name, "model.safetensors").read_bytes() for name in ("timed", "again"))
     assert one == other
