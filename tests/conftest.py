@@ -197,7 +197,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subprocess.CompletedProcess[str]":
-    """The demo trained by its command, once for all processes, two thirds as long as `make demo` does: in args[-1]."""
+    """The demo trained by its command, once for all processes, half as long as `make demo` does: in args[-1]."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
     with FileLock(f"{folder}.lock"):
@@ -207,7 +207,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subp
             before = Path.cwd()
             os.chdir(folder)
             try:
-                done = command("train.py", "demo", "--epochs", "8")
+                done = command("train.py", "demo", "--epochs", "6")
             finally:
                 os.chdir(before)
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
