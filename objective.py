@@ -19,8 +19,8 @@ def learning_rate(step: int, total: int, config: Config) -> float:
     """The rate at a step from 1 to total: linear warm-up to config.lr, then decay.
 
     inverse_sqrt is section 5.3's, lr · √(warmup / step). linear stays at lr for half of the steps and then goes to
-    zero in a straight line (Hägele et al. 2024, arXiv 2405.18392, section 3), so that the first half need not know how
-    many there are.
+    zero in a straight line (a constant rate and a cooldown: Hägele et al. 2024, arXiv 2405.18392), so that the first
+    half need not know how many there are.
     """
     warmup = min(config.warmup_steps, total // 10)
     if step <= warmup:

@@ -114,13 +114,13 @@ def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int
             )
             bar.update()
             stop, half = map(bool, group.sums(len(signals), half_is_over(training, deadline)))
-            if deadline < math.inf:
+            if half or (deadline < math.inf and 2 * training.step > training.total_steps):
                 # The rate has been that of either number, also if the warm-up was to be a tenth of the steps at most.
-                training.plan(max(2 * training.step, 10 * config.warmup_steps if half else training.total_steps))
+                training.plan(max(2 * training.step, 10 * config.warmup_steps))
                 bar.total, deadline = training.total_steps, math.inf if half else deadline
-                if half:
-                    say(f"time      half of it is over: {training.total_steps:,} steps in all")
-                    logs.text("config", training.config.to_json())
+            if half:
+                say(f"time      half of it is over: {training.total_steps:,} steps in all")
+                logs.text("config", training.config.to_json())
             if training.step % valid_every == 0 or training.step == training.total_steps:
                 keep(training, folder, logs, window)
                 training.seconds = time.perf_counter() - began

@@ -197,7 +197,7 @@ def test_a_budget_is_planned_with_its_scoring(
 
 
 def constant(training: Training, bleu: float) -> None:
-    """Makes every validation say the same, at once."""
+    """Makes every validation say the same."""
     hypotheses = [target for _, target in training.valid_texts]
     training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
 
