@@ -68,14 +68,17 @@ def test_the_label_names_the_device() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_kept() -> None:
-    """Of blocks of 64 MiB taken and freed in turn, most take the place of an earlier one: they fault nothing in."""
+    """Of blocks of 32 MiB taken and freed in turn, most take the place of an earlier one: they fault nothing in.
+
+    Not larger ones: after an allocation that failed, in another test, glibc maps those in any case.
+    """
     resource = pytest.importorskip("resource")
     keep_freed_memory()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(40):
-        torch.ones(2**24)
+        torch.ones(2**23)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    assert faults < 40 * 2**26 / resource.getpagesize() / 2
+    assert faults < 40 * 2**25 / resource.getpagesize() / 2
 
 
 def test_what_the_environment_says_of_caches_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
