@@ -119,7 +119,7 @@ class FeedForwardBlock(nn.Module):
         self.linear_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear_2(torch.relu(self.linear_1(x)))
+        y: Tensor = self.linear_2(self.linear_1(x).relu_())  # in place: on a CPU, a fortieth of a training step
         return y
 
 
@@ -236,6 +236,11 @@ class MultiHeadAttentionBlock(nn.Module):
         return y
 
 
+def as_multiplied(x: Tensor) -> Tensor:
+    """x in the type in which autocast multiplies, if it is on: once, where it would convert x for each product anew."""
+    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
+
+
 class ResidualConnection(nn.Module):
     """x + sublayer(x), with dropout on the sublayer's output (section 5.4) and one of two orders of normalization.
 
@@ -253,7 +258,7 @@ class ResidualConnection(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        y: Tensor = self.dropout(sublayer(self.norm(x) if self.pre else x))
+        y: Tensor = self.dropout(sublayer(as_multiplied(self.norm(x) if self.pre else x)))
         z: Tensor = x + y if self.pre else self.norm(x + y)
         return z
 
@@ -410,7 +415,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
         """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D), or (N, D) with a packing."""
         x = self.src_position(self.src_embed(src))
-        memory: Tensor = self.encoder(packing.pack(x) if packing else x, src_mask, packing)
+        memory = as_multiplied(self.encoder(packing.pack(x) if packing else x, src_mask, packing))
         return memory
 
     def decode(
