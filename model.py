@@ -236,8 +236,8 @@ class MultiHeadAttentionBlock(nn.Module):
         return y
 
 
-def as_multiplied(x: Tensor) -> Tensor:
-    """x in the type in which autocast multiplies, if it is on: once, where it would convert x for each product anew."""
+def to_autocast_dtype(x: Tensor) -> Tensor:
+    """x in the type of autocast, if that is on: once, where it would convert x anew for each product that reads it."""
     return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
 
@@ -258,7 +258,7 @@ class ResidualConnection(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        y: Tensor = self.dropout(sublayer(as_multiplied(self.norm(x) if self.pre else x)))
+        y: Tensor = self.dropout(sublayer(to_autocast_dtype(self.norm(x) if self.pre else x)))
         z: Tensor = x + y if self.pre else self.norm(x + y)
         return z
 
@@ -415,7 +415,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
         """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D), or (N, D) with a packing."""
         x = self.src_position(self.src_embed(src))
-        memory = as_multiplied(self.encoder(packing.pack(x) if packing else x, src_mask, packing))
+        memory = to_autocast_dtype(self.encoder(packing.pack(x) if packing else x, src_mask, packing))
         return memory
 
     def decode(

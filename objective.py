@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from config import PAD, Config
 from dataset import Batch
-from model import Transformer, as_multiplied
+from model import Transformer, to_autocast_dtype
 
 CHUNK = 1024  # target tokens whose logits exist at once
 MOMENTUM = 0.95  # of Muon
@@ -141,7 +141,7 @@ def label_smoothed_cross_entropy(
     the vocabulary (section 5.4; Szegedy et al. 2016, arXiv 1512.00567, section 7). Perplexity is exp of the plain one's
     mean.
     """
-    loss, plain = _ProjectedLoss.apply(as_multiplied(vectors), weight, labels, smoothing)  # type: ignore[no-untyped-call]
+    loss, plain = _ProjectedLoss.apply(to_autocast_dtype(vectors), weight, labels, smoothing)  # type: ignore[no-untyped-call]
     return loss, plain
 
 
