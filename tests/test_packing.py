@@ -63,3 +63,23 @@ def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post
     assert packed.item() == pytest.approx(padded.item(), rel=1e-5)
     found = dict(zip(names, torch.autograd.grad(packed, list(model.parameters())), strict=True))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_in_bf16_it_learns_nearly_what_it_does_in_fp32(norm: Literal["pre", "post"]) -> None:
+    """Products round what they read; what goes past them, the residual connections, stays exact."""
+    model = Transformer(40, replace(Config(), d_model=64, n_heads=2, d_ff=128, dropout=0.0, norm=norm))
+    batch = collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+    exact, _ = BatchLoss(model, 0.1)(batch)
+    expected = torch.autograd.grad(exact, list(model.parameters()))
+    types = set[torch.dtype]()
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        block.register_forward_hook(lambda block, args, x: types.add(x.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, _ = BatchLoss(model, 0.1)(batch)
+    assert types == {torch.float32}
+    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    assert {gradient.dtype for gradient in found} == {torch.float32}
+    a, b = (torch.cat([gradient.flatten() for gradient in gradients]) for gradients in (found, expected))
+    assert (a - b).norm() < 0.1 * b.norm()
