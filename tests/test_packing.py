@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from config import PAD, Config
-from dataset import collate
+from dataset import Batch, collate
 from model import Transformer
 from objective import BatchLoss
 from packing import ROUND, Packing
@@ -20,6 +20,11 @@ from packing import ROUND, Packing
 def reals(lengths: list[int]) -> Tensor:
     """(B, T), True for the first so many positions of each sentence."""
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def uneven() -> Batch:
+    """Three pairs of which hardly two sides are equally long."""
+    return collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
 
 
 @settings(deadline=None)
@@ -52,7 +57,7 @@ def test_one_row_at_least_is_no_token(lengths: list[int]) -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post"]) -> None:
     model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm)).double()
-    batch = collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+    batch = uneven()
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     padded = F.cross_entropy(
         logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
@@ -69,7 +74,7 @@ def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post
 def test_in_bf16_it_learns_nearly_what_it_does_in_fp32(norm: Literal["pre", "post"]) -> None:
     """Products round what they read; what goes past them, the residual connections, stays exact."""
     model = Transformer(40, replace(Config(), d_model=64, n_heads=2, d_ff=128, dropout=0.0, norm=norm))
-    batch = collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+    batch = uneven()
     exact, _ = BatchLoss(model, 0.1)(batch)
     expected = torch.autograd.grad(exact, list(model.parameters()))
     types = set[torch.dtype]()
