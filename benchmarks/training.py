@@ -53,7 +53,7 @@ class Options(Work):
     """Time training steps, ours and others'."""
 
     batch_tokens: int = 4096
-    rounds: int = 6
+    rounds: int = 3
     """Turns of each contender"""
     precision: Precision = "auto"
     subword_dropout: float = 0.0
