@@ -82,12 +82,8 @@ class Page:
                 _, attention = translator.attention(units[0], search)
                 shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
         many = "sentence" if len(units) == 1 else "sentences"
-        return (
-            best,
-            alternatives,
-            shown,
-            f"{len(units):,} {many} in {seconds:.2f} s, {len(units) / seconds:.1f} sentences/s",
-        )
+        speed = f"{len(units):,} {many} in {seconds:.2f} s, {len(units) / seconds:.1f} sentences/s"
+        return best, alternatives, shown, speed
 
 
 def build(page: Page, runs: dict[str, Config]) -> Any:
@@ -108,9 +104,7 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
                 others = gradio.Dataframe(
                     headers=["score", "translation"], label="Alternatives, from beam search", interactive=False
                 )
-        gradio.Markdown(
-            "What each token of the translation (rows) attends to, in the last layer; hover for the weights"
-        )
+        gradio.Markdown("What each token of the translation (rows) attends to in the last layer; hover for the weights")
         shown = gradio.HTML()
         what: dict[str, Any] = {"inputs": [source, run], "outputs": [translation, others, shown, speed]}
         button.click(page.translate, **what, api_name="translate")

@@ -102,6 +102,8 @@ class Config:
     """Decay after the warm-up: to zero over the second half, in a straight line, or the paper's inverse square root"""
     subword_dropout: float = 0.0
     """Share of the tokens that fall, in training, into the two that they were merged from"""
+    self_distillation: float = 0.0
+    """Share of the steps, the last ones, that learn from the own translations that come nearest to the targets"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the vocabulary"""
     clip_norm: float = 1.0
@@ -130,9 +132,10 @@ class Config:
                 raise ConfigError(f"{flag(field.name)} is {getattr(self, field.name)}; it takes {', '.join(allowed)}")
         if unknown := set(self.skip_rules) - set(get_args(RuleName)):
             raise ConfigError(f"--skip-rules has no {', '.join(unknown)}; there are {', '.join(get_args(RuleName))}")
-        for name, (low, high) in _RANGES.items():
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
+        for (low, high), names in _RANGES.items():
+            for name in names:
+                if not low <= getattr(self, name) <= high:
+                    raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
         if self.batch_tokens < self.max_length + 1:
@@ -182,31 +185,21 @@ def flag(name: str) -> str:
 # What --resume may change: none of these alters the model, the data or the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "valid_share": (0.0, 0.5),
-    "test_share": (0.0, 0.5),
-    "vocab_size": (260, 1_000_000),  # 4 special tokens and the 256 bytes are always there
-    "max_length": (2, 100_000),
-    "d_model": (2, 65_536),
-    "n_heads": (1, 1024),
-    "n_encoder_layers": (1, 1000),
-    "n_decoder_layers": (1, 1000),
-    "d_ff": (1, 1_000_000),
-    "dropout": (0.0, 0.9),
-    "epochs": (1, 1_000_000),
-    "steps": (0, 1_000_000_000),
-    "patience": (0, 1_000_000),
-    "batch_tokens": (1, 100_000_000),
-    "accumulate": (1, 100_000),
-    "lr": (1e-12, 100.0),
-    "warmup_steps": (0, 100_000_000),
-    "subword_dropout": (0.0, 0.9),
-    "label_smoothing": (0.0, 0.9),
-    "clip_norm": (0.0, 1e9),
-    "seed": (0, 2**31 - 1),
-    "valid_every": (0, 1_000_000_000),
-    "save_minutes": (0.0, 1e6),
-    "log_every": (1, 1_000_000),
+_RANGES: dict[tuple[float, float], tuple[str, ...]] = {
+    (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # how many steps there are is known after half
+    (0.0, 0.9): ("dropout", "subword_dropout", "label_smoothing"),
+    (260, 1_000_000): ("vocab_size",),  # 4 special tokens and the 256 bytes are always there
+    (2, 100_000): ("max_length",),
+    (2, 65_536): ("d_model",),
+    (1, 1024): ("n_heads",),
+    (1, 1000): ("n_encoder_layers", "n_decoder_layers"),
+    (1, 100_000): ("accumulate",),
+    (1, 1_000_000): ("d_ff", "epochs", "log_every"),
+    (1, 100_000_000): ("batch_tokens",),
+    (0, 1_000_000): ("patience", "save_minutes"),
+    (0, 1_000_000_000): ("steps", "warmup_steps", "valid_every", "clip_norm"),
+    (1e-12, 100.0): ("lr",),
+    (0, 2**31 - 1): ("seed",),
 }
 
 PRESETS = {

@@ -126,6 +126,7 @@ class EncodedPairs:
 
         rows = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
         self.sources, self.targets = (Ragged(rows.data.column(name)) for name in SCHEMA.names)
+        self.own: dict[int, list[int]] = {}  # by row, targets that take the place of those (`Training.distill`)
         lengths = self.sources.lengths(), self.targets.lengths()
         longer = np.maximum(*lengths)
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
@@ -140,7 +141,7 @@ class EncodedPairs:
     def batch(self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None) -> Batch:
         """The pairs of these rows; of their tokens, a share `split` is split anew by random."""
         chosen = self.rows[rows].tolist()
-        sides: list[Sequence[IdList]] = [[side[i] for i in chosen] for side in (self.sources, self.targets)]
+        sides: list[Sequence[IdList]] = [[side[i] for i in chosen] for side in (self.sources, self.own or self.targets)]
         if random and split:
             sides = [split_tokens(side, self.tokenizer.merged_from, split, random) for side in sides]
         return collate(*sides)

@@ -44,9 +44,7 @@ class Engine:
         try:
             import ctranslate2  # noqa: PLC0415 - a part of the extra `export`
         except ImportError:
-            raise EngineError(
-                f'{folder} is for CTranslate2, which is not installed: pip install -e ".[export]"'
-            ) from None
+            raise EngineError(f'{folder} is for CTranslate2, not installed here: pip install -e ".[export]"') from None
         self.tokens = tokenizer.tokens()
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         kind = "cuda" if device.type == "cuda" else "cpu"

@@ -79,6 +79,12 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     return Scores(bleu=100 * float(bleu), chrf=chrf.score, brevity=lengths.bp, signature=signature)
 
 
+def nearest(hypotheses: Sequence[str], reference: str, language: str) -> str:
+    """The hypothesis with the highest sentence BLEU, of short ones by the orders of n-grams that they have."""
+    bleu = BLEU(tokenize=bleu_tokenizer(language), effective_order=True)
+    return max(hypotheses, key=lambda hypothesis: bleu.sentence_score(hypothesis, [reference]).score)
+
+
 def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
     """By metric, how likely two runs that are equally good differ as much on such sentences as these two do.
 

@@ -249,16 +249,9 @@ def card(config: Config, metrics: dict[str, Any], data: str, licence: str) -> st
     from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - half a second
 
     test, size = metrics.get("test"), metrics.get("parameters")
+    of: Any = {"task_type": "translation", "dataset_type": data, "dataset_name": data, "dataset_split": "test"}
     results = [
-        EvalResult(
-            task_type="translation",
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
-            metric_type=name.lower(),
-            metric_name=name,
-            metric_value=round(test[name.lower()], 2),
-        )
+        EvalResult(**of, metric_type=name.lower(), metric_name=name, metric_value=round(test[name.lower()], 2))
         for name in ("BLEU", "chrF")
         if test
     ]
@@ -282,9 +275,7 @@ def card(config: Config, metrics: dict[str, Any], data: str, licence: str) -> st
         "Limits": LIMITS.format(longest=config.max_length, data=data),
     }
     large = f" of {size:,} parameters" if size else ""
-    head = (
-        f"A Transformer{large} that translates {config.source} into {config.target}, trained from scratch with Tapis."
-    )
+    head = f"A Transformer{large} that translates {config.source} to {config.target}, trained from scratch with Tapis."
     text = "\n\n".join(f"## {title}\n\n{part}" for title, part in parts.items() if part)
     return f"---\n{fields.to_yaml()}\n---\n\n# {config.name}\n\n{head}\n\n{text}\n"
 

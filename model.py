@@ -251,11 +251,11 @@ class ResidualConnection(nn.Module):
     warm-up (Xiong et al. 2020, arXiv 2002.04745).
     """
 
-    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.pre = norm == "pre"
-        self.norm = LayerNormalization(d_model)
-        self.dropout = Dropout(dropout)
+        self.pre = config.norm == "pre"
+        self.norm = LayerNormalization(config.d_model)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         y: Tensor = self.dropout(sublayer(to_autocast_dtype(self.norm(x) if self.pre else x)))
@@ -270,9 +270,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
         self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff)
-        self.residuals = nn.ModuleList(
-            ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(2)
-        )
+        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(2))
 
     def forward(self, x: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
         own = (packing, packing) if packing else None
@@ -324,9 +322,7 @@ class DecoderBlock(nn.Module):
         self.self_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
         self.cross_attention = MultiHeadAttentionBlock(config.d_model, config.n_heads)
         self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff)
-        self.residuals = nn.ModuleList(
-            ResidualConnection(config.d_model, config.dropout, config.norm) for _ in range(3)
-        )
+        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(3))
 
     def forward(
         self,

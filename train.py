@@ -99,6 +99,9 @@ def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int
     first, saved, began = training.step + 1, time.perf_counter(), time.perf_counter() - training.seconds
     try:
         while not training.is_over:
+            if training.is_to_distill:
+                training.distill()
+                say(f"targets   from step {training.step + 1:,} on the nearest of the model's own translations")
             window.append(training.update(training.step + 1))
             training.step += 1
             training.tokens += window[-1].n_tokens

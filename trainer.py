@@ -26,7 +26,8 @@ from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, RESUMABLE, Config, TapisError
 from corpus import Corpus
 from dataset import Batch, EncodedPairs, batches, padding_share
-from evaluate import score
+from decode import Search
+from evaluate import nearest, score
 from hardware import autocast, bound_caches, choose_device, keep_freed_memory
 from model import Transformer
 from objective import BatchLoss, learning_rate, optimizers
@@ -53,9 +54,7 @@ class Training:
             self.valid_pairs = EncodedPairs(corpus.valid, tokenizer)
         self.valid_texts = list(corpus.valid)  # asked for at every validation, and scattered over a large table
         if not len(self.train_pairs):
-            raise DataError(
-                f"all {len(corpus.train):,} training pairs are longer than --max-length {config.max_length}"
-            )
+            raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
         bound_caches()
         keep_freed_memory()  # not sooner: what preparing the data took goes back
         torch.manual_seed(config.seed)
@@ -89,6 +88,32 @@ class Training:
     def is_over(self) -> bool:
         """All steps are done, or patience is at its end."""
         return self.step >= self.total_steps or 0 < self.config.patience <= self.stale
+
+    @property
+    def is_to_distill(self) -> bool:
+        """Whether the steps to come are to learn from the model's own translations, and do not yet."""
+        first = round((1 - self.config.self_distillation) * self.total_steps)
+        return self.step >= first and not self.train_pairs.own
+
+    def distill(self) -> None:
+        """From now on a training pair has for its target the one of the model's translations that comes nearest to it.
+
+        That is, of the five best, the one with the highest sentence BLEU: sequence-level interpolation (Kim and Rush
+        2016, arXiv 1606.07947, section 3.3), with the model as its own teacher. What it could not foresee in the
+        references is gone, which helps most where nothing can be taken back, in greedy search.
+        """
+        mine = self.train_pairs.rows[self.group.rank :: self.group.size]
+        pairs = list(self.corpus.train.select(mine))
+        with torch.compiler.set_stance("force_eager"):
+            translator, sources = self.translator(self.model.eval()), [source for source, _ in pairs]
+            found = translator.n_best(sources, Search(beam=5, n_best=5), bar="distilling")
+        best = [
+            nearest([text for text, _ in five], pair[1], self.config.target)
+            for five, pair in zip(found, pairs, strict=True)
+        ]
+        ids = [ids[: self.config.max_length] for ids in self.tokenizer.encode(best)]
+        self.train_pairs.own = dict(self.group.gathered(list(zip(mine.tolist(), ids, strict=True))))
+        self.prepared = 0, []
 
     def plan(self, steps: int) -> None:
         """So many steps in all, from now on; for the first half of them it makes no difference."""
@@ -227,6 +252,7 @@ class Training:
             "model": parameters(self.model),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
+            "own": self.train_pairs.own,
             "of": self.of,
         }
 
@@ -258,6 +284,7 @@ class Training:
             self.step, self.tokens, self.stale = (int(state[name]) for name in ("step", "tokens", "stale"))
             self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
+            self.train_pairs.own = dict(state["own"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
 
@@ -273,15 +300,21 @@ def scoring_steps(training: Training, pairs: int) -> float:
     return 2 * pairs * training.steps_per_epoch / len(training.train_pairs)
 
 
+def last_steps(training: Training) -> float:
+    """How many steps take as long as what is once to come: the test part, and to distil, which takes as long a pair."""
+    own = len(training.train_pairs) if training.config.self_distillation and not training.train_pairs.own else 0
+    return scoring_steps(training, len(training.corpus.test) + own)
+
+
 def steps_until(deadline: float, training: Training) -> int:
     """How many steps, with their validations and the test part, this machine makes until then (`time.perf_counter`)."""
     per_step = step_seconds(training, steps=30)
-    left = (deadline - time.perf_counter()) / per_step - scoring_steps(training, len(training.corpus.test))
+    left = (deadline - time.perf_counter()) / per_step - last_steps(training)
     valid_every = training.config.valid_every or training.steps_per_epoch
     return max(1, int(left / (1 + scoring_steps(training, len(training.valid_pairs)) / valid_every)))
 
 
 def half_is_over(training: Training, deadline: float) -> bool:
     """Whether as many steps as were made so far, and the last scoring, will take until then."""
-    last = scoring_steps(training, len(training.valid_pairs) + len(training.corpus.test))
+    last = scoring_steps(training, len(training.valid_pairs)) + last_steps(training)
     return time.perf_counter() + training.seconds * (1 + last / training.step) >= deadline

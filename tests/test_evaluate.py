@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from corpus import Corpus
-from evaluate import bleu_tokenizer, compare, score
+from evaluate import bleu_tokenizer, compare, nearest, score
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),
@@ -47,6 +47,14 @@ def test_without_a_common_four_gram_there_is_no_smoothing() -> None:
     unsmoothed = sacrebleu.corpus_bleu(hypotheses, [references], smooth_method="none").score
     assert score(hypotheses, references, "fr").bleu == pytest.approx(unsmoothed)
     assert "smooth:none" in score(hypotheses, references, "fr").signature
+
+
+def test_the_nearest_of_some() -> None:
+    cats = ["A dog.", "On the mat sat a cat.", "The cat sat on it."]
+    assert nearest(cats, "The cat sat on the mat.", "en") == cats[2]
+    assert nearest(["Oh!", "Yes.", ""], "Yes!", "en") != "", "a word in common, though no four"
+    assert nearest(["", ""], "Yes!", "en") == ""
+    assert nearest(["猫坐着", "狗坐在垫子上"], "猫坐在垫子上", "zh") == "狗坐在垫子上"
 
 
 def test_perfect_and_hopeless() -> None:

@@ -168,8 +168,8 @@ def test_projection() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_residual_orders(norm: str) -> None:
-    residual, x = ResidualConnection(8, 0.0, norm), torch.randn(2, 3, 8)
+def test_residual_orders(norm: Literal["pre", "post"]) -> None:
+    residual, x = ResidualConnection(Config(d_model=8, dropout=0.0, norm=norm)), torch.randn(2, 3, 8)
 
     def double(y: Tensor) -> Tensor:
         return y * 2

@@ -12,16 +12,19 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import sacrebleu
 import torch
 from conftest import ROOT, Command, first
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import CheckpointError, RunFolder, parameters
 from cli import is_out_of_memory
-from config import Config, ConfigError
+from config import EOS, PAD, Config, ConfigError
 from corpus import Corpus
+from decode import Search
 from objective import learning_rate
 from parallel import ALONE, Group
 from report import Logs, StepLog, Validation
@@ -35,7 +38,10 @@ def snapshot(training: Training) -> dict[str, torch.Tensor]:
 
 
 def advance(training: Training, steps: int) -> None:
+    """As `run` does it."""
     for _ in range(steps):
+        if training.is_to_distill:
+            training.distill()
         training.update(training.step + 1)
         training.step += 1
 
@@ -57,25 +63,74 @@ def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo
     longer.restore(saved)
 
 
-@pytest.mark.parametrize("change", [{}, {"optimizer": "muon"}, {"precision": "fp16"}])
+@pytest.mark.parametrize(
+    "change", [{}, {"optimizer": "muon"}, {"precision": "fp16"}, {"self_distillation": 0.3}, {"self_distillation": 0.5}]
+)
 def test_ten_steps_are_five_and_five_resumed(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    config = replace(tiny, epochs=3, dropout=0.2, subword_dropout=0.1, **change)
+    """Of its own translations, too, a training learns the same, whether they were made before it was saved or after."""
+    config = replace(tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, **change)
+    small = replace(small, train=first(small.train, 60))
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)
-    first = Training(config, small, tokenizer)
-    advance(first, 5)
+    begun = Training(config, small, tokenizer)
+    advance(begun, 6)
     folder = RunFolder(tmp_path / "run")
-    folder.save_state(first.state())
+    folder.save_state(begun.state())
     torch.manual_seed(99)
     second = Training(config, small, tokenizer)
     second.restore(folder.load_state())
-    assert second.step == 5
-    advance(second, 5)
+    assert second.step == 6
+    assert bool(second.train_pairs.own) == (change.get("self_distillation") == 0.5)
+    advance(second, 4)
     for name, parameter in parameters(straight.model).items():
         assert torch.equal(parameters(second.model)[name], parameter), name
+
+
+def test_the_last_steps_learn_from_the_models_own_translations(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer
+) -> None:
+    """From the best of five by sentence BLEU against the reference, and from the same sources as before."""
+    small = replace(small, train=first(small.train, 30))
+    training, asked = (
+        Training(replace(tiny, d_model=64, lr=5e-3, steps=80, self_distillation=0.25), small, tokenizer),
+        [],
+    )
+    while training.step < 60:
+        asked.append(training.is_to_distill)
+        advance(training, 1)
+    pairs = training.train_pairs
+    assert not any(asked) and training.is_to_distill and not pairs.own
+    before = pairs.batch(pairs.rows)
+    five = training.translator(training.model.eval()).n_best([source for source, _ in small.train], Search(5, 5))
+    training.distill()
+    assert not training.is_to_distill and list(pairs.own) == pairs.rows.tolist()
+    after = pairs.batch(pairs.rows)
+    assert torch.equal(before.src, after.src)
+    said = tokenizer.decode([[i for i in row if i not in (PAD, EOS)] for row in after.labels.tolist()])
+    likeness = sacrebleu.BLEU(effective_order=True)
+    chosen = 0
+    for text, best, (_, reference) in zip(said, five, small.train, strict=True):
+        scores = [likeness.sentence_score(one.text, [reference]).score for one in best]
+        assert likeness.sentence_score(text, [reference]).score == pytest.approx(max(scores))
+        chosen += scores[0] < max(scores)
+    assert chosen, "the first of five was always the nearest: nothing is shown"
+
+
+def test_processes_translate_each_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    small = replace(small, train=first(small.train, 21))
+    alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
+    alone.distill()
+    shares = []
+    for rank in range(2):
+        training = Training(alone.config, small, tokenizer)
+        training.group = Mock(rank=rank, size=2, gathered=lambda mine: mine)
+        training.distill()
+        shares.append(training.train_pairs.own)
+    assert [list(share) for share in shares] == [alone.train_pairs.rows[rank::2].tolist() for rank in range(2)]
+    assert shares[0] | shares[1] == alone.train_pairs.own
 
 
 def test_accumulated_batches_are_one_batch(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -181,17 +236,20 @@ def test_the_best_is_by_bleu_then_loss() -> None:
     assert rank(0.0, 1.0) > rank(0.0, 2.0)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1])
 def test_a_budget_is_planned_with_its_scoring(
-    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    training = Training(tiny, small, tokenizer)
+    """And with the translations of the training part, where the last steps learn from them."""
+    training = Training(replace(tiny, self_distillation=share), small, tokenizer)
     log = replace(training.update(1), seconds=0.25)
     training.update = lambda step: log  # type: ignore[method-assign]
     monkeypatch.setattr("time.perf_counter", lambda: 100.0)
     per_pair = 2 * 0.25 * training.steps_per_epoch / len(training.train_pairs)
     steps = steps_until(1100.0, training)
     validations = steps / training.steps_per_epoch
-    spent = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + len(small.test))
+    once = len(small.test) + (len(small.train) if share else 0)
+    spent = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + once)
     assert spent == pytest.approx(1000, rel=0.01)
     assert steps_until(0.0, training) == 1
 
