@@ -160,7 +160,7 @@ def compare(options: Options, config: Config, out: Path) -> None:
         f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; {options.rounds} rounds"
     )
     for title, some, size in (
-        ("one sentence at a time", sources[:12], 1),
+        ("one sentence at a time", sources[:8], 1),
         ("64 sentences at once", sources[:64], 64),
         (f"all {len(sources):,} sentences, {options.batch} at a time", sources, options.batch),
     ):
@@ -208,8 +208,8 @@ def measure(contenders: dict[str, Contender], batches: Sequence[list[list[int]]]
         seconds, found[name] = contenders[name](batches, beam)
         return options.length * n / seconds
 
-    for name in contenders:
-        turn(name)  # warms up
+    for contender in contenders.values():
+        contender(batches[:1], beam)  # warms up
     speeds = alternate({name: partial(turn, name) for name in contenders}, options.rounds)
     mine = [name for name in speeds if name.startswith("Tapis")]
     print(f" {'tokens/s':>9}{''.join(f'{name:>13} is' for name in mine)} {'same as fp32':>13}")
