@@ -128,7 +128,7 @@ def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int
                 keep(training, folder, logs, window)
                 training.seconds = time.perf_counter() - began
                 window = []
-            elif time.perf_counter() - saved < 60 * config.save_minutes and not stop:
+            elif time.perf_counter() - saved < 60 * config.save_minutes and not (stop or training.is_to_distill):
                 continue
             if group.leads:
                 folder.save_config(training.config)

@@ -119,6 +119,18 @@ def test_the_last_steps_learn_from_the_models_own_translations(
     assert chosen, "the first of five was always the nearest: nothing is shown"
 
 
+def test_a_training_is_saved_before_it_translates(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder
+) -> None:
+    """Which may take long."""
+    training, again = (Training(replace(tiny, steps=8, self_distillation=0.25), small, tokenizer) for _ in range(2))
+    training.distill = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        run(training, run_folder, Logs(None, training.at, 10), [])
+    again.restore(run_folder.load_state())
+    assert again.step == 6 and again.is_to_distill
+
+
 def test_processes_translate_each_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=first(small.train, 21))
     alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
