@@ -195,9 +195,10 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (1, 1000): ("n_encoder_layers", "n_decoder_layers"),
     (1, 100_000): ("accumulate",),
     (1, 1_000_000): ("d_ff", "epochs", "log_every"),
+    (0, 100_000_000): ("warmup_steps",),
     (1, 100_000_000): ("batch_tokens",),
     (0, 1_000_000): ("patience", "save_minutes"),
-    (0, 1_000_000_000): ("steps", "warmup_steps", "valid_every", "clip_norm"),
+    (0, 1_000_000_000): ("steps", "valid_every", "clip_norm"),
     (1e-12, 100.0): ("lr",),
     (0, 2**31 - 1): ("seed",),
 }
