@@ -92,8 +92,7 @@ class Training:
     @property
     def is_to_distill(self) -> bool:
         """Whether the steps to come are to learn from the model's own translations, and do not yet."""
-        first = round((1 - self.config.self_distillation) * self.total_steps)
-        return self.step >= first and not self.train_pairs.own
+        return not self.train_pairs.own and self.step >= round((1 - self.config.self_distillation) * self.total_steps)
 
     def distill(self) -> None:
         """From now on a training pair has for its target the one of the model's translations that comes nearest to it.
@@ -105,12 +104,10 @@ class Training:
         mine = self.train_pairs.rows[self.group.rank :: self.group.size]
         pairs = list(self.corpus.train.select(mine))
         with torch.compiler.set_stance("force_eager"):
-            translator, sources = self.translator(self.model.eval()), [source for source, _ in pairs]
-            found = translator.n_best(sources, Search(beam=5, n_best=5), bar="distilling")
-        best = [
-            nearest([text for text, _ in five], pair[1], self.config.target)
-            for five, pair in zip(found, pairs, strict=True)
-        ]
+            translator = self.translator(self.model.eval())
+            found = translator.n_best([source for source, _ in pairs], Search(beam=5, n_best=5), bar="distilling")
+        both = zip(found, [target for _, target in pairs], strict=True)
+        best = [nearest([text for text, _ in five], target, self.config.target) for five, target in both]
         ids = [ids[: self.config.max_length] for ids in self.tokenizer.encode(best)]
         self.train_pairs.own = dict(self.group.gathered(list(zip(mine.tolist(), ids, strict=True))))
         self.prepared = 0, []
@@ -284,7 +281,9 @@ class Training:
             self.step, self.tokens, self.stale = (int(state[name]) for name in ("step", "tokens", "stale"))
             self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
-            self.train_pairs.own = dict(state["own"])
+            self.train_pairs.own = {}
+            if self.is_to_distill:  # it may have more steps now than when they were made
+                self.train_pairs.own = dict(state["own"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
 

@@ -94,10 +94,8 @@ def test_the_last_steps_learn_from_the_models_own_translations(
 ) -> None:
     """From the best of five by sentence BLEU against the reference, and from the same sources as before."""
     small = replace(small, train=first(small.train, 30))
-    training, asked = (
-        Training(replace(tiny, d_model=64, lr=5e-3, steps=80, self_distillation=0.25), small, tokenizer),
-        [],
-    )
+    training = Training(replace(tiny, d_model=64, lr=5e-3, steps=80, self_distillation=0.25), small, tokenizer)
+    asked = []
     while training.step < 60:
         asked.append(training.is_to_distill)
         advance(training, 1)
@@ -117,6 +115,19 @@ def test_the_last_steps_learn_from_the_models_own_translations(
         assert likeness.sentence_score(text, [reference]).score == pytest.approx(max(scores))
         chosen += scores[0] < max(scores)
     assert chosen, "the first of five was always the nearest: nothing is shown"
+
+
+def test_a_training_that_goes_further_translates_anew(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """What it said itself is for the last of its steps, and those were not the last."""
+    config = replace(tiny, steps=4, self_distillation=0.5)
+    short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
+    advance(short, 4)
+    longer.restore(short.state())
+    assert short.train_pairs.own and not longer.train_pairs.own and not longer.is_to_distill
+    advance(longer, 2)
+    assert longer.is_to_distill
+    advance(longer, 1)
+    assert longer.train_pairs.own
 
 
 def test_a_training_is_saved_before_it_translates(
