@@ -58,9 +58,8 @@ class Page:
         if not text:
             raise gradio.Error("There is nothing to translate: type a sentence.", print_exception=False)
         if len(text) > LONGEST:
-            raise gradio.Error(
-                f"This text has {len(text):,} characters; the page takes {LONGEST:,} at most.", print_exception=False
-            )
+            over = f"This text has {len(text):,} characters; the page takes {LONGEST:,} at most."
+            raise gradio.Error(over, print_exception=False)
         try:
             with self.lock:
                 return self.answer(text, self.load(run))

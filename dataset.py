@@ -79,16 +79,9 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     labels = both[:, 1:]
     tgt = both[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
     packings = Packing.of(tgt != PAD), Packing.of(src != PAD)
-    return Batch(
-        src=src,
-        tgt=tgt,
-        labels=labels,
-        src_mask=padding_mask(src),
-        tgt_mask=padding_mask(tgt) & causal_mask(tgt.size(1)),
-        packings=packings,
-        n_tgt=packings[0].tokens,
-        n_tokens=sum(packing.tokens for packing in packings),
-    )
+    masks = padding_mask(src), padding_mask(tgt) & causal_mask(tgt.size(1))
+    n_tgt, n_src = (packing.tokens for packing in packings)
+    return Batch(src, tgt, labels, *masks, packings, n_tgt, n_tokens=n_tgt + n_src)
 
 
 def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random: np.random.Generator) -> list[Ints]:

@@ -208,9 +208,8 @@ def hugging_face_tokenizer(tokenizer: Tokenizer) -> Inner:
     """Our tokenizer with what is ours to do around it: the blank before a text, EOS behind it."""
     inner = Inner.from_str(tokenizer.to_json())
     inner.normalizer = normalizers.Prepend(BLANK)
-    inner.post_processor = processors.TemplateProcessing(
-        single=f"$A {SPECIAL[EOS]}", special_tokens=[(SPECIAL[EOS], EOS)]
-    )
+    end = SPECIAL[EOS]
+    inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, EOS)])
     inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(BLANK, 1, 0)])
     return inner
 

@@ -108,9 +108,8 @@ class _ProjectedLoss(torch.autograd.Function):
         loss, plain = (torch.zeros((), device=labels.device) for _ in range(2))
         for x, xs_labels in zip(torch.split(vectors, CHUNK), torch.split(labels, CHUNK), strict=True):
             grad, xs_scored = x @ matrix.T, xs_labels[:, None] != PAD  # first the logits, then what replaces them
-            for part, label, scored in zip(
-                *(torch.split(y, in_cache) for y in (grad, xs_labels, xs_scored)), strict=True
-            ):
+            parts = zip(*(torch.split(y, in_cache) for y in (grad, xs_labels, xs_scored)), strict=True)
+            for part, label, scored in parts:
                 logits = part.float()
                 logits -= logits.amax(dim=-1, keepdim=True)
                 chosen, mean = logits.gather(1, label[:, None]), logits.mean(dim=-1, keepdim=True)

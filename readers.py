@@ -130,9 +130,8 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
         if halves[0] and halves[1]:
             parts[part] = _aligned(halves[0], halves[1])
         elif there := halves[0] or halves[1]:
-            raise DataError(
-                f"{folder / part}.{source if there == halves[1] else target} is missing beside {there.name}"
-            )
+            missing_one = source if there == halves[1] else target
+            raise DataError(f"{folder / part}.{missing_one} is missing beside {there.name}")
     return parts
 
 

@@ -53,19 +53,15 @@ def overview(report: dict[str, Any]) -> list[str]:
     lines.append(f"          train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs")
     for name, side in report["sides"].items():
         percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side["percentiles"].items())
-        lines.append(
-            f"tokens    {name}: {side['tokens']:,}, {side['tokens per word']} a word; {percentiles} in a sentence"
-        )
+        counts = f"{side['tokens']:,}, {side['tokens per word']} a word"
+        lines.append(f"tokens    {name}: {counts}; {percentiles} in a sentence")
     lines.append(f"          vocabulary {report['vocabulary']:,}")
     lines.append(
         f"batches   {batches['in an epoch']:,} an epoch, at most {batches['tokens a side, at most']:,} tokens a side, "
         f"{batches['padding']:.1%} padding; {batches['steps']:,} steps in all"
     )
-    return [
-        *lines,
-        f"model     {report['parameters']:,} parameters",
-        f"device    {report['hardware']}, {report['precision']}",
-    ]
+    lines.append(f"model     {report['parameters']:,} parameters")
+    return [*lines, f"device    {report['hardware']}, {report['precision']}"]
 
 
 def _shorten(text: str) -> str:

@@ -47,11 +47,9 @@ class Tokenizer:
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
         inner.decoder = decoders.ByteLevel()
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=SPECIAL,
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
+            vocab_size=vocab_size, special_tokens=SPECIAL, initial_alphabet=letters, show_progress=False
         )
         inner.train_from_iterator((BLANK + text for text in texts), trainer)
         return cls(inner)

@@ -110,11 +110,8 @@ def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int
                 seconds = float(np.mean([log.seconds for log in window[-10:]])) * (training.total_steps - training.step)
                 say(f"time      about {seconds / 60:.1f} minutes of steps to come, and the validations")
             logs.steps(window, training.padding, training.at)
-            bar.set_postfix(
-                loss=f"{window[-1].loss / window[-1].n_tgt:.3f}",
-                tokens_s=f"{tokens_per_second(window[-20:]):,.0f}",
-                refresh=False,
-            )
+            speed = f"{tokens_per_second(window[-20:]):,.0f}"
+            bar.set_postfix(loss=f"{window[-1].loss / window[-1].n_tgt:.3f}", tokens_s=speed, refresh=False)
             bar.update()
             stop, half = map(bool, group.sums(len(signals), half_is_over(training, deadline)))
             if half or (deadline < math.inf and 2 * training.step > training.total_steps):
@@ -158,9 +155,8 @@ def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[Ste
         return
     rows = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
     logs.validation(result, rows, training.at)
-    logs.pictures(
-        lambda: pictures(training, [source for source, _, _ in rows[:PICTURED]]), training.at, training.is_over
-    )
+    pictured = [source for source, _, _ in rows[:PICTURED]]
+    logs.pictures(lambda: pictures(training, pictured), training.at, training.is_over)
     loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
     graphs = f"  {training.graphs} graphs" if training.graphs else ""
     epochs = [step / training.steps_per_epoch for step in (training.step, training.total_steps)]
@@ -190,6 +186,7 @@ def describe(training: Training) -> dict[str, Any]:
     """What is about to be trained on what, for report.overview and metrics.json."""
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
     too_long = corpus.train.select(pairs.too_long)
+    over_long = {"pairs": len(too_long), "examples": too_long[:2]}
     words = np.subtract(corpus.train.words(), too_long.words())
 
     def side(lengths: Ints, which: int) -> dict[str, Any]:
@@ -200,12 +197,7 @@ def describe(training: Training) -> dict[str, Any]:
         }
 
     return {
-        "data": {
-            "name": config.data,
-            **corpus.report,
-            "over-long": {"pairs": len(too_long), "examples": too_long[:2]},
-            "trained on": len(pairs),
-        },
+        "data": {"name": config.data, **corpus.report, "over-long": over_long, "trained on": len(pairs)},
         "sides": {config.source: side(pairs.src_lengths, 0), config.target: side(pairs.tgt_lengths, 1)},
         "vocabulary": len(training.tokenizer),
         "batches": {
@@ -246,9 +238,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
-        raise ConfigError(
-            f"the run {saved.name} is counted in steps, {saved.steps:,} of them: give --steps, not --epochs"
-        )
+        raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
     return options
 
 
