@@ -3,11 +3,14 @@
 `in_precision` gives a copy of a model whose linear layers hold their weights so, and round what comes in; of each
 self-attention, the three that multiply the same vectors are one. Everything else is as it is. On a CPU with
 instructions for 8 bits (VNNI) they take half the time of fp32 and lose no BLEU that could be measured
-(benchmarks/RESULTS.md).
+(benchmarks/RESULTS.md); with kernels.c, which computes them and attention there, a third.
 """
 
 import copy
+import ctypes
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +18,7 @@ from torch.nn import functional as F
 
 from config import TranslatingPrecision
 from hardware import DTYPES, choose_precision
-from model import DecoderBlock, EncoderBlock, Transformer
+from model import DecoderBlock, EncoderBlock, MultiHeadAttentionBlock, Transformer
 
 
 class CastLinear(nn.Module):
@@ -48,20 +51,54 @@ def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale).round_().to(torch.int8), scale
 
 
+@cache
+def kernels() -> ctypes.CDLL | None:
+    """kernels.c, which pip compiled where it found a C compiler; None there is none, or without VNNI in this CPU."""
+    spec = find_spec("_kernels")
+    if not (spec and spec.origin and torch.cpu.get_capabilities().get("avx512_vnni")):
+        return None
+    library = ctypes.CDLL(spec.origin)
+    library.linear.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_long] * 3
+    library.attend.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 10
+    return library
+
+
 class Int8Linear(nn.Module):
     """The same, the product in integers: 8 bits each, summed up in 32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         whole, scale = rounded(weight.detach().float())
-        self.weight, self.scale, self.bias = whole.T, scale.T, bias
+        self.weight, self.scale, self.bias, self.library = whole.T, scale.T, bias, kernels()
+        if self.library:  # which reads them in tiles of 32 columns, four of a column together, with 128 added
+            tiles = F.pad(whole.short() + 128, (0, -whole.size(1) % 16, 0, -len(whole) % 32)).to(torch.uint8)
+            self.weight = tiles.view(-1, 32, tiles.size(1) // 4, 4).transpose(1, 2).contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.library:
+            x = x.contiguous()
+            y = x.new_empty(*x.shape[:-1], self.scale.numel())
+            tensors = (x, self.weight, self.scale, self.bias, y)
+            given = (tensor if tensor is None else tensor.data_ptr() for tensor in tensors)
+            self.library.linear(*given, x.numel() // x.size(-1), x.size(-1), y.size(-1))
+            return y
         whole, scale = rounded(x.flatten(0, -2))
         # In place: of what takes less time than the products, memory takes the most.
         y = torch._int_mm(whole, self.weight).float().mul_(scale)
         y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         return y.view(*x.shape[:-1], y.size(-1))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`scaled_dot_product_attention`, in fp32 but for key and value, which may both be bf16. By kernels.c."""
+    library, (b, h, t, k), s = kernels(), query.shape, key.size(2)
+    assert library
+    query, mask = query.float(), None if mask is None else mask.expand(b, h, t, s)
+    out = query.new_empty(b, t, h, k)
+    given = (x if x is None else x.data_ptr() for x in (query, key, value, mask, out))
+    strides = (x if x is None else (ctypes.c_long * 4)(*x.stride()) for x in (query, key, value, mask))
+    library.attend(key.dtype == torch.bfloat16, *given, (ctypes.c_long * 5)(b, h, t, s, k), *strides)
+    return out.transpose(1, 2)
 
 
 def in_precision(model: Transformer, precision: TranslatingPrecision) -> Transformer:
@@ -72,10 +109,13 @@ def in_precision(model: Transformer, precision: TranslatingPrecision) -> Transfo
     def layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
         return Int8Linear(weight, bias) if precision == "int8" else CastLinear(weight, bias, DTYPES[precision])
 
+    on_cpu = model.projection.linear.weight.device.type == "cpu"
     for block in list(narrow.modules()):
         if isinstance(block, EncoderBlock | DecoderBlock):  # before the parts of it, which come later
             own = block.self_attention
             own.w_qkv = layer(torch.cat([own.w_q.weight, own.w_k.weight, own.w_v.weight]))
+        if isinstance(block, MultiHeadAttentionBlock) and precision in ("bf16", "int8") and on_cpu and kernels():
+            block.attention, block.cached_in = attend, torch.bfloat16
         for name, linear in list(block.named_children()):
             if isinstance(linear, nn.Linear):
                 setattr(block, name, layer(linear.weight, linear.bias))

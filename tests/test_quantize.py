@@ -8,14 +8,26 @@ import torch
 from conftest import Command
 from torch import Tensor, nn
 
+import quantize
 from config import TranslatingPrecision
 from corpus import Corpus
 from dataset import collate
 from evaluate import score
-from model import DecoderCache, Transformer
+from model import DecoderCache, MultiHeadAttentionBlock, Transformer, scaled_dot_product_attention
 from packing import Packing
-from quantize import CastLinear, Int8Linear, in_precision, rounded
+from quantize import CastLinear, Int8Linear, attend, in_precision, kernels, rounded
 from translate import Translator
+
+compiled = pytest.mark.skipif(
+    kernels() is None, reason="kernels.c was not compiled, for want of a C compiler, or this CPU lacks VNNI"
+)
+
+
+@pytest.fixture(params=[pytest.param("kernels.c", marks=compiled), "torch"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kernels.c, where it is, and as where it is not."""
+    if request.param == "torch":
+        monkeypatch.setattr(quantize, "kernels", lambda: None)
 
 
 def linear(inside: int, outside: int, bias: bool) -> nn.Linear:
@@ -24,6 +36,7 @@ def linear(inside: int, outside: int, bias: bool) -> nn.Linear:
     return layer.requires_grad_(False)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(1, 16), (5, 16), (2, 3, 16), (0, 16), (7, 1, 16)])
 def test_it_is_the_layer_but_for_rounding(shape: tuple[int, ...], bias: bool) -> None:
@@ -45,6 +58,7 @@ def test_sixteen_bits_are_those_of_autocast(dtype: torch.dtype, bias: bool) -> N
     torch.testing.assert_close(CastLinear(layer.weight, layer.bias, dtype)(x), wanted)
 
 
+@pytest.mark.usefixtures("either")
 def test_it_is_exact_for_small_integers() -> None:
     """Rows whose largest entry is 127 are their own rounding."""
 
@@ -58,6 +72,7 @@ def test_it_is_exact_for_small_integers() -> None:
     assert torch.equal(Int8Linear(layer.weight, layer.bias)(x), layer(x))
 
 
+@pytest.mark.usefixtures("either")
 def test_a_row_is_the_same_in_any_batch() -> None:
     whole = linear(64, 40, bias=True)
     layer = Int8Linear(whole.weight, whole.bias)
@@ -66,9 +81,75 @@ def test_a_row_is_the_same_in_any_batch() -> None:
     assert all(torch.equal(together[i : i + 1], layer(x[i : i + 1])) for i in range(9))
 
 
+@pytest.mark.usefixtures("either")
 def test_rows_of_nothing() -> None:
     values, scale = rounded(torch.zeros(2, 4))
     assert not values.any() and (scale > 0).all()
+    layer = linear(4, 3, bias=True)
+    assert torch.equal(Int8Linear(layer.weight, layer.bias)(torch.zeros(2, 4)), layer.bias.expand(2, 3))
+
+
+@compiled
+@pytest.mark.parametrize("rows", [0, 1, 4, 11, 12, 33, 132, 133, 300])
+@pytest.mark.parametrize(("inside", "outside"), [(2, 1), (50, 31), (64, 32), (250, 33), (1040, 300)])
+def test_the_kernel_computes_what_torch_does(
+    rows: int, inside: int, outside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, x = linear(inside, outside, bias=True), torch.randn(rows, inside)
+    weight, bias = layer.weight, layer.bias
+    plain, added = (Int8Linear(weight, b)(x) for b in (None, bias))
+    monkeypatch.setattr(quantize, "kernels", lambda: None)
+    assert torch.equal(plain, Int8Linear(weight, None)(x))  # whole numbers, and scaled in the same order
+    torch.testing.assert_close(added, Int8Linear(weight, bias)(x))
+    by_column = x.T.contiguous().T
+    assert torch.equal(Int8Linear(weight, None)(by_column), plain)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("positions", [(1, 1), (1, 16), (5, 17), (3, 40)])
+@pytest.mark.parametrize("k", [2, 16, 50, 64, 130])
+def test_the_kernel_attends_as_the_formula_does(dtype: torch.dtype, positions: tuple[int, int], k: int) -> None:
+    t, s = positions
+    query = torch.randn(3, t, 2 * k).view(3, t, 2, k).transpose(1, 2)  # as the layer gives it
+    key, value = (torch.randn(3, 2, s + 3, k).to(dtype)[:, :, :s] for _ in "kv")  # with room behind
+    padding = torch.rand(3, 1, 1, s) < 0.7
+    padding[..., 0] = True
+    for mask in (None, padding, torch.rand(t, s).ge(0.5).index_fill(1, torch.tensor([0]), True)[None, None]):
+        found = attend(query, key, value, mask)
+        torch.testing.assert_close(found, scaled_dot_product_attention(query, key.float(), value.float(), mask))
+    key[:, :, 1:], value[:, :, 1:] = 1e4, 1e30  # what may not be attended to does not count, however large
+    only_first = torch.arange(s).eq(0).expand(1, 1, 1, s)
+    torch.testing.assert_close(attend(query, key, value, only_first), value[:, :, :1].float().expand(3, 2, t, k))
+
+
+@compiled
+def test_scores_of_any_size_become_weights() -> None:
+    """From 0 down to where a weight is nothing."""
+    scores = torch.linspace(0, -120, 64)
+    query, key = torch.eye(64)[None, None, :1], torch.zeros(1, 1, 64, 64)
+    key[..., 0] = 8 * scores  # over √64
+    found = attend(query, key, torch.eye(64)[None, None], None).flatten()
+    torch.testing.assert_close(found, scores.softmax(0), rtol=1e-5, atol=1e-37)
+
+
+@compiled
+def test_the_kernels_are_used_where_they_can_be(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uses(precision: TranslatingPrecision) -> bool:
+        blocks = in_precision(model, precision).modules()
+        return all(block.attention is attend for block in blocks if isinstance(block, MultiHeadAttentionBlock))
+
+    assert uses("int8") and uses("bf16") and not uses("fp32")  # which is the plain way
+    monkeypatch.setattr(quantize, "kernels", lambda: None)
+    assert not uses("int8")
+
+
+def test_without_a_compiler_or_vnni_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(quantize, "find_spec", lambda name: None)
+        assert kernels.__wrapped__() is None
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert kernels.__wrapped__() is None
 
 
 @pytest.mark.parametrize(("precision", "kind"), [("int8", Int8Linear), ("bf16", CastLinear), ("fp32", CastLinear)])
@@ -98,6 +179,7 @@ def test_one_product_gives_queries_keys_and_values(model: Transformer) -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), whole)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_narrow_products_lose_nothing_measurable(
     trained: "subprocess.CompletedProcess[str]", translator: Translator, demo: Corpus, precision: TranslatingPrecision
