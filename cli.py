@@ -38,17 +38,23 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
-class TranslateOptions:
-    """Translate sentences with a trained model."""
+class ModelOptions:
+    """Which model, and how it computes."""
 
-    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """What to translate, one line of output each; without any, the lines of standard input"""
     run: str = ""
     """Run under weights/, or a folder; by default the run trained last"""
     device: DeviceName = "auto"
     """Where to compute"""
     precision: TranslatingPrecision = "auto"
     """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
+
+
+@dataclass(frozen=True)
+class TranslateOptions(ModelOptions):
+    """Translate sentences with a trained model."""
+
+    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """What to translate, one line of output each; without any, the lines of standard input"""
     beam: int = 1
     """Hypotheses that the search keeps for each sentence; 1 is greedy"""
     n_best: int = 1
@@ -64,15 +70,11 @@ class TranslateOptions:
 
 
 @dataclass(frozen=True)
-class AppOptions:
+class AppOptions(ModelOptions):
     """Serve a page to translate in."""
 
     run: str = ""
     """Run under weights/, or a folder; by default all under weights/, to choose among"""
-    device: DeviceName = "auto"
-    """Where to compute"""
-    precision: TranslatingPrecision = "auto"
-    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in"""
     port: int = 7860
@@ -112,11 +114,9 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(ModelOptions):
     """Score a trained model: BLEU, chrF and the signature."""
 
-    run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
     split: Literal["valid", "test"] = "test"
     """Part of the run's own data to score, where no files are given"""
     source: Path | None = None
@@ -131,10 +131,6 @@ class EvaluateOptions:
     """Hypotheses that the search keeps for each sentence; 1 is greedy"""
     length_penalty: float = LENGTH_PENALTY
     """0 favours short translations; the higher, the longer"""
-    device: DeviceName = "auto"
-    """Where to compute"""
-    precision: TranslatingPrecision = "auto"
-    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
 
 
 def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:

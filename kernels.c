@@ -30,9 +30,10 @@ INLINE void quantize(const float *x, long d, long d_padded, int8_t *q, float *sc
     for (long i = 0; i < d; i += 16)
         most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_maskz_loadu_ps(among(d - i), x + i)));
     *scale = _mm512_reduce_max_ps(most) / 127;
+    __m512 by = _mm512_set1_ps(1 / *scale);
     __m512i total = _mm512_setzero_si512();
     for (long i = 0; i < d_padded; i += 16) {
-        __m512 part = _mm512_div_ps(_mm512_maskz_loadu_ps(among(d - i), x + i), _mm512_set1_ps(*scale));
+        __m512 part = _mm512_mul_ps(_mm512_maskz_loadu_ps(among(d - i), x + i), by);
         __m512i whole = _mm512_cvtps_epi32(part); /* to the nearest, of two the even one, as torch.round */
         total = _mm512_add_epi32(total, whole);
         _mm_storeu_si128((__m128i *)(q + i), _mm512_cvtepi32_epi8(whole));
@@ -75,10 +76,11 @@ VNNI void linear(const float *x, const uint8_t *w, const float *scale, const flo
         for (long r = 0; r < rows; r++) quantize(x + r * d, d, d_padded, q + r * d_padded, of_row + r, sum + r);
         for (long some = 0; some < v; some += width)
             for (long r = 0, R; r < rows; r += R) {
-                R = rows - r >= ROWS ? ROWS : rows - r >= 4 ? 4 : 1;
+                R = rows - r >= ROWS ? ROWS : rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : 1;
                 for (long c = some; c < some + width && c < v; c += COLUMNS) {
                     const uint8_t *of_tile = w + c * d_padded;
                     if (R == ROWS) tile(ROWS, q + r * d_padded, of_tile, d_padded, sum + r, z);
+                    else if (R == 8) tile(8, q + r * d_padded, of_tile, d_padded, sum + r, z);
                     else if (R == 4) tile(4, q + r * d_padded, of_tile, d_padded, sum + r, z);
                     else tile(1, q + r * d_padded, of_tile, d_padded, sum + r, z);
                     for (long j = 0; j < COLUMNS; j += 16) {
@@ -119,7 +121,8 @@ INLINE __m512 loaded(int narrow, const void *from, long i, __mmask16 there) {
    in numbers, of which that of K is 1; out (B, T, H, K). size is B, H, T, S, K. */
 INLINE void attention(const int narrow, const float *query, const void *key, const void *value, const uint8_t *mask,
                       float *out, const long *size, const long *of_q, const long *of_k, const long *of_v, const long *of_m) {
-    long B = size[0], H = size[1], T = size[2], S = size[3], K = size[4], S_padded = (S + 15) / 16 * 16, bytes = narrow ? 2 : 4;
+    long B = size[0], H = size[1], T = size[2], S = size[3], K = size[4], K_whole = K / 16 * 16, S_padded = (S + 15) / 16 * 16, bytes = narrow ? 2 : 4;
+    __mmask16 rest = among(K - K_whole);
     float weight[S_padded], scale = 1 / sqrtf(K);
     for (long at = 0; at < B * H * T; at++) { /* in the order in which keys and values lie in memory */
         long b = at / T / H, h = at / T % H, t = at % T;
@@ -128,14 +131,15 @@ INLINE void attention(const int narrow, const float *query, const void *key, con
         long k = b * of_k[0] + h * of_k[1], v = b * of_v[0] + h * of_v[1];
         for (long s = 0; s < S_padded; s++, k += of_k[2], v += of_v[2]) {
             weight[s] = -INFINITY;
-            for (long i = 0; i < K * bytes; i += 64) { /* the next head, which lies in another page */
+            for (long i = 0; t == 0 && i < K * bytes; i += 64) { /* the next head, which lies in another page */
                 _mm_prefetch((const char *)key + (k + of_k[1]) * bytes + i, _MM_HINT_T0);
                 _mm_prefetch((const char *)value + (v + of_v[1]) * bytes + i, _MM_HINT_T0);
             }
             if (s >= S || (mask && !mask[b * of_m[0] + h * of_m[1] + t * of_m[2] + s * of_m[3]])) continue;
             __m512 sum = _mm512_setzero_ps();
-            for (long i = 0; i < K; i += 16)
-                sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(among(K - i), q + i), loaded(narrow, key, k + i, among(K - i)), sum);
+            for (long i = 0; i < K_whole; i += 16)
+                sum = _mm512_fmadd_ps(_mm512_loadu_ps(q + i), loaded(narrow, key, k + i, 0xffff), sum);
+            if (rest) sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(rest, q + K_whole), loaded(narrow, key, k + K_whole, rest), sum);
             weight[s] = _mm512_reduce_add_ps(sum) * scale;
         }
         __m512 most = _mm512_loadu_ps(weight), total = _mm512_setzero_ps();
@@ -147,16 +151,21 @@ INLINE void attention(const int narrow, const float *query, const void *key, con
             total = _mm512_add_ps(total, e);
         }
         __m512 share = _mm512_set1_ps(1 / _mm512_reduce_add_ps(total));
-        for (long i = 0; i < K; i += 64) {
+        long i = 0;
+        for (v -= S_padded * of_v[2]; i + 64 <= K; i += 64) {
             __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-            v = b * of_v[0] + h * of_v[1] + i;
-            for (long s = 0; s < S; s++, v += of_v[2])
+            for (long s = 0; s < S; s++)
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++)
-                    sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), loaded(narrow, value, v + 16 * j, among(K - i - 16 * j)), sum[j]);
+                    sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), loaded(narrow, value, v + s * of_v[2] + i + 16 * j, 0xffff), sum[j]);
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-                _mm512_mask_storeu_ps(y + i + 16 * j, among(K - i - 16 * j), _mm512_mul_ps(sum[j], share));
+            for (int j = 0; j < 4; j++) _mm512_storeu_ps(y + i + 16 * j, _mm512_mul_ps(sum[j], share));
+        }
+        for (; i < K; i += 16) {
+            __m512 sum = _mm512_setzero_ps();
+            for (long s = 0; s < S; s++)
+                sum = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), loaded(narrow, value, v + s * of_v[2] + i, among(K - i)), sum);
+            _mm512_mask_storeu_ps(y + i, among(K - i), _mm512_mul_ps(sum, share));
         }
     }
 }

@@ -53,8 +53,10 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.p or x.device.type != "cpu":
-            return F.dropout(x, self.p, self.training)
+        if not self.training or not self.p:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
         dropped = round(256 * self.p)  # of the 256 values of a byte
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         kept = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(dropped)  # as bytes: bool takes ten times as long
@@ -139,7 +141,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
 
     mask, where given, broadcasts to (B, H, T, S); every row of it must allow something.
     """
-    query = query.to(key.dtype)
+    if query.dtype != key.dtype:  # which a cache keeps in fp32
+        return scaled_dot_product_attention(query.to(key.dtype), key, value, mask).to(query.dtype)
     if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
         return F.scaled_dot_product_attention(query, key, value, mask)
     # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
@@ -228,8 +231,10 @@ class MultiHeadAttentionBlock(nn.Module):
         With packings, those of q and of k, these are (N, D).
         """
         of_q, of_k = packings or (None, None)
-        if self.w_qkv is not None:
-            query, key, value = (self.heads(x, of_q) for x in self.w_qkv(q).chunk(3, dim=-1))
+        if self.w_qkv is not None and of_q:
+            query, key, value = (of_q.to_heads(x, self.n_heads) for x in self.w_qkv(q).chunk(3, dim=-1))
+        elif self.w_qkv is not None:  # by few operations: a search has so many of them that they add up
+            query, key, value = self.w_qkv(q).view(*q.shape[:2], 3, self.n_heads, -1).permute(2, 0, 3, 1, 4).unbind()
         elif cache is not None and not cache.grows and cache.key is not None and cache.value is not None:
             query, key, value = self.heads(self.w_q(q)), cache.key, cache.value
         else:
@@ -237,7 +242,7 @@ class MultiHeadAttentionBlock(nn.Module):
             key, value = self.heads(self.w_k(k), of_k), self.heads(self.w_v(v), of_k)
         if cache is not None and (cache.grows or cache.key is None):
             key, value = cache.put(key, value, self.cached_in)
-        x = self.attention(query, key, value, mask).to(query.dtype)
+        x = self.attention(query, key, value, mask)
         y: Tensor = self.w_o(of_q.from_heads(x) if of_q else x.transpose(1, 2).flatten(2))
         return y
 

@@ -88,9 +88,7 @@ def optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer
     of_muon = set(matrices)
     others = [parameter for parameter in model.parameters() if parameter not in of_muon]
     adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    if not matrices:
-        return [adam]
-    return [adam, Muon(matrices)]
+    return [adam, Muon(matrices)] if matrices else [adam]
 
 
 class _ProjectedLoss(torch.autograd.Function):

@@ -48,7 +48,7 @@ def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     Each row has a scale of its own, so that a token is rounded in the same way whatever stands beside it in a batch.
     """
     scale = x.abs().amax(dim=1, keepdim=True).clamp_min(1e-30) / 127
-    return (x / scale).round_().to(torch.int8), scale
+    return (x * scale.reciprocal()).round_().to(torch.int8), scale
 
 
 @cache
@@ -76,7 +76,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.library:
-            x = x.contiguous()
+            x = x if x.is_contiguous() else x.contiguous()
             y = x.new_empty(*x.shape[:-1], self.scale.numel())
             tensors = (x, self.weight, self.scale, self.bias, y)
             given = (tensor if tensor is None else tensor.data_ptr() for tensor in tensors)
@@ -93,7 +93,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Te
     """`scaled_dot_product_attention`, in fp32 but for key and value, which may both be bf16. By kernels.c."""
     library, (b, h, t, k), s = kernels(), query.shape, key.size(2)
     assert library
-    query, mask = query.float(), None if mask is None else mask.expand(b, h, t, s)
+    query = query if query.dtype == torch.float32 else query.float()
+    mask = None if mask is None else mask.expand(b, h, t, s)
     out = query.new_empty(b, t, h, k)
     given = (x if x is None else x.data_ptr() for x in (query, key, value, mask, out))
     strides = (x if x is None else (ctypes.c_long * 4)(*x.stride()) for x in (query, key, value, mask))
