@@ -124,8 +124,7 @@ class EncodedPairs:
         longer = np.maximum(*lengths)
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
         self.rows, self.too_long = np.flatnonzero(fits), np.flatnonzero(~fits)
-        self.src_lengths: Ints = lengths[0][self.rows] + 1
-        self.tgt_lengths: Ints = lengths[1][self.rows] + 1
+        self.src_lengths, self.tgt_lengths = (side[self.rows] + 1 for side in lengths)
         self.tokenizer = tokenizer
 
     def __len__(self) -> int:

@@ -78,18 +78,13 @@ class Engine:
         found = []
         for result, limit in zip(results, limits, strict=True):
             scores = result.scores if beam else [math.nan] * len(result.hypotheses)
-            n_best = [
-                self.hypothesis(tokens, mean, limit, search.length_penalty)
-                for tokens, mean in zip(result.hypotheses, scores, strict=True)
-            ]
+            n_best = []
+            for tokens, mean in zip(result.hypotheses, scores, strict=True):
+                ids = [self.ids[token] for token in tokens]  # perhaps with EOS
+                score = mean * len(ids) / float(length_penalty(len(ids), search.length_penalty))
+                n_best.append(Hypothesis([i for i in ids if i != EOS][:limit], score))
             found.append(sorted(n_best, key=lambda one: -one.score)[: search.n_best])
         return found
-
-    def hypothesis(self, tokens: list[str], mean: float, limit: int, alpha: float) -> Hypothesis:
-        """Tokens, perhaps with EOS, and the mean of their log-probabilities."""
-        ids = [self.ids[token] for token in tokens]
-        score = mean * len(ids) / float(length_penalty(len(ids), alpha))
-        return Hypothesis([i for i in ids if i != EOS][:limit], score)
 
 
 def load_engine(

@@ -43,7 +43,8 @@ INLINE void quantize(const float *x, long d, long d_padded, int8_t *q, float *sc
 
 /* R rows by COLUMNS of the product. VNNI multiplies numbers without a sign by numbers with one: the weights are stored
    with 128 added, which times the row's sum is taken off again. */
-INLINE void tile(const int R, const int8_t *q, const uint8_t *w, long d_padded, const int32_t *sum, int32_t (*out)[COLUMNS]) {
+INLINE void tile(const int R, const int8_t *q, const uint8_t *w, long d_padded, const int32_t *sum,
+                 int32_t (*out)[COLUMNS]) {
     __m512i left[ROWS], right[ROWS];
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) left[r] = right[r] = _mm512_set1_epi32(-128 * sum[r]);
@@ -66,7 +67,8 @@ INLINE void tile(const int R, const int8_t *q, const uint8_t *w, long d_padded, 
 
 /* y = x Wᵀ + b: x (n, d) and y (n, v); w (v / COLUMNS, d_padded / 4, COLUMNS, 4) holds W over scale (v), whole, plus
    128, with anything in the columns beyond v; d_padded is d up to the next multiple of 16. b (v), or null for none. */
-VNNI void linear(const float *x, const uint8_t *w, const float *scale, const float *b, float *y, long n, long d, long v) {
+VNNI void linear(const float *x, const uint8_t *w, const float *scale, const float *b, float *y, long n, long d,
+                 long v) {
     long d_padded = (d + 15) / 16 * 16, width = (WEIGHTS / d_padded + COLUMNS) / COLUMNS * COLUMNS;
     int8_t q[CHUNK * d_padded];
     float of_row[CHUNK];
@@ -100,7 +102,7 @@ VNNI void linear(const float *x, const uint8_t *w, const float *scale, const flo
 
 /* exp(x) for x ≤ 0, to 2 units of the last place: 2^n times a polynomial on |r| ≤ ln 2 / 2 (Cephes, expf). */
 INLINE __m512 exponential(__m512 x) {
-    __mmask16 counts = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87), _CMP_GE_OQ); /* not −∞, of what may not be attended to */
+    __mmask16 counts = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87), _CMP_GE_OQ); /* not −∞, of what is masked */
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x); /* ln 2 in two parts */
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
@@ -110,36 +112,37 @@ INLINE __m512 exponential(__m512 x) {
     return _mm512_maskz_scalef_ps(counts, p, n);
 }
 
-/* 16 keys or values, at an index, of type float or bfloat16, which is the upper half of a float. */
+/* 16 keys or values, or as many as are there, at an index, of type float or bfloat16, the upper half of a float. */
 INLINE __m512 loaded(int narrow, const void *from, long i, __mmask16 there) {
     if (!narrow) return _mm512_maskz_loadu_ps(there, (const float *)from + i);
     __m512i upper = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, (const uint16_t *)from + i));
     return _mm512_castsi512_ps(_mm512_slli_epi32(upper, 16));
 }
 
-/* softmax(Q Kᵀ / √K) V: query (B, H, T, K), key and value (B, H, S, K), mask (B, H, T, S) or null, each with its strides
-   in numbers, of which that of K is 1; out (B, T, H, K). size is B, H, T, S, K. */
+/* softmax(Q Kᵀ / √K) V: query (B, H, T, K), key and value (B, H, S, K), mask (B, H, T, S) or null, each with its
+   strides in numbers, of which that of K is 1; out (B, T, H, K). size is B, H, T, S, K. */
 INLINE void attention(const int narrow, const float *query, const void *key, const void *value, const uint8_t *mask,
-                      float *out, const long *size, const long *of_q, const long *of_k, const long *of_v, const long *of_m) {
-    long B = size[0], H = size[1], T = size[2], S = size[3], K = size[4], K_whole = K / 16 * 16, S_padded = (S + 15) / 16 * 16, bytes = narrow ? 2 : 4;
-    __mmask16 rest = among(K - K_whole);
+                      float *out, const long *size, const long *of_q, const long *of_k, const long *of_v,
+                      const long *of_m) {
+    long B = size[0], H = size[1], T = size[2], S = size[3], K = size[4], S_padded = (S + 15) / 16 * 16;
+    long bytes = narrow ? 2 : 4;
     float weight[S_padded], scale = 1 / sqrtf(K);
     for (long at = 0; at < B * H * T; at++) { /* in the order in which keys and values lie in memory */
         long b = at / T / H, h = at / T % H, t = at % T;
         const float *q = query + b * of_q[0] + h * of_q[1] + t * of_q[2];
-        float *y = out + ((b * T + t) * H + h) * K;
         long k = b * of_k[0] + h * of_k[1], v = b * of_v[0] + h * of_v[1];
-        for (long s = 0; s < S_padded; s++, k += of_k[2], v += of_v[2]) {
+        for (long s = 0; s < S_padded; s++, k += of_k[2]) {
             weight[s] = -INFINITY;
             for (long i = 0; t == 0 && i < K * bytes; i += 64) { /* the next head, which lies in another page */
                 _mm_prefetch((const char *)key + (k + of_k[1]) * bytes + i, _MM_HINT_T0);
-                _mm_prefetch((const char *)value + (v + of_v[1]) * bytes + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)value + (v + s * of_v[2] + of_v[1]) * bytes + i, _MM_HINT_T0);
             }
             if (s >= S || (mask && !mask[b * of_m[0] + h * of_m[1] + t * of_m[2] + s * of_m[3]])) continue;
             __m512 sum = _mm512_setzero_ps();
-            for (long i = 0; i < K_whole; i += 16)
-                sum = _mm512_fmadd_ps(_mm512_loadu_ps(q + i), loaded(narrow, key, k + i, 0xffff), sum);
-            if (rest) sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(rest, q + K_whole), loaded(narrow, key, k + K_whole, rest), sum);
+            for (long i = 0; i < K; i += 16) {
+                __m512 part = loaded(narrow, key, k + i, among(K - i));
+                sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(among(K - i), q + i), part, sum);
+            }
             weight[s] = _mm512_reduce_add_ps(sum) * scale;
         }
         __m512 most = _mm512_loadu_ps(weight), total = _mm512_setzero_ps();
@@ -151,21 +154,18 @@ INLINE void attention(const int narrow, const float *query, const void *key, con
             total = _mm512_add_ps(total, e);
         }
         __m512 share = _mm512_set1_ps(1 / _mm512_reduce_add_ps(total));
-        long i = 0;
-        for (v -= S_padded * of_v[2]; i + 64 <= K; i += 64) {
+        for (long i = 0; i < K; i += 64) { /* 64 numbers at a time, whose sums do not wait for one another */
             __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
             for (long s = 0; s < S; s++)
 #pragma GCC unroll 4
-                for (int j = 0; j < 4; j++)
-                    sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), loaded(narrow, value, v + s * of_v[2] + i + 16 * j, 0xffff), sum[j]);
+                for (int j = 0; j < 4; j++) {
+                    __m512 part = loaded(narrow, value, v + s * of_v[2] + i + 16 * j, among(K - i - 16 * j));
+                    sum[j] = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), part, sum[j]);
+                }
+            float *y = out + ((b * T + t) * H + h) * K + i;
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) _mm512_storeu_ps(y + i + 16 * j, _mm512_mul_ps(sum[j], share));
-        }
-        for (; i < K; i += 16) {
-            __m512 sum = _mm512_setzero_ps();
-            for (long s = 0; s < S; s++)
-                sum = _mm512_fmadd_ps(_mm512_set1_ps(weight[s]), loaded(narrow, value, v + s * of_v[2] + i, among(K - i)), sum);
-            _mm512_mask_storeu_ps(y + i, among(K - i), _mm512_mul_ps(sum, share));
+            for (int j = 0; j < 4; j++)
+                _mm512_mask_storeu_ps(y + 16 * j, among(K - i - 16 * j), _mm512_mul_ps(sum[j], share));
         }
     }
 }

@@ -56,8 +56,7 @@ class Group:
             return list(numbers)
         summed = torch.tensor(numbers, dtype=torch.float64)
         distributed.all_reduce(summed)
-        values: list[float] = summed.tolist()
-        return values
+        return [float(number) for number in summed]
 
     def gathered(self, mine: list[T]) -> list[T]:
         """What all have, one from each in turn: what was dealt out by [rank::size], together again."""

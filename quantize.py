@@ -110,12 +110,12 @@ def in_precision(model: Transformer, precision: TranslatingPrecision) -> Transfo
     def layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
         return Int8Linear(weight, bias) if precision == "int8" else CastLinear(weight, bias, DTYPES[precision])
 
-    on_cpu = model.projection.linear.weight.device.type == "cpu"
+    library = kernels() if precision in ("bf16", "int8") else None
     for block in list(narrow.modules()):
         if isinstance(block, EncoderBlock | DecoderBlock):  # before the parts of it, which come later
             own = block.self_attention
             own.w_qkv = layer(torch.cat([own.w_q.weight, own.w_k.weight, own.w_v.weight]))
-        if isinstance(block, MultiHeadAttentionBlock) and precision in ("bf16", "int8") and on_cpu and kernels():
+        if library and isinstance(block, MultiHeadAttentionBlock) and block.w_o.weight.is_cpu:
             block.attention, block.cached_in = attend, torch.bfloat16
         for name, linear in list(block.named_children()):
             if isinstance(linear, nn.Linear):

@@ -111,6 +111,7 @@ def test_it_can_be_read_in_one_sitting() -> None:
     lines = {module: code_lines(module) for module in ORDER}
     assert sum(lines.values()) < 3725, lines
     assert max(lines.values()) < 350, lines
+    assert len((ROOT / "kernels.c").read_text(encoding="utf-8").splitlines()) < 200
 
 
 def test_command_lines_are_read_without_torch() -> None:

@@ -1,7 +1,9 @@
 """Products of 16 and 8 bits: what they may lose, row by row, and that the model itself stays as it is."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from conftest import Command
 from torch import Tensor, nn
 
 import quantize
-from config import TranslatingPrecision
+from config import Config, TranslatingPrecision
 from corpus import Corpus
 from dataset import collate
 from evaluate import score
@@ -131,6 +133,20 @@ def test_scores_of_any_size_become_weights() -> None:
     key[..., 0] = 8 * scores  # over √64
     found = attend(query, key, torch.eye(64)[None, None], None).flatten()
     torch.testing.assert_close(found, scores.softmax(0), rtol=1e-5, atol=1e-37)
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_in_8_bits_it_is_nearly_the_model(norm: Literal["pre", "post"], tiny: Config) -> None:
+    torch.manual_seed(1)
+    model = Transformer(90, replace(tiny, norm=norm)).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            nn.init.normal_(parameter, mean=1, std=0.3)
+    batch = collate([[50, 51, 52], [53]], [[60, 61, 62], [70, 71, 72]])
+    wanted = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    found = in_precision(model, "int8")(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert (found - wanted).norm() < 0.05 * wanted.norm()
 
 
 @compiled
