@@ -3,7 +3,7 @@
 `in_precision` gives a copy of a model whose linear layers hold their weights so, and round what comes in; of each
 self-attention, the three that multiply the same vectors are one. Everything else is as it is. On a CPU with
 instructions for 8 bits (VNNI) they take half the time of fp32 and lose no BLEU that could be measured
-(benchmarks/RESULTS.md); with kernels.c, which computes them and attention there, a third.
+(benchmarks/RESULTS.md); with kernels.c, which computes them and attention there, two fifths.
 """
 
 import copy
