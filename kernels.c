@@ -1,5 +1,5 @@
 /* What translating on a CPU takes most of its time for, in one pass over memory each: linear layers in 8 bits and the
-   attention of few queries. For x86 with VNNI, by GCC or Clang; elsewhere this file is empty. kernels.py calls it, with
+   attention of few queries. For x86 with VNNI, by GCC or Clang; elsewhere this file is empty. quantize.py calls it, with
    the shapes, from any number of threads.
 
    torch has the integer product, but rounds what comes in and scales what goes out in ten operations around it, which
@@ -9,16 +9,17 @@
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define INLINE static inline __attribute__((always_inline)) VNNI
 
 enum {
-    ROWS = 12,             /* of a tile: 24 sums, two vectors of weights and one of input fit the 32 registers */
-    COLUMNS = 32,          /* of a tile */
-    CHUNK = 11 * ROWS,     /* rows that are rounded at once, on the stack */
-    WEIGHTS = 256 * 1024,  /* bytes of them that all rows of a chunk meet before the next come: they stay in cache */
+    ROWS = 12,            /* of a tile: 24 sums, two vectors of weights and one of input fit the 32 registers */
+    COLUMNS = 32,         /* of a tile */
+    CHUNK = 11 * ROWS,    /* rows that are rounded at once */
+    WEIGHTS = 256 * 1024, /* bytes of them that all rows of a chunk meet before the next come: they stay in cache */
 };
 
 /* Which of 16 numbers are among the n that are left. */
@@ -70,7 +71,7 @@ INLINE void tile(const int R, const int8_t *q, const uint8_t *w, long d_padded, 
 VNNI void linear(const float *x, const uint8_t *w, const float *scale, const float *b, float *y, long n, long d,
                  long v) {
     long d_padded = (d + 15) / 16 * 16, width = (WEIGHTS / d_padded + COLUMNS) / COLUMNS * COLUMNS;
-    int8_t q[CHUNK * d_padded];
+    int8_t *q = malloc(CHUNK * d_padded); /* of any width, for which the stack may be too small */
     float of_row[CHUNK];
     int32_t sum[CHUNK], z[ROWS][COLUMNS];
     for (long at = 0; at < n; at += CHUNK, x += CHUNK * d, y += CHUNK * v) {
@@ -98,6 +99,7 @@ VNNI void linear(const float *x, const uint8_t *w, const float *scale, const flo
                 }
             }
     }
+    free(q);
 }
 
 /* exp(x) for x ≤ 0, to 2 units of the last place: 2^n times a polynomial on |r| ≤ ln 2 / 2 (Cephes, expf). */

@@ -53,7 +53,7 @@ def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def kernels() -> ctypes.CDLL | None:
-    """kernels.c, which pip compiled where it found a C compiler; None there is none, or without VNNI in this CPU."""
+    """kernels.c, which pip compiles where it finds a C compiler; None where it did not, or this CPU has no VNNI."""
     spec = find_spec("_kernels")
     if not (spec and spec.origin and torch.cpu.get_capabilities().get("avx512_vnni")):
         return None
@@ -76,7 +76,8 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.library:
-            x = x if x.is_contiguous() else x.contiguous()
+            if x.dtype != torch.float32 or not x.is_contiguous():
+                x = x.float().contiguous()
             y = x.new_empty(*x.shape[:-1], self.scale.numel())
             tensors = (x, self.weight, self.scale, self.bias, y)
             given = (tensor if tensor is None else tensor.data_ptr() for tensor in tensors)
