@@ -138,8 +138,10 @@ class Config:
                     raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
-        if self.batch_tokens <= self.max_length:
-            raise ConfigError(f"--batch-tokens ({self.batch_tokens}) must be above --max-length ({self.max_length})")
+        if self.batch_tokens < self.max_length + 1:
+            raise ConfigError(
+                f"--batch-tokens ({self.batch_tokens}) must hold a sentence of --max-length ({self.max_length}) + 1"
+            )
         if self.source == self.target:
             raise ConfigError(f"--source and --target are both {self.source}")
         for name in ("source", "target", "name"):

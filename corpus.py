@@ -182,11 +182,13 @@ def clean_batch(cleaner: Cleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for raw in pairs:
         verdict = cleaner.judge(raw)
-        source, target = pair = verdict.pair
+        source, target = verdict.pair
         normal = normalize(source), normalize(target)
         judged = NAMES.index(verdict.dropped) if verdict.dropped else -1, verdict.repaired, verdict.swapped
-        words, hashes = map(len, map(str.split, pair)), map(_hash, ("\n".join(pair), *normal))
-        for values, value in zip(columns.values(), (*pair, *judged, *words, *hashes, _draw(normal)), strict=True):
+        words = len(source.split()), len(target.split())
+        hashes = _hash(source + "\n" + target), _hash(normal[0]), _hash(normal[1])
+        row = (source, target, *judged, *words, *hashes, _draw(normal))
+        for values, value in zip(columns.values(), row, strict=True):
             values.append(value)
     return columns
 

@@ -241,8 +241,11 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs, in what `torch.load(weights_only=True)` can read."""
         return {
-            **{name: getattr(self, name) for name in ("step", "tokens", "seconds", "stale")},
+            "step": self.step,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
+            "stale": self.stale,
             "model": parameters(self.model),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
