@@ -8,7 +8,7 @@ machine only, unless --host says otherwise; there is no password.
 
 from functools import partial
 
-from cli import AppOptions, answer_early, parse, run_command
+from system.cli import AppOptions, answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, AppOptions))  # before torch and Gradio, which take seconds
 
@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from attention import STYLE, tables
+from decoding.attention import STYLE, tables
 from checkpoint import CheckpointError, RunFolder
 from config import Config, DeviceName, TapisError, TranslatingPrecision
-from decode import Search
-from segment import has_letters
+from decoding.search import Search
+from text.sentences import has_letters
 from translate import ExportedTranslator, Translator
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # it reports to its makers otherwise

@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from config import Config, ConfigError, TapisError
-from fetch import SUMS, check_sums, fetched
 from model import Transformer
-from store import digest, write_whole
-from tokenizer import Tokenizer
+from system.files import digest, write_text, write_whole
+from system.hub import SUMS, check_sums, fetched
+from text.tokenizer import Tokenizer
 
 WEIGHTS = Path("weights")  # in the folder where the command is typed, like runs/
 RUNS = Path("runs")
@@ -154,7 +154,7 @@ class RunFolder:
         for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
             file.unlink(missing_ok=True)
         self.save_config(config)
-        write_whole(self.tokenizer_file, lambda path: path.write_text(tokenizer.to_json(), encoding="utf-8"))
+        write_text(self.tokenizer_file, tokenizer.to_json())
 
     def read(self, file: Path) -> str:
         """A text of this folder. Raises CheckpointError where it is missing, no text, or larger than it can be."""
@@ -167,7 +167,7 @@ class RunFolder:
             raise CheckpointError(f"{file} {reason}: copy it again, or train again") from None
 
     def save_config(self, config: Config) -> None:
-        write_whole(self.config_file, lambda path: path.write_text(config.to_json(), encoding="utf-8"))
+        write_text(self.config_file, config.to_json())
 
     def load_config(self) -> Config:
         try:
@@ -238,7 +238,7 @@ class RunFolder:
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
-        write_whole(self.metrics_file, lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(self.metrics_file, text)
 
     def load_metrics(self) -> dict[str, Any]:
         with contextlib.suppress(ValueError, RecursionError, CheckpointError):  # nothing that a training needs

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from config import BOS, EOS, PAD
-from packing import Packing, Packings, to_device
-from store import Ints, Pairs, Ragged, chunks, digest, table
-from tokenizer import Tokenizer
+from fast.packing import Packing, Packings, to_device
+from system.files import digest
+from system.terminal import progress_bar
+from text.tables import Ints, Pairs, Ragged, chunks, table
+from text.tokenizer import Tokenizer
 
 IdList = Sequence[int] | Ints
 
@@ -112,7 +113,7 @@ class EncodedPairs:
         """Pairs with a side of more than max_length tokens are left out; their places in pairs are in `too_long`."""
 
         def encoded() -> Iterator[dict[str, Any]]:
-            with tqdm(desc="encoding", total=len(pairs), unit="pair", disable=len(pairs) <= 50_000 or None) as bar:
+            with progress_bar("encoding", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
                 for texts in chunks(pairs, 1000):
                     yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
                     bar.update(len(texts))

@@ -12,7 +12,7 @@ up to a tenth of a point off, and takes thirty times as long.
 
 from functools import partial
 
-from cli import EvaluateOptions, answer_early, parse, run_command
+from system.cli import EvaluateOptions, answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which takes more than a second
 
@@ -30,9 +30,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
 from config import ConfigError
-from corpus import load_corpus
-from decode import Search
-from readers import DataError, lines
+from text.corpus import load_corpus
+from decoding.search import Search
+from text.readers import DataError, lines
 from translate import Translator
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]

@@ -9,7 +9,7 @@
 
 from functools import partial
 
-from cli import ExportOptions, answer_early, parse, run_command
+from system.cli import ExportOptions, answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, ExportOptions))  # before torch, which takes more than a second
 
@@ -31,12 +31,12 @@ from torch import Tensor, nn
 
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
-from decode import NEVER
-from engine import CONFIG, EngineError, is_exported
-from fetch import is_hub_id, write_sums
+from decoding.search import NEVER
+from decoding.ctranslate2 import CONFIG, EngineError, is_exported
+from system.hub import is_hub_id, write_sums
 from model import MultiHeadAttentionBlock, Transformer
-from store import whole_folder, write_whole
-from tokenizer import BLANK, SPECIAL, Tokenizer
+from system.files import whole_folder, write_whole
+from text.tokenizer import BLANK, SPECIAL, Tokenizer
 from translate import EXTRA_LENGTH
 
 EXAMPLE = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."

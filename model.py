@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from config import Config
-from packing import Packing, Packings
+from fast.packing import Packing, Packings
 
 # Dimensions, in every shape comment of the project:
 #   B sentences in a batch    S source positions    T target positions    V vocabulary

@@ -9,7 +9,7 @@
 `main` gets the pairs, the tokenizer and the run folder ready; `run` is the loop over the steps of a `Training`.
 """
 
-from cli import TrainOptions, answer_early, is_out_of_memory, named, parse, parse_training, run_command
+from system.cli import TrainOptions, answer_early, is_out_of_memory, named, parse, parse_training, run_command
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from attention import draw
+from decoding.attention import draw
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import RESUMABLE, Config, ConfigError, TapisError, flag
-from corpus import Corpus, load_corpus
+from text.corpus import load_corpus
 from evaluate import score
-from hardware import choose_device, choose_precision, device_label, peak_gigabytes
-from parallel import Group
-from report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_second, warnings
-from store import Ints, cache_file, digest, write_whole
-from tokenizer import WORDS, Tokenizer
-from trainer import Training, half_is_over, step_seconds, steps_until
+from system.devices import choose_device, choose_precision, device_label, peak_gigabytes
+from system.distributed import Group
+from training.report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_second, warnings
+from text.tables import Ints
+from text.tokenizer import learn_tokenizer
+from training.trainer import Training, half_is_over, step_seconds, steps_until
 from translate import Translator
 
 if TYPE_CHECKING:
@@ -213,16 +213,6 @@ def describe(training: Training) -> dict[str, Any]:
     }
 
 
-def trained_tokenizer(corpus: Corpus, vocab_size: int) -> Tokenizer:
-    """A tokenizer of the training pairs, kept with the other things that are prepared once."""
-    path = cache_file("tokenizer", digest(corpus.train.key, vocab_size, WORDS, version("tokenizers")), ".json")
-    if not path.is_file():
-        pairs = tqdm(corpus.train, desc="counting words", unit="pair", disable=len(corpus.train) <= 50_000 or None)
-        tokenizer = Tokenizer.train((side for pair in pairs for side in pair), vocab_size)
-        write_whole(path, lambda temporary: temporary.write_text(tokenizer.to_json(), encoding="utf-8"))
-    return Tokenizer.from_json(path.read_text(encoding="utf-8"), str(path))
-
-
 def resolve(args: Sequence[str]) -> TrainOptions:
     """The command line as options: of the preset, or of the saved run with --resume, whose config it may extend."""
     preset, flags, options = parse_training(args)
@@ -302,7 +292,7 @@ def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     deadline = time.perf_counter() + 60 * options.minutes if options.minutes else math.inf
     with group.one_first():
         corpus = load_corpus(config)
-        tokenizer = folder.load_tokenizer() if options.resume else trained_tokenizer(corpus, config.vocab_size)
+        tokenizer = folder.load_tokenizer() if options.resume else learn_tokenizer(corpus.train, config.vocab_size)
     training = Training(config, corpus, tokenizer, group)
     if options.resume:
         training.restore(folder.load_state())

@@ -8,7 +8,7 @@ Standard output carries the translations and nothing else. On a terminal, with n
 
 from functools import partial
 
-from cli import TranslateOptions, answer_early, parse, run_command
+from system.cli import TranslateOptions, answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, TranslateOptions))  # before torch, which takes more than a second
 
@@ -23,18 +23,20 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from attention import Attention, cross_attention, draw, quiet, to_html
+from decoding.attention import Attention, cross_attention, draw, quiet, to_html
 from checkpoint import RunFolder
 from config import Config, ConfigError, DeviceName, TapisError, TranslatingPrecision
 from dataset import pad, padding_mask
-from decode import Hypothesis, Search, Step, beam_search, greedy_search
-from engine import Engine, is_exported, load_engine
-from hardware import choose_device, choose_translating, keep_freed_memory, spread
+from decoding.search import Hypothesis, Search, Step, beam_search, greedy_search
+from decoding.ctranslate2 import Engine, is_exported, load_engine
+from fast.memory import keep_freed_memory
+from system.devices import choose_device, choose_translating, spread
 from model import DecoderCache, Transformer
-from quantize import in_precision
-from segment import Line, has_letters, take_apart, whole_characters
-from store import chunks, write_whole
-from tokenizer import Tokenizer
+from decoding.inference import in_precision
+from text.sentences import Line, has_letters, take_apart, whole_characters
+from system.files import write_text, write_whole
+from text.tables import chunks
+from text.tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, little enough to see results soon
@@ -252,7 +254,7 @@ def picture(translator: Translator, file: Path, options: TranslateOptions, searc
     title = f"{units[0]} → {translation.text} (layer {layer} of {config.n_decoder_layers})"
     if file.suffix == ".html":
         page = to_html(maps, found.source, found.target, title)
-        write_whole(file, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+        write_text(file, page)
     else:
         figure = draw(maps, found.source, found.target, title)
         with quiet():

@@ -22,8 +22,8 @@ from typing import Any
 import datasets
 import torch
 
-from cleaning import RULES
 from config import PRESETS, Config, DeviceName
+from text.cleaning import RULES
 
 ROOT = Path(__file__).parent.parent
 

@@ -26,10 +26,10 @@ import torch  # noqa: E402
 from make_corpus import sentence  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
-from corpus import Corpus, load_corpus  # noqa: E402
-from hardware import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
-from train import trained_tokenizer  # noqa: E402
-from trainer import Training  # noqa: E402
+from system.devices import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
+from text.corpus import Corpus, load_corpus  # noqa: E402
+from text.tokenizer import learn_tokenizer  # noqa: E402
+from training.trainer import Training  # noqa: E402
 
 T = TypeVar("T")
 STEPS = 20
@@ -60,7 +60,7 @@ def timed(name: str, n: int, work: Callable[[], T]) -> T:
 def prepare(config: Config, n: int, again: str) -> None:
     """All the stages and some steps."""
     corpus: Corpus = timed(f"clean and split{again}", n, lambda: load_corpus(config))
-    tokenizer = timed(f"train the tokenizer{again}", n, lambda: trained_tokenizer(corpus, config.vocab_size))
+    tokenizer = timed(f"train the tokenizer{again}", n, lambda: learn_tokenizer(corpus.train, config.vocab_size))
     training = timed(f"encode, deal, build{again}", n, lambda: Training(config, corpus, tokenizer))
     logs = [training.update(step) for step in range(1, STEPS + 1)]
     speed = sum(log.n_tokens for log in logs) / sum(log.seconds for log in logs)

@@ -31,21 +31,21 @@ import tyro  # noqa: E402
 from measure import synchronize, write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
-from cleaning import RULES  # noqa: E402
 from config import EOS, PRESETS, Config, DeviceName  # noqa: E402
-from corpus import load_corpus  # noqa: E402
 from dataset import EncodedPairs, collate  # noqa: E402
-from hardware import (  # noqa: E402
+from fast.memory import keep_freed_memory  # noqa: E402
+from model import Transformer  # noqa: E402
+from system.devices import (  # noqa: E402
     autocast,
     choose_device,
     choose_precision,
     device_label,
-    keep_freed_memory,
     peak_gigabytes,
 )
-from model import Transformer  # noqa: E402
-from objective import BatchLoss, optimizers  # noqa: E402
-from train import trained_tokenizer  # noqa: E402
+from text.cleaning import RULES  # noqa: E402
+from text.corpus import load_corpus  # noqa: E402
+from text.tokenizer import learn_tokenizer  # noqa: E402
+from training.objective import BatchLoss, optimizers  # noqa: E402
 
 STEPS = 6  # of which the first is not counted
 
@@ -112,7 +112,7 @@ def corpus_cost(pairs: int) -> Cost:
         config = replace(PRESETS["opus_books"], data=f"{folder}/pairs.tsv", vocab_size=8000)
         start = time.perf_counter()
         corpus = load_corpus(replace(config, skip_rules=tuple(RULES)))
-        EncodedPairs(corpus.train, trained_tokenizer(corpus, config.vocab_size), config.max_length)
+        EncodedPairs(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
         return Cost(time.perf_counter() - start, pairs, peak_gigabytes(torch.device("cpu")))
 
 

@@ -21,7 +21,7 @@ import tyro  # noqa: E402
 from measure import alternate, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from hardware import choose_device, device_label  # noqa: E402
+from system.devices import choose_device, device_label  # noqa: E402
 
 
 @dataclass(frozen=True)

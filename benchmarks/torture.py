@@ -31,7 +31,7 @@ from measure import words  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from hardware import device_label  # noqa: E402
+from system.devices import device_label  # noqa: E402
 
 CPU = torch.device("cpu")
 PAIRS = 400

@@ -23,11 +23,12 @@ import tyro  # noqa: E402
 from measure import Work  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from corpus import load_corpus  # noqa: E402
-from hardware import choose_device, choose_precision, device_label  # noqa: E402
-from report import Logs  # noqa: E402
-from train import run, trained_tokenizer  # noqa: E402
-from trainer import Training  # noqa: E402
+from system.devices import choose_device, choose_precision, device_label  # noqa: E402
+from text.corpus import load_corpus  # noqa: E402
+from text.tokenizer import learn_tokenizer  # noqa: E402
+from train import run  # noqa: E402
+from training.report import Logs  # noqa: E402
+from training.trainer import Training  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def main() -> None:
         precision = choose_precision(work.precision, device)
         config = replace(work, epochs=options.epochs, valid_share=0.05, name="watched", precision=precision)
         corpus = load_corpus(config)
-        training = Training(config, corpus, trained_tokenizer(corpus, config.vocab_size))
+        training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
         os.chdir(out)
         folder = RunFolder(Path("weights/watched"))
         folder.start(config, training.tokenizer)

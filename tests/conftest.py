@@ -24,13 +24,14 @@ import torch
 from filelock import FileLock
 
 from checkpoint import RunFolder
-from cleaning import RULES, Cleaner
-from cli import run_command
 from config import PRESETS, Config
-from corpus import Corpus, clean_batch, load_corpus
 from model import Transformer
-from store import Pairs, digest
-from tokenizer import Tokenizer
+from system.cli import run_command
+from system.files import digest
+from text.cleaning import RULES, Cleaner
+from text.corpus import Corpus, clean_batch, load_corpus
+from text.tables import Pairs
+from text.tokenizer import Tokenizer
 from translate import Translator
 
 ROOT = Path(__file__).parent.parent

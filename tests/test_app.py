@@ -16,10 +16,10 @@ import pytest
 from conftest import ROOT, Command, eventually, own_port
 
 from checkpoint import RunFolder
-from cli import AppOptions
-from decode import Search
+from decoding.search import Search
 from export import to_ctranslate2
-from store import whole_folder
+from system.cli import AppOptions
+from system.files import whole_folder
 from translate import Translator
 
 gradio_client = pytest.importorskip("gradio_client")

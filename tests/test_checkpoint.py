@@ -14,10 +14,10 @@ import torch
 
 from checkpoint import MEANING, CheckpointError, RunFolder, parameters
 from config import Config, TapisError
-from corpus import Corpus
 from model import Transformer
-from store import write_whole
-from tokenizer import Tokenizer
+from system.files import write_whole
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
 

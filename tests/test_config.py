@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from conftest import ROOT
 
-from cli import TrainOptions, named, parse, parse_training
 from config import PRESETS, RESUMABLE, Config, ConfigError, flag
+from system.cli import TrainOptions, named, parse, parse_training
 
 
 @pytest.mark.parametrize("preset", PRESETS)

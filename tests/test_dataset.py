@@ -8,9 +8,9 @@ import torch
 from conftest import SHARED, first, needs_shared, pairs_of
 
 from config import BOS, EOS, PAD, PRESETS
-from corpus import Corpus, load_corpus
 from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
-from tokenizer import Tokenizer
+from text.corpus import Corpus, load_corpus
+from text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

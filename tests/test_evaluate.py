@@ -3,8 +3,8 @@
 import pytest
 import sacrebleu
 
-from corpus import Corpus
 from evaluate import bleu_tokenizer, compare, nearest, score
+from text.corpus import Corpus
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),

@@ -17,17 +17,17 @@ from conftest import ROOT, SHARED, Command, needs_shared
 
 from checkpoint import RunFolder, parameters
 from config import BOS, EOS, Config, ConfigError
-from corpus import Corpus
 from dataset import causal_mask, pad, padding_mask
-from decode import Search
-from engine import EngineError
+from decoding.ctranslate2 import EngineError
+from decoding.search import Search
 from evaluate import score
 from export import card, pack, to_ctranslate2, to_hugging_face, to_release
-from fetch import FetchError, check_sums, fetched, write_sums
 from model import Transformer
-from readers import lines
-from store import whole_folder
-from tokenizer import Tokenizer
+from system.files import whole_folder
+from system.hub import FetchError, check_sums, fetched, write_sums
+from text.corpus import Corpus
+from text.readers import lines
+from text.tokenizer import Tokenizer
 from translate import ExportedTranslator, Translator
 
 CPU = torch.device("cpu")

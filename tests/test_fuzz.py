@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import translate
 from checkpoint import RunFolder
-from cleaning import Cleaner
-from cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
 from config import Config, TapisError
-from decode import Search
+from decoding.search import Search
 from evaluate import score
-from readers import read_parts
-from segment import take_apart, whole_characters
-from tokenizer import Tokenizer
+from system.cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
+from text.cleaning import Cleaner
+from text.readers import read_parts
+from text.sentences import take_apart, whole_characters
+from text.tokenizer import Tokenizer
 from translate import Translator
 
 ODD = [
@@ -46,7 +46,6 @@ def examples(n: int) -> settings:
         deadline=None,
         derandomize=True,
         database=None,
-        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
 

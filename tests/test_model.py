@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from config import PAD, Config
 from dataset import causal_mask, collate, padding_mask
-from hardware import autocast
 from model import (
     DecoderCache,
     Dropout,
@@ -27,6 +26,7 @@ from model import (
     attention_weights,
     scaled_dot_product_attention,
 )
+from system.devices import autocast
 
 SMALL = Config(d_model=32, n_heads=4, d_ff=64, n_encoder_layers=2, n_decoder_layers=3, dropout=0.0)
 

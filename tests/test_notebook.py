@@ -16,6 +16,8 @@ def test_the_tour_runs(trained: "subprocess.CompletedProcess[str]", tmp_path: Pa
     """In a folder with the project's files and the demo's weights."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
+    for room in ("text", "fast", "decoding", "training", "system"):
+        shutil.copytree(ROOT / room, tmp_path / room)
     shutil.copytree(Path(trained.args[0]) / "weights", tmp_path / "weights")
     (tmp_path / "notebooks").mkdir()
     notebook = nbformat.read(ROOT / "notebooks/tour.ipynb", as_version=4)  # type: ignore[no-untyped-call]

@@ -21,16 +21,16 @@ from conftest import ROOT, Command, first
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import CheckpointError, RunFolder, parameters
-from cli import is_out_of_memory
 from config import EOS, PAD, Config, ConfigError
-from corpus import Corpus
-from decode import Search
-from objective import learning_rate
-from parallel import ALONE, Group
-from report import Logs, StepLog, Validation
-from tokenizer import Tokenizer
+from decoding.search import Search
+from system.cli import is_out_of_memory
+from system.distributed import ALONE, Group
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
 from train import broken_off, interruption, resolve, run
-from trainer import Training, TrainingError, scoring_steps, steps_until
+from training.objective import learning_rate
+from training.report import Logs, StepLog, Validation
+from training.trainer import Training, TrainingError, scoring_steps, steps_until
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:

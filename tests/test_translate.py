@@ -10,12 +10,12 @@ from conftest import ROOT, Command
 
 from checkpoint import RunFolder
 from config import Config
-from corpus import Corpus
 from dataset import collate, pad
-from decode import NEVER, Hypothesis, Search, beam_search
-from hardware import choose_device
+from decoding.search import NEVER, Hypothesis, Search, beam_search
 from model import Transformer
-from tokenizer import Tokenizer
+from system.devices import choose_device
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
 from translate import Translator, model_step
 
 CPU = torch.device("cpu")

@@ -1,0 +1,1 @@
+"""Token ids → translations: search, the translator, attention maps, scoring, and other engines."""

@@ -1,0 +1,90 @@
+"""Packed is padded: the same vectors, losses and gradients, without the padding."""
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from config import PAD, Config
+from dataset import Batch, collate
+from fast.packing import ROUND, Packing
+from model import Transformer
+from training.objective import BatchLoss
+
+
+def reals(lengths: list[int]) -> Tensor:
+    """(B, T), True for the first so many positions of each sentence."""
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def uneven() -> Batch:
+    """Three pairs of which hardly two sides are equally long."""
+    return collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.sampled_from([1, 2, 4]))
+def test_vectors_go_there_and_back_and_their_gradients_too(lengths: list[int], n_heads: int) -> None:
+    real = reals(lengths)
+    packing = Packing.of(real)
+    grid = torch.randn(*real.shape, 8, dtype=torch.float64, requires_grad=True)
+    rows = packing.pack(grid)
+    assert packing.tokens == sum(lengths) < len(rows) and len(rows) % ROUND == 0
+    torch.testing.assert_close(rows[: packing.tokens], grid[real])
+    heads = packing.to_heads(rows, n_heads)
+    expected = grid.view(*real.shape, n_heads, -1).transpose(1, 2)
+    torch.testing.assert_close(heads.transpose(1, 2)[real], expected.transpose(1, 2)[real])
+    torch.testing.assert_close(packing.from_heads(heads)[: packing.tokens], rows[: packing.tokens])
+    weights = torch.randn_like(expected) * real[:, None, :, None]
+    ours, theirs = (torch.autograd.grad((weights * x).sum(), grid)[0] for x in (heads, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("lengths", [[ROUND], [ROUND - 1], [64, 64], [3, 9]])
+def test_one_row_at_least_is_no_token(lengths: list[int]) -> None:
+    packing = Packing.of(reals(lengths))
+    assert len(packing.place) % ROUND == 0 and packing.tokens < len(packing.place) <= packing.tokens + ROUND
+    x = torch.randn(len(packing.place), 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(packing.to_heads(x, 2).sum(), x)
+    assert grad[: packing.tokens].eq(1).all() and grad[packing.tokens :].eq(0).all()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post"]) -> None:
+    model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm)).double()
+    batch = uneven()
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    padded = F.cross_entropy(
+        logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
+    )
+    names = [name for name, _ in model.named_parameters()]
+    expected = dict(zip(names, torch.autograd.grad(padded, list(model.parameters())), strict=True))
+    packed, _ = BatchLoss(model, 0.1)(batch)
+    assert packed.item() == pytest.approx(padded.item(), rel=1e-5)
+    found = dict(zip(names, torch.autograd.grad(packed, list(model.parameters())), strict=True))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_in_bf16_it_learns_nearly_what_it_does_in_fp32(norm: Literal["pre", "post"]) -> None:
+    """Products round what they read; what goes past them, the residual connections, stays exact."""
+    model = Transformer(40, replace(Config(), d_model=64, n_heads=2, d_ff=128, dropout=0.0, norm=norm))
+    batch = uneven()
+    exact, _ = BatchLoss(model, 0.1)(batch)
+    expected = torch.autograd.grad(exact, list(model.parameters()))
+    types = set[torch.dtype]()
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        block.register_forward_hook(lambda block, args, x: types.add(x.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, _ = BatchLoss(model, 0.1)(batch)
+    assert types == {torch.float32}
+    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    assert {gradient.dtype for gradient in found} == {torch.float32}
+    a, b = (torch.cat([gradient.flatten() for gradient in gradients]) for gradients in (found, expected))
+    assert (a - b).norm() < 0.1 * b.norm()

@@ -1,0 +1,56 @@
+"""Text is taken apart and put together with nothing lost."""
+
+import pytest
+
+from text.sentences import Line, cut, take_apart
+
+
+def units(line: str, language: str = "en", longest: int = 1000) -> list[str]:
+    return take_apart(line, language, lambda text: len(text) <= longest).units
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "expected"),
+    [
+        ("en", "The cat sleeps. The dog is tired! Is it?", ["The cat sleeps.", "The dog is tired!", "Is it?"]),
+        ("en", "Dr. Smith paid 3.14 dollars. He left.", ["Dr. Smith paid 3.14 dollars.", "He left."]),
+        ("fr", "M. Dupont dort. « Vraiment ? » dit-elle.", ["M. Dupont dort.", "« Vraiment ? » dit-elle."]),
+        ("zh", "貓坐在墊子上。牠很開心！", ["貓坐在墊子上。", "牠很開心！"]),
+        ("tlh", "One. Two.", ["One.", "Two."]),
+        ("en", "", []),
+        ("en", "   ", []),
+    ],
+)
+def test_sentences(language: str, line: str, expected: list[str]) -> None:
+    assert units(line, language) == expected
+
+
+@pytest.mark.parametrize("marker", ["- ", "* ", "1. ", "  12) ", "(a) ", "> > ", "## ", "• ", "- 3. "])
+def test_leading_markers_are_kept(marker: str) -> None:
+    line = take_apart(marker + "One. Two.", "en", lambda text: True)
+    assert line.units == ["One.", "Two."]
+    assert line.join(["Un.", "Deux."], "fr") == marker.lstrip() + "Un. Deux."
+
+
+def test_a_dash_of_dialogue_is_not_a_marker() -> None:
+    assert units("— Non, dit-il.", "fr") == ["— Non, dit-il."]
+
+
+def test_languages_without_blanks_are_joined_without() -> None:
+    assert Line("", ["One.", "Two."]).join(["一。", "二。"], "zh") == "一。二。"
+
+
+def test_long_sentences_are_cut_at_the_best_mark() -> None:
+    assert units("one two three, four five six seven", longest=20) == ["one two three,", "four five six seven"]
+    assert units("one two three four five six", longest=15) == ["one two three", "four five six"]
+    assert units("x" * 40, longest=15) == ["x" * 10] * 4
+
+
+@pytest.mark.parametrize(
+    "text", ["a, b; c: d", "word " * 3000, "x" * 5000, "，".join("字" * 9 for _ in range(50)), ",,,,  ,,", "é"]
+)
+@pytest.mark.parametrize("longest", [1, 7, 100])
+def test_cutting_loses_nothing_and_ends(text: str, longest: int) -> None:
+    pieces = cut(text, lambda piece: len(piece) <= longest)
+    assert "".join(pieces) == text
+    assert all(len(piece) <= longest for piece in pieces)

@@ -1,0 +1,1 @@
+"""Raw text → clean sentence pairs → token ids."""

@@ -1,0 +1,1 @@
+"""One training in memory: its step, validation, state, objective, optimizers, time budget and reports."""
