@@ -25,7 +25,7 @@ from checkpoint import CheckpointError, RunFolder
 from config import Config, DeviceName, TapisError, TranslatingPrecision
 from decoding.search import Search
 from text.sentences import has_letters
-from translate import ExportedTranslator, Translator
+from decoding.translator import Translator
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # it reports to its makers otherwise
 
@@ -77,7 +77,7 @@ class Page:
         alternatives, shown = list[list[str]](), ""
         if len(units) == len(lines) == 1:
             alternatives = [[f"{score:.3f}", text] for text, score in found[0]]
-            if not isinstance(translator, ExportedTranslator):
+            if translator.can_show_attention:
                 _, attention = translator.attention(units[0], search)
                 shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
         many = "sentence" if len(units) == 1 else "sentences"

@@ -100,6 +100,8 @@ class Config:
     """Steps of linear warm-up, at most a tenth of the training"""
     schedule: Literal["linear", "inverse_sqrt"] = "linear"
     """Decay after the warm-up: to zero over the second half, in a straight line, or the paper's inverse square root"""
+    plain: bool = False
+    """Compute by the plain formulas of model.py alone: slower, for reading and debugging"""
     subword_dropout: float = 0.0
     """Share of the tokens that fall, in training, into the two that they were merged from"""
     self_distillation: float = 0.0

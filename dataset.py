@@ -6,8 +6,8 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from config import BOS, EOS, PAD
-from fast.packing import Packing, Packings, to_device
 from system.files import digest
 from system.terminal import progress_bar
 from text.tables import Ints, Pairs, Ragged, chunks, table
@@ -34,6 +33,11 @@ def causal_mask(size: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(size, size, dtype=torch.bool, device=device).tril()[None, None]
 
 
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Returns a copy on `device`. A copy to a GPU starts from pinned memory, so that nothing waits for it."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
 @dataclass(frozen=True)
 class Batch:
     """The tensors of B sentence pairs, all int64 or bool on one device."""
@@ -43,24 +47,26 @@ class Batch:
     tgt: Tensor
     """(B, T) what the decoder reads: BOS, then the target"""
     labels: Tensor
-    """(B, T) what it must say next: the target, then EOS"""
+    """(B, T) what the decoder must predict: the target, then EOS"""
     src_mask: Tensor
     """(B, 1, 1, S)"""
     tgt_mask: Tensor
     """(B, 1, T, T)"""
-    packings: Packings
-    """Where the tokens stand in tgt, and in src"""
     n_tgt: int
-    """Target tokens that are not padding; the loss is divided by their number"""
+    """Target tokens without padding; the loss is divided by their number"""
     n_tokens: int
-    """Source and target tokens that are not padding"""
+    """Source and target tokens without padding"""
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch there; to a GPU by pinned memory, so that nothing waits for the copy."""
-        names = ("src", "tgt", "labels", "src_mask", "tgt_mask")
-        moved = {name: to_device(getattr(self, name), device) for name in names}
-        tgt, src = self.packings
-        return Batch(**moved, packings=(tgt.to(device), src.to(device)), n_tgt=self.n_tgt, n_tokens=self.n_tokens)
+        """Returns a copy on `device`."""
+        return replace(
+            self,
+            src=to_device(self.src, device),
+            tgt=to_device(self.tgt, device),
+            labels=to_device(self.labels, device),
+            src_mask=to_device(self.src_mask, device),
+            tgt_mask=to_device(self.tgt_mask, device),
+        )
 
 
 def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int] = (EOS,)) -> Tensor:
@@ -75,14 +81,21 @@ def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int]
 
 
 def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
-    """Token ids of B pairs → their batch on the CPU."""
-    src, both = pad(sources), pad(targets, before=[BOS])
-    labels = both[:, 1:]
-    tgt = both[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
-    packings = Packing.of(tgt != PAD), Packing.of(src != PAD)
-    masks = padding_mask(src), padding_mask(tgt) & causal_mask(tgt.size(1))
-    n_tgt, n_src = (packing.tokens for packing in packings)
-    return Batch(src, tgt, labels, *masks, packings, n_tgt, n_tokens=n_tgt + n_src)
+    """Token ids of B pairs → their batch on the CPU. The one place where the target is shifted for teacher forcing."""
+    src = pad(sources)
+    padded = pad(targets, before=[BOS])  # BOS, the target, EOS
+    labels = padded[:, 1:]
+    tgt = padded[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
+    n_tgt = int((tgt != PAD).sum())
+    return Batch(
+        src=src,
+        tgt=tgt,
+        labels=labels,
+        src_mask=padding_mask(src),
+        tgt_mask=padding_mask(tgt) & causal_mask(tgt.size(1)),
+        n_tgt=n_tgt,
+        n_tokens=n_tgt + int((src != PAD).sum()),
+    )
 
 
 def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random: np.random.Generator) -> list[Ints]:
@@ -106,11 +119,37 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
 SCHEMA = pa.schema({"src": pa.list_(pa.int32()), "tgt": pa.list_(pa.int32())})
 
 
-class EncodedPairs:
-    """The token ids of a part, memory-mapped, and how long each pair is with its EOS on either side."""
+class TokenRows(Protocol):
+    """Token ids of many sentences, row by row."""
 
-    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None) -> None:
-        """Pairs with a side of more than max_length tokens are left out; their places in pairs are in `too_long`."""
+    def __getitem__(self, row: int) -> IdList: ...
+
+    def lengths(self) -> Ints:
+        """The number of tokens in each row."""
+
+
+class TokenLists(list[list[int]]):
+    """Token rows in memory."""
+
+    def lengths(self) -> Ints:
+        return np.array([len(row) for row in self], dtype=np.int64)
+
+
+class EncodedPairs:
+    """The token ids of a part, and the length of every pair on either side."""
+
+    def __init__(
+        self, sources: TokenRows, targets: TokenRows, rows: Ints, tokenizer: Tokenizer, too_long: Ints | None = None
+    ) -> None:
+        """rows are those of sources and targets that belong to the part; too_long are those that were left out."""
+        self.sources, self.targets, self.rows, self.tokenizer = sources, targets, rows, tokenizer
+        self.too_long = np.zeros(0, dtype=np.int64) if too_long is None else too_long
+        self.src_lengths = sources.lengths()[rows] + 1  # with EOS
+        self.tgt_lengths = targets.lengths()[rows] + 1
+
+    @classmethod
+    def of(cls, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None) -> "EncodedPairs":
+        """Encodes pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens."""
 
         def encoded() -> Iterator[dict[str, Any]]:
             with progress_bar("encoding", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
@@ -118,26 +157,31 @@ class EncodedPairs:
                     yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
                     bar.update(len(texts))
 
-        rows = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
-        self.sources, self.targets = (Ragged(rows.data.column(name)) for name in SCHEMA.names)
-        self.own: dict[int, list[int]] = {}  # by row, targets that take the place of those (`Training.distill`)
-        lengths = self.sources.lengths(), self.targets.lengths()
-        longer = np.maximum(*lengths)
+        ids = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
+        sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)
+        longer = np.maximum(sources.lengths(), targets.lengths())
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
-        self.rows, self.too_long = np.flatnonzero(fits), np.flatnonzero(~fits)
-        self.src_lengths, self.tgt_lengths = (side[self.rows] + 1 for side in lengths)
-        self.tokenizer = tokenizer
+        return cls(sources, targets, np.flatnonzero(fits), tokenizer, too_long=np.flatnonzero(~fits))
+
+    def with_targets(self, targets: Sequence[list[int]]) -> "EncodedPairs":
+        """The same sources with other targets, one for each pair, in the order of `rows`."""
+        by_row = TokenLists([[] for _ in range(len(self.rows) + len(self.too_long))])
+        for row, target in zip(self.rows.tolist(), targets, strict=True):
+            by_row[row] = target
+        return EncodedPairs(self.sources, by_row, self.rows, self.tokenizer, self.too_long)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None) -> Batch:
-        """The pairs of these rows; of their tokens, a share `split` is split anew by random."""
+        """The batch of these pairs. With split, that share of their tokens is split again at random."""
         chosen = self.rows[rows].tolist()
-        sides: list[Sequence[IdList]] = [[side[i] for i in chosen] for side in (self.sources, self.own or self.targets)]
+        sources: Sequence[IdList] = [self.sources[row] for row in chosen]
+        targets: Sequence[IdList] = [self.targets[row] for row in chosen]
         if random and split:
-            sides = [split_tokens(side, self.tokenizer.merged_from, split, random) for side in sides]
-        return collate(*sides)
+            sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
+            targets = split_tokens(targets, self.tokenizer.merged_from, split, random)
+        return collate(sources, targets)
 
 
 def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Ints]:

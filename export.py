@@ -37,7 +37,7 @@ from system.hub import is_hub_id, write_sums
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
 from text.tokenizer import BLANK, SPECIAL, Tokenizer
-from translate import EXTRA_LENGTH
+from decoding.translator import EXTRA_LENGTH
 
 EXAMPLE = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."
 import sys

@@ -1,13 +1,15 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv 1706.03762), written out.
 
-From the inside out: `InputEmbeddings` and `PositionalEncoding` turn token ids into vectors;
-`scaled_dot_product_attention`, `MultiHeadAttentionBlock`, `FeedForwardBlock`, `LayerNormalization` and
-`ResidualConnection` are the parts of an `EncoderBlock` and a `DecoderBlock`; `Encoder` and `Decoder` stack those;
-`ProjectionLayer` turns vectors into logits; `Transformer` holds it all together, as `encode`, `decode` and `project`.
-`DecoderCache` lets decoding compute each position once.
+Read it beside the paper, from the top to the bottom. `InputEmbeddings` and `PositionalEncoding` turn token ids into
+vectors. `MultiHeadAttentionBlock`, `FeedForwardBlock`, `LayerNormalization` and `ResidualConnection` are the parts of
+an `EncoderBlock` and a `DecoderBlock`. `Encoder` and `Decoder` stack those blocks. `ProjectionLayer` turns vectors into
+logits. `Transformer` holds everything together and offers `encode`, `decode` and `project`.
 
-A mask is boolean and True means "may attend". The masks themselves are made in dataset.py, the softmax over the
-vocabulary belongs to the loss (objective.py) and to the search (decode.py).
+The one thing that the paper leaves out is the key-value cache, with which decoding computes each position once.
+
+A mask is boolean, and True means "may attend". dataset.py makes the masks. The softmax over the vocabulary belongs to
+the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training
+and translating put faster forms of these modules in place from fast/ and decoding/, unless --plain tells them not to.
 """
 
 import math
@@ -17,15 +19,12 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from config import Config
-from fast.packing import Packing, Packings
 
 # Dimensions, in every shape comment of the project:
 #   B sentences in a batch    S source positions    T target positions    V vocabulary
 #   D d_model                 H heads               K = D / H, the size of one head
-#   N rows of packed vectors: the tokens of a batch, whatever their sentence and position (packing.py)
 
 
 class InputEmbeddings(nn.Module):
@@ -37,37 +36,14 @@ class InputEmbeddings(nn.Module):
         self.embedding = nn.Embedding(vocab_size, d_model)
 
     def forward(self, ids: Tensor) -> Tensor:
-        vectors: Tensor = self.embedding(ids)
-        return vectors * math.sqrt(self.d_model)
-
-
-class Dropout(nn.Module):
-    """In training, sets a share p of x to zero and scales the rest up to the same mean (Srivastava et al. 2014).
-
-    On a CPU torch draws one Bernoulli number at a time, on one thread, which took a third of a training step. Here one
-    64-bit random word decides over eight numbers, a byte each: p is rounded to 1/256, and the scale is exact for it.
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.p:
-            return x
-        if x.device.type != "cpu":
-            return F.dropout(x, self.p)
-        dropped = round(256 * self.p)  # of the 256 values of a byte
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        kept = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(dropped)  # as bytes: bool takes ten times as long
-        return x * kept.to(x.dtype).mul_(256 / (256 - dropped))
+        return self.embedding(ids) * math.sqrt(self.d_model)
 
 
 class PositionalEncoding(nn.Module):
-    """Adds to position t the sines and cosines of section 3.5, then applies dropout (section 5.4).
+    """Adds the sines and cosines of section 3.5 to position t, then applies dropout (section 5.4).
 
-    PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos(t / 10000^(2i/D)). The table is a buffer: it moves with
-    the model, is not learned, and is not saved. It grows when a longer sentence comes.
+    PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos(t / 10000^(2i/D)). The table is a buffer: it moves with the
+    model, but it is neither learned nor saved. It is extended when a longer sentence arrives.
     """
 
     table: Tensor
@@ -75,31 +51,29 @@ class PositionalEncoding(nn.Module):
     def __init__(self, d_model: int, positions: int, dropout: float) -> None:
         super().__init__()
         self.d_model = d_model
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.register_buffer("table", self.sinusoids(positions), persistent=False)
 
     def sinusoids(self, positions: int) -> Tensor:
         """The first rows of the table: (positions, D)."""
-        # On the device "meta", on which weights are only checked to fit, these would import torch's compiler.
-        position = torch.arange(positions, dtype=torch.float64, device="cpu").unsqueeze(1)
-        even = torch.arange(0, self.d_model, 2, dtype=torch.float64, device="cpu")
-        angle = position * torch.exp(even * (-math.log(10_000.0) / self.d_model))
-        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+        # Explicitly on the CPU: under torch.device("meta"), these operations would import torch's compiler.
+        position = torch.arange(positions, dtype=torch.float64, device="cpu").unsqueeze(1)  # (positions, 1)
+        even = torch.arange(0, self.d_model, 2, dtype=torch.float64, device="cpu")  # (D / 2)
+        angle = position * torch.exp(even * (-math.log(10_000.0) / self.d_model))  # (positions, D / 2)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()  # (positions, D)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, D) at positions start … start + T − 1 → (B, T, D)."""
         end = start + x.size(1)
         if end > self.table.size(0):
             self.table = self.sinusoids(2 * end).to(self.table)
-        encoded: Tensor = self.dropout(x + self.table[start:end])
-        return encoded
+        return self.dropout(x + self.table[start:end])
 
 
 class LayerNormalization(nn.Module):
     """Over the last dimension: alpha · (x − mean) / √(variance + eps) + bias (Ba et al. 2016, arXiv 1607.06450).
 
-    The variance is the biased one and eps stands inside the root. Written out as above, on a CPU, it takes three times
-    as long as torch's one operation for it, of which a test holds that it is this formula.
+    The variance is the biased one, and eps stands inside the root.
     """
 
     def __init__(self, features: int, eps: float = 1e-5) -> None:
@@ -109,7 +83,9 @@ class LayerNormalization(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, correction=0, keepdim=True)
+        return self.alpha * (x - mean) / torch.sqrt(variance + self.eps) + self.bias
 
 
 class FeedForwardBlock(nn.Module):
@@ -121,16 +97,15 @@ class FeedForwardBlock(nn.Module):
         self.linear_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear_2(self.linear_1(x).relu_())  # in place: on a CPU, a fortieth of a training step
-        return y
+        return self.linear_2(torch.relu(self.linear_1(x)))
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q Kᵀ / √K): query (B, H, T, K), key (B, H, S, K) → (B, H, T, S), of which every row sums to 1.
+    """softmax(Q Kᵀ / √K): query (B, H, T, K), key (B, H, S, K) → (B, H, T, S). Every row sums to 1.
 
-    At least in fp32: on a CPU a softmax of bf16 takes four times as long, unless S is a multiple of 32.
+    The softmax is computed at least in fp32, since bf16 cannot hold a row's sum.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (B, H, T, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
@@ -139,56 +114,32 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √K) V (section 3.2.1): query (B, H, T, K), key and value (B, H, S, K) → (B, H, T, K).
 
-    mask, where given, broadcasts to (B, H, T, S); every row of it must allow something.
+    The mask broadcasts to (B, H, T, S), and every row of it must allow something. None allows everything.
     """
-    if query.dtype != key.dtype:  # which a cache keeps in fp32
-        return scaled_dot_product_attention(query.to(key.dtype), key, value, mask).to(query.dtype)
-    if query.is_cuda:  # the fused kernel: the same function, without the (T, S) matrix in memory
-        return F.scaled_dot_product_attention(query, key, value, mask)
-    # On CPUs and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
     return attention_weights(query, key, mask).to(value.dtype) @ value
 
 
 @dataclass
 class KeyValueCache:
-    """The keys and values (B, H, S, K) that one attention block computed at earlier steps of a decoding.
+    """The keys and values (B, H, S, K) that one attention block computed at earlier steps of decoding."""
 
-    Self-attention's grows by the new positions at every step, in place: there is room for more behind them, which
-    doubles when it is full. Attention to the source has its own computed once.
-    """
-
-    grows: bool
+    is_source: bool
+    """Attention to the source computes them once; self-attention appends those of the new positions at every step"""
     key: Tensor | None = None
     value: Tensor | None = None
-    length: int = 0
-    """Positions so far; those behind them are room"""
 
-    def put(self, key: Tensor, value: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """Takes in the keys and values (B, H, T, K) of new positions, and gives those of all so far, in a dtype.
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Takes in the keys and values (B, H, T, K) of new positions. Returns those of all positions so far."""
+        if self.key is not None and self.value is not None:
+            key = torch.cat([self.key, key], dim=2)
+            value = torch.cat([self.value, value], dim=2)
+        self.key, self.value = key, value
+        return key, value
 
-        By default in theirs, on a CPU at least in fp32, in which torch's products with a single query take a third of
-        their time in bf16.
-        """
-        if self.key is None or self.value is None:
-            at_least = torch.float32 if key.device.type == "cpu" else key.dtype
-            dtype = dtype or torch.promote_types(key.dtype, at_least)
-            # In one piece, as matrix products want it: they would otherwise copy it at every step.
-            key, value = (x.to(dtype, memory_format=torch.contiguous_format).contiguous() for x in (key, value))
-            self.key, self.value, self.length = key, value, key.size(2)
-            return key, value
-        start, self.length = self.length, self.length + key.size(2)
-        if self.length > self.key.size(2):
-            room = (0, 0, 0, 2 * self.length - start)
-            self.key, self.value = (F.pad(old[:, :, :start], room) for old in (self.key, self.value))
-        self.key[:, :, start : self.length] = key
-        self.value[:, :, start : self.length] = value
-        return self.key[:, :, : self.length], self.value[:, :, : self.length]
-
-    def select(self, rows: Tensor | None) -> None:
-        """Keep these rows of the batch, in this order; None for all, as they are."""
-        if rows is not None and self.key is not None and self.value is not None:
-            # On a CPU this takes a fifth of the time of self.key[rows].
-            self.key, self.value = (x.index_select(0, rows) for x in (self.key, self.value))
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows of the batch, in this order. A row may be kept several times."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key[rows], self.value[rows]
 
 
 class MultiHeadAttentionBlock(nn.Module):
@@ -201,77 +152,64 @@ class MultiHeadAttentionBlock(nn.Module):
         self.w_k = nn.Linear(d_model, d_model, bias=False)
         self.w_v = nn.Linear(d_model, d_model, bias=False)
         self.w_o = nn.Linear(d_model, d_model, bias=False)
-        # For translating, quantize.py puts others in their place.
-        self.w_qkv: nn.Module | None = None  # the first three in one product, in self-attention
-        self.attention: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = scaled_dot_product_attention
-        self.cached_in: torch.dtype | None = None
 
-    def heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
-        """(B, T, D), or (N, D) where packed → (B, H, T, K)."""
-        if packing:
-            return packing.to_heads(x, self.n_heads)
-        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, H, T, K)."""
+        x = x.view(*x.shape[:2], self.n_heads, -1)  # (B, T, H, K)
+        return x.transpose(1, 2)
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """(B, H, T, K) → (B, T, D)."""
+        x = x.transpose(1, 2)  # (B, T, H, K)
+        return x.flatten(2)
+
+    def keys_and_values(self, k: Tensor, v: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
+        """k and v (B, S, D) → keys and values (B, H, S, K), those of earlier steps included if there is a cache."""
+        if cache is not None and cache.is_source and cache.key is not None and cache.value is not None:
+            return cache.key, cache.value
+        key = self.split_heads(self.w_k(k))
+        value = self.split_heads(self.w_v(v))
+        return (key, value) if cache is None else cache.append(key, value)
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-        """The weights (B, H, T, S) that `forward` gives the values, for who wants to look at them."""
-        return attention_weights(self.heads(self.w_q(q)), self.heads(self.w_k(k)), mask)
+        """The attention weights (B, H, T, S) with which `forward` mixes the values, for inspection."""
+        return attention_weights(self.split_heads(self.w_q(q)), self.split_heads(self.w_k(k)), mask)
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        cache: KeyValueCache | None = None,
-        *,
-        packings: Packings | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """q (B, T, D), k and v (B, S, D), mask broadcastable to (B, H, T, S) → (B, T, D).
+        """q (B, T, D), k and v (B, S, D), mask broadcastable to (B, H, T, S) → (B, T, D)."""
+        # Project.
+        query = self.split_heads(self.w_q(q))  # (B, H, T, K)
+        key, value = self.keys_and_values(k, v, cache)  # (B, H, S, K)
 
-        With packings, those of q and of k, these are (N, D).
-        """
-        of_q, of_k = packings or (None, None)
-        if self.w_qkv is not None and of_q:
-            query, key, value = (of_q.to_heads(x, self.n_heads) for x in self.w_qkv(q).chunk(3, dim=-1))
-        elif self.w_qkv is not None:  # by few operations: a search has so many of them that they add up
-            query, key, value = self.w_qkv(q).view(*q.shape[:2], 3, self.n_heads, -1).permute(2, 0, 3, 1, 4).unbind()
-        elif cache is not None and not cache.grows and cache.key is not None and cache.value is not None:
-            query, key, value = self.heads(self.w_q(q)), cache.key, cache.value
-        else:
-            query = self.heads(self.w_q(q), of_q)
-            key, value = self.heads(self.w_k(k), of_k), self.heads(self.w_v(v), of_k)
-        if cache is not None and (cache.grows or cache.key is None):
-            key, value = cache.put(key, value, self.cached_in)
-        x = self.attention(query, key, value, mask)
-        y: Tensor = self.w_o(of_q.from_heads(x) if of_q else x.transpose(1, 2).flatten(2))
-        return y
+        # Attend.
+        x = scaled_dot_product_attention(query, key, value, mask)  # (B, H, T, K)
 
-
-def to_autocast_dtype(x: Tensor) -> Tensor:
-    """x in the type of autocast, if that is on: once, where it would convert x anew for each product that reads it."""
-    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
+        # Concatenate.
+        return self.w_o(self.merge_heads(x))  # (B, T, D)
 
 
 class ResidualConnection(nn.Module):
     """x + sublayer(x), with dropout on the sublayer's output (section 5.4) and one of two orders of normalization.
 
-    As in the paper, nothing is dropped inside a sublayer: dropping attention weights and the hidden layer of the
-    feed-forward block too, as many do, cost a small model two BLEU and an eighth of its speed (benchmarks/RESULTS.md).
+    "post" is the paper's order, norm(x + sublayer(x)) (section 3.1). "pre", x + sublayer(norm(x)), trains without a
+    long warm-up (Xiong et al. 2020, arXiv 2002.04745).
 
-    "post" is the paper's, norm(x + sublayer(x)) (section 3.1); "pre", x + sublayer(norm(x)), trains without a long
-    warm-up (Xiong et al. 2020, arXiv 2002.04745).
+    As in the paper, nothing is dropped inside a sublayer. Dropping attention weights and the hidden layer of the
+    feed-forward block too, as many do, cost a small model two BLEU and an eighth of its speed (docs/lab-notes.md).
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.pre = config.norm == "pre"
+        self.is_pre_norm = config.norm == "pre"
         self.norm = LayerNormalization(config.d_model)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        y: Tensor = self.dropout(sublayer(to_autocast_dtype(self.norm(x) if self.pre else x)))
-        z: Tensor = x + y if self.pre else self.norm(x + y)
-        return z
+        if self.is_pre_norm:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
 
 
 class EncoderBlock(nn.Module):
@@ -283,46 +221,43 @@ class EncoderBlock(nn.Module):
         self.feed_forward = FeedForwardBlock(config.d_model, config.d_ff)
         self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(2))
 
-    def forward(self, x: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
-        own = (packing, packing) if packing else None
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, src_mask, packings=own))
-        x = self.residuals[1](x, self.feed_forward)
-        return x
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, S, D), src_mask (B, 1, 1, S) → (B, S, D)."""
+        x = self.residuals[0](x, lambda y: self.self_attention(y, y, y, src_mask))
+        return self.residuals[1](x, self.feed_forward)
 
 
 class Encoder(nn.Module):
-    """A stack of encoder blocks; with pre-norm, the sum that leaves it is normalized once more."""
+    """A stack of encoder blocks. With pre-norm, the sum that leaves the stack is normalized once more."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_encoder_layers))
         self.norm = LayerNormalization(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, x: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
         for block in self.blocks:
-            x = block(x, src_mask, packing)
-        x = self.norm(x)
-        return x
+            x = block(x, src_mask)
+        return self.norm(x)
 
 
-BlockCache: TypeAlias = tuple[KeyValueCache, KeyValueCache]  # of self-attention and of attention to the source
+BlockCache: TypeAlias = tuple[KeyValueCache, KeyValueCache]  # of self-attention, of attention to the source
 
 
 class DecoderCache:
-    """What the decoder computed at earlier steps of a decoding: the caches of its blocks, and how many steps."""
+    """What the decoder computed at earlier steps: the caches of its blocks, and the number of positions so far."""
 
     def __init__(self, n_layers: int) -> None:
-        self.blocks = [(KeyValueCache(grows=True), KeyValueCache(grows=False)) for _ in range(n_layers)]
+        self.blocks: list[BlockCache] = [
+            (KeyValueCache(is_source=False), KeyValueCache(is_source=True)) for _ in range(n_layers)
+        ]
         self.length = 0
 
-    def select(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """Keep these hypotheses of the batch, in this order: the search dropped, copied or reordered them.
-
-        sentences are the rows of memory to keep, None for all; all hypotheses of a sentence share one.
-        """
-        for own, cross in self.blocks:
-            own.select(rows)
-            cross.select(sentences)
+    def select(self, rows: Tensor) -> None:
+        """Keeps these rows of the batch, in this order: the search dropped, copied or reordered its hypotheses."""
+        for self_cache, source_cache in self.blocks:
+            self_cache.select(rows)
+            source_cache.select(rows)
 
 
 class DecoderBlock(nn.Module):
@@ -336,33 +271,17 @@ class DecoderBlock(nn.Module):
         self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(3))
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        src_mask: Tensor,
-        tgt_mask: Tensor | None,
-        cache: BlockCache | None = None,
-        *,
-        packings: Packings | None = None,
+        self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: BlockCache | None = None
     ) -> Tensor:
-        own, cross = cache or (None, None)
-        among = (packings[0], packings[0]) if packings else None
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, tgt_mask, own, packings=among))
-        x = self.residuals[1](x, lambda x: self.attend(x, memory, src_mask, cross, packings))
-        x = self.residuals[2](x, self.feed_forward)
-        return x
-
-    def attend(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor, cache: KeyValueCache | None, packings: Packings | None
-    ) -> Tensor:
-        """Cross-attention, in which the hypotheses of a sentence, where there are several, are so many positions."""
-        query = x if packings else x.reshape(len(src_mask), -1, x.size(-1))
-        y: Tensor = self.cross_attention(query, memory, memory, src_mask, cache, packings=packings)
-        return y.view_as(x)
+        """x (B, T, D), memory (B, S, D), masks (B, 1, 1, S) and (B, 1, T, T) → (B, T, D)."""
+        self_cache, source_cache = cache or (None, None)
+        x = self.residuals[0](x, lambda y: self.self_attention(y, y, y, tgt_mask, self_cache))
+        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, memory, src_mask, source_cache))
+        return self.residuals[2](x, self.feed_forward)
 
 
 class Decoder(nn.Module):
-    """A stack of decoder blocks; with pre-norm, the sum that leaves it is normalized once more."""
+    """A stack of decoder blocks. With pre-norm, the sum that leaves the stack is normalized once more."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -370,19 +289,11 @@ class Decoder(nn.Module):
         self.norm = LayerNormalization(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        src_mask: Tensor,
-        tgt_mask: Tensor | None,
-        cache: DecoderCache | None = None,
-        *,
-        packings: Packings | None = None,
+        self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: DecoderCache | None = None
     ) -> Tensor:
         for i, block in enumerate(self.blocks):
-            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None, packings=packings)
-        x = self.norm(x)
-        return x
+            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None)
+        return self.norm(x)
 
 
 class ProjectionLayer(nn.Module):
@@ -393,12 +304,11 @@ class ProjectionLayer(nn.Module):
         self.linear = nn.Linear(d_model, vocab_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(x)
-        return logits
+        return self.linear(x)
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder and projection over one joint vocabulary; one matrix serves all three ends when tied."""
+    """Encoder, decoder and projection over one joint vocabulary. When tied, one matrix serves all three ends."""
 
     def __init__(self, vocab_size: int, config: Config) -> None:
         super().__init__()
@@ -410,51 +320,43 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = ProjectionLayer(config.d_model, vocab_size)
+
+        # Matrices after Glorot and Bengio 2010; embeddings with unit variance after the multiplication by √d_model.
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
-        for embed in (self.src_embed, self.tgt_embed):  # unit variance after the multiplication by √d_model
+        for embed in (self.src_embed, self.tgt_embed):
             nn.init.normal_(embed.embedding.weight, std=config.d_model**-0.5)
-        if config.tie_embeddings:  # Press and Wolf 2017, arXiv 1608.05859
+
+        # One matrix for all three ends (section 3.4; Press and Wolf 2017, arXiv 1608.05859).
+        if config.tie_embeddings:
             self.tgt_embed.embedding.weight = self.src_embed.embedding.weight
             self.projection.linear.weight = self.src_embed.embedding.weight
 
-    def encode(self, src: Tensor, src_mask: Tensor, packing: Packing | None = None) -> Tensor:
-        """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D), or (N, D) with a packing."""
-        x = self.src_position(self.src_embed(src))
-        memory = to_autocast_dtype(self.encoder(packing.pack(x) if packing else x, src_mask, packing))
-        return memory
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """Source ids (B, S) and their mask (B, 1, 1, S) → memory (B, S, D)."""
+        return self.encoder(self.src_position(self.src_embed(src)), src_mask)
 
     def decode(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        src_mask: Tensor,
-        tgt_mask: Tensor | None,
-        cache: DecoderCache | None = None,
-        *,
-        packings: Packings | None = None,
+        self, tgt: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: DecoderCache | None = None
     ) -> Tensor:
         """Target ids (B, T), memory (B, S, D), masks (B, 1, 1, S) and (B, 1, T, T) → vectors (B, T, D).
 
-        With a cache, tgt holds only the positions since the last call (one of them needs no tgt_mask), and the cache
-        takes them in. Then it may be (B·K, 1): K hypotheses for each row of memory, side by side.
-
-        With packings, of the target and of the source, memory and vectors are (N, D).
+        With a cache, tgt holds only the positions since the last call, and the cache takes them in. A single new
+        position may attend to everything before it: it needs no tgt_mask.
         """
         start = cache.length if cache else 0
         x = self.tgt_position(self.tgt_embed(tgt), start)
-        x = packings[0].pack(x) if packings else x
-        vectors: Tensor = self.decoder(x, memory, src_mask, tgt_mask, cache, packings=packings)
+        x = self.decoder(x, memory, src_mask, tgt_mask, cache)
         if cache:
             cache.length += tgt.size(1)
-        return vectors
+        return x
 
     def project(self, x: Tensor) -> Tensor:
         """Vectors (…, D) → logits (…, V)."""
-        logits: Tensor = self.projection(x)
-        return logits
+        return self.projection(x)
 
     def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
         """Teacher forcing: source ids (B, S), target ids (B, T) → logits (B, T, V), each for the next target id."""
-        return self.project(self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask))
+        memory = self.encode(src, src_mask)
+        return self.project(self.decode(tgt, memory, src_mask, tgt_mask))

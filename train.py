@@ -1,4 +1,4 @@
-"""Trains a Transformer to translate: the loop, with its saves and logs, and the command.
+"""Trains a Transformer to translate: the command, the loop and the step.
 
     python train.py                     novels, English to French, from the hub
     python train.py demo                the built-in corpus, about a minute
@@ -6,215 +6,225 @@
     python train.py --resume --name NAME
     torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; on several machines, as torchrun says
 
-`main` gets the pairs, the tokenizer and the run folder ready; `run` is the loop over the steps of a `Training`.
+Read `loop` and `take_step` first: they are the training. `main` and `run` prepare for them: the options, the pairs, the
+tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from system.cli import TrainOptions, answer_early, is_out_of_memory, named, parse, parse_training, run_command
+from system.cli import TrainOptions, answer_early, named, parse, parse_training, run_command
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
 import math
-import os
-import platform
-import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
-from importlib.metadata import version
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tqdm import tqdm
+import torch
 
-from decoding.attention import draw
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import RESUMABLE, Config, ConfigError, TapisError, flag
-from text.corpus import load_corpus
-from evaluate import score
-from system.devices import choose_device, choose_precision, device_label, peak_gigabytes
+from config import RESUMABLE, Config, ConfigError, flag
+from decoding.attention import draw
+from decoding.scoring import score
+from decoding.translator import ModelSearcher, Translator
+from system.devices import autocast, choose_device, choose_precision
 from system.distributed import Group
-from training.report import EVENTS, Logs, StepLog, overview, say, speaks, tokens_per_second, warnings
-from text.tables import Ints
+from system.terminal import is_main, progress_bar, say
+from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
-from training.trainer import Training, half_is_over, step_seconds, steps_until
-from translate import Translator
+from training.budget import TimeBudget, seconds_per_step
+from training.description import describe, describe_test
+from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
+from training.optimizers import learning_rate
+from training.records import StepRecord, mean_loss, tokens_per_second
+from training.signals import interruption
+from training.tensorboard import EVENTS, Logs
+from training.terminal import report_lines, validation_lines, warnings
+from training.trainer import Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions metrics.json notes
-PICTURED = 2  # validation sentences of which TensorBoard shows the attention
+PICTURED = 2  # validation sentences whose attention TensorBoard shows
 
 
-class StoppedError(TapisError):
-    """The user, or the system, ended the training; it can be resumed."""
-
-    exit_code = 130
+# The training
 
 
-class BrokenOffError(TapisError):
-    """Something outside of the training ended it: the disk, the memory, another of its processes."""
+def take_step(training: Training, step: int) -> StepRecord:
+    """One update of the weights, counted from 1: down the gradient of the mean loss over the step's target tokens.
 
-    from_any = True
-
-
-@contextmanager
-def interruption() -> Iterator[list[int]]:
-    """While entered, the first SIGINT or SIGTERM only goes on the list, so that the loop ends between two steps.
-
-    A second one ends at once.
+    Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite.
     """
-    came: list[int] = []
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-        if speaks():  # not by sys.stderr, in the middle of whose writing it may have come
-            os.write(2, b"\nending after this step; once more to end at once\n")
-
-    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def run(training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int], deadline: float = math.inf) -> None:
-    """The loop, from training.step to the last step. Raises StoppedError once interrupted, with all of it saved.
-
-    With a deadline (of `time.perf_counter`), how many steps there are is known once half of the time is over: as many
-    again. Of several processes, the leader alone writes.
-    """
+    start = time.perf_counter()
     config, group = training.config, training.group
-    say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
-    hidden = None if group.leads else True
-    bar = tqdm(total=training.total_steps, initial=training.step, unit="step", disable=hidden, dynamic_ncols=True)
-    window: list[StepLog] = []  # the steps since the last validation
+    training.model.train()
+
+    # Take this process's batches, and count the target tokens of all processes.
+    batches = training.batches_of(step)
+    n_tgt, n_tokens = group.all_sums(sum(b.n_tgt for _, b in batches), sum(b.n_tokens for _, b in batches))
+
+    # Forward and backward. Processes exchange the mean of their gradients, where their sum is wanted.
+    loss = torch.zeros((), device=training.device)
+    plain = torch.zeros((), device=training.device)
+    last_place = batches[-1][0]
+    for place, batch in batches:
+        training.seed_dropout(step, place)
+        with training.exchanges_gradients(is_last=place == last_place):
+            with autocast(training.device, config.precision):
+                batch_loss, batch_plain = training.objective(batch.to(training.device))
+            training.scaler.scale(batch_loss * (group.size / n_tgt)).backward()
+        loss += batch_loss.detach()
+        plain += batch_plain
+    training.prepare(step + 1)
+
+    # Clip the gradient.
+    grad_norm, grad_norms = training.clip_gradient()
+    total_loss, total_plain = group.all_sums(loss.item(), plain.item())
+    if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
+        epoch, place = training.place_of(step)
+        raise not_finite(step, epoch + 1, place * config.accumulate + 1)
+
+    # Step the optimizers.
+    lr = learning_rate(step, training.total_steps, config)
+    training.step_optimizers(lr)
+
+    seconds = time.perf_counter() - start
+    return StepRecord(step, total_loss, total_plain, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds)
+
+
+def loop(
+    training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int], budget: TimeBudget | None = None
+) -> None:
+    """Makes the steps from training.step to the last one. Raises StoppedError once interrupted, with everything saved.
+
+    signals are those received so far. With a budget, the number of steps is settled once half of its time is over.
+    """
+    config, budget = training.config, budget or TimeBudget(0)
     valid_every = config.valid_every or training.steps_per_epoch
-    # When it began, had it never stopped: what earlier lives of it took counts.
-    first, saved, began = training.step + 1, time.perf_counter(), time.perf_counter() - training.seconds
-    try:
+    began = time.perf_counter() - training.seconds  # when it would have begun without interruptions
+    saved = time.perf_counter()
+    first_step = training.step + 1
+    recent: list[StepRecord] = []  # the steps since the last validation
+    with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
-            if training.is_to_distill:
+            # Step, and log.
+            if training.must_distill:
                 training.distill()
-                say(f"targets   from step {training.step + 1:,} on the nearest of the model's own translations")
-            window.append(training.update(training.step + 1))
-            training.step += 1
-            training.tokens += window[-1].n_tokens
+                say(f"targets   from step {training.step + 1:,} on the closest of the model's own translations")
+            recent.append(take_step(training, training.step + 1))
+            training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
-            if training.step == first + 11:  # the first steps warm up
-                seconds = float(np.mean([log.seconds for log in window[-10:]])) * (training.total_steps - training.step)
-                say(f"time      about {seconds / 60:.1f} minutes of steps to come, and the validations")
-            logs.steps(window, training.padding, training.at)
-            speed = f"{tokens_per_second(window[-20:]):,.0f}"
-            bar.set_postfix(loss=f"{window[-1].loss / window[-1].n_tgt:.3f}", tokens_s=speed, refresh=False)
+            logs.steps(recent, training.padding)
+            speed = f"{tokens_per_second(recent[-20:]):,.0f}"
+            bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
-            stop, half = map(bool, group.sums(len(signals), half_is_over(training, deadline)))
-            if half or (deadline < math.inf and 2 * training.step > training.total_steps):
-                # The rate has been that of either number, also if the warm-up was to be a tenth of the steps at most.
-                training.plan(max(2 * training.step, 10 * config.warmup_steps))
-                bar.total, deadline = training.total_steps, math.inf if half else deadline
-            if half:
+            if training.step == first_step + 11:  # the first steps warm up
+                minutes = minutes_of_steps(training, recent)
+                say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
+
+            # Keep to the budget. All processes must agree.
+            is_stopped, is_half_over = map(bool, training.group.all_sums(len(signals), budget.half_is_over(training)))
+            if is_half_over:
+                budget.settle(training)
                 say(f"time      half of it is over: {training.total_steps:,} steps in all")
                 logs.text("config", training.config.to_json())
-            if training.step % valid_every == 0 or training.step == training.total_steps:
-                keep(training, folder, logs, window)
+            elif budget.is_ahead_of_plan(training):
+                budget.extend(training)
+            bar.total = training.total_steps
+
+            # Validate and save when due, and stop when told.
+            is_validated = training.step % valid_every == 0 or training.step == training.total_steps
+            is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
+            if is_validated:
+                validate_and_keep_best(training, folder, logs, recent)
                 training.seconds = time.perf_counter() - began
-                window = []
-            elif time.perf_counter() - saved < 60 * config.save_minutes and not (stop or training.is_to_distill):
-                continue
-            if group.leads:
-                folder.save_config(training.config)
-                folder.save_state(training.state())
-            saved = time.perf_counter()
-            if stop and not training.is_over:
-                so_far = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
-                raise StoppedError(f"{so_far}\n{go_on(config.name, group)}")
-    finally:
-        bar.close()
+                recent = []
+            if is_validated or is_save_due or is_stopped or training.must_distill:
+                save(training, folder)
+                saved = time.perf_counter()
+            if is_stopped and not training.is_over:
+                position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
+                raise StoppedError(f"{position}\n{resume_command(config.name, training.group)}")
 
 
-def go_on(name: str, group: Group) -> str:
-    """What to type to go on with the run of that name."""
-    command = "python" if group.size == 1 else "torchrun …"
-    return f"go on with: {command} train.py --resume --name {name}"
+def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
+    """How long the steps to come take, by the last ten."""
+    seconds = sum(record.seconds for record in recent[-10:]) / len(recent[-10:])
+    return seconds * (training.total_steps - training.step) / 60
 
 
-def keep(training: Training, folder: RunFolder, logs: Logs, window: Sequence[StepLog]) -> None:
-    """Validates the weights, and keeps them where they are the best yet."""
+def save(training: Training, folder: RunFolder) -> None:
+    """Saves what resuming needs."""
+    if is_main():
+        folder.save_config(training.config)
+        folder.save_state(training.state())
+
+
+def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, recent: Sequence[StepRecord]) -> None:
+    """Validates the model, saves it if it is the best so far, and reports. recent are the steps since the last time."""
+    # Validate.
     result, hypotheses = training.validate()
-    training.stale += 1
+    training.validations_since_best += 1
     is_best = training.best is None or result.rank() > training.best.rank()
     if is_best:
-        training.best, training.stale = result, 0
-    if not training.group.leads:
+        training.best, training.validations_since_best = result, 0
+    if not is_main():
         return
-    rows = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
-    logs.validation(result, rows, training.at)
-    pictured = [source for source, _, _ in rows[:PICTURED]]
-    logs.pictures(lambda: pictures(training, pictured), training.at, training.is_over)
-    loss = sum(log.loss for log in window) / sum(log.n_tgt for log in window)
-    graphs = f"  {training.graphs} graphs" if training.graphs else ""
-    epochs = [step / training.steps_per_epoch for step in (training.step, training.total_steps)]
-    say(
-        f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {training.step:,}  "
-        f"train loss {loss:.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
-        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(window):,.0f} tokens/s{graphs}"
-    )
-    say(f"    {rows[0][0]} → {rows[0][2]}")
+
+    # Log.
+    samples = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
+    logs.validation(result, samples)
+    logs.pictures(lambda: attention_pictures(training), training.progress, training.is_over)
+    epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
+    example = training.valid_texts[0][0], hypotheses[0]
+    best = training.best or result
+    for line in (
+        *validation_lines(result, recent, epochs, example, training.n_graphs),
+        *warnings(result, best, mean_loss(recent), hypotheses, training.validations_since_best),
+    ):
+        say(line)
+
+    # Save.
     if is_best:
         folder.save_model(parameters(training.model))
-    best = training.best or result
-    for line in warnings(result, best, loss, hypotheses, training.stale):
-        say(line)
     folder.save_metrics({**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
 
 
-def pictures(training: Training, sources: Sequence[str]) -> Iterator[tuple[str, "Figure"]]:
-    """What each layer attends to in each of these sentences; the name of a figure goes by their number."""
-    for i, (source, (translation, found)) in enumerate(zip(sources, training.attention(sources), strict=True)):
+def attention_pictures(training: Training) -> Iterator[tuple[str, "Figure"]]:
+    """What each layer attends to in the first validation sentences, named by the sentence's number and the layer."""
+    sources = [source for source, _ in training.valid_texts[:PICTURED]]
+    for i, (source, (translation, attention)) in enumerate(zip(sources, training.attention(sources), strict=True)):
         for layer in range(training.config.n_decoder_layers):
             title = f"{source} → {translation} (layer {layer + 1}, step {training.step:,})"
-            yield f"attention/{i + 1}/layer_{layer + 1}", draw(found.maps(layer), found.source, found.target, title)
+            figure = draw(attention.maps(layer), attention.source, attention.target, title)
+            yield f"attention/{i + 1}/layer_{layer + 1}", figure
 
 
-def describe(training: Training) -> dict[str, Any]:
-    """What is about to be trained on what, for report.overview and metrics.json."""
-    config, corpus, pairs = training.config, training.corpus, training.train_pairs
-    too_long = corpus.train.select(pairs.too_long)
-    over_long = {"pairs": len(too_long), "examples": too_long[:2]}
-    words = np.subtract(corpus.train.words(), too_long.words())
+# The command
 
-    def side(lengths: Ints, which: int) -> dict[str, Any]:
-        return {
-            "tokens": int((lengths - 1).sum()),  # without EOS
-            "tokens per word": round(float((lengths - 1).sum()) / max(1, words[which]), 2),
-            "percentiles": {str(p): int(np.percentile(lengths - 1, p)) for p in (50, 95, 99, 100)},
-        }
 
-    return {
-        "data": {"name": config.data, **corpus.report, "over-long": over_long, "trained on": len(pairs)},
-        "sides": {config.source: side(pairs.src_lengths, 0), config.target: side(pairs.tgt_lengths, 1)},
-        "vocabulary": len(training.tokenizer),
-        "batches": {
-            "in an epoch": len(training.dealt),
-            "tokens a side, at most": config.batch_tokens,
-            "padding": round(training.padding, 4),
-            "steps": training.total_steps,
-        },
-        "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
-        "hardware": device_label(training.device),
-        "precision": config.precision,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-    }
+def main(args: Sequence[str]) -> None:
+    options = resolve(args)
+    group = Group.join()
+    folder = RunFolder(WEIGHTS / options.config.name)
+    try:
+        with folder.held() if is_main() and not options.dry_run else nullcontext():
+            run(options, folder, group)
+    except (OSError, MemoryError, RuntimeError) as error:
+        cause = cause_of(error, options.config, group)
+        if not cause:
+            raise
+        can_resume = not options.dry_run and folder.state_file.is_file()
+        advice = f"\nthe last checkpoint stays; {resume_command(options.config.name, group)}" if can_resume else ""
+        raise BrokenOffError(cause + advice) from None
+    finally:
+        group.leave()
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
-    """The command line as options: of the preset, or of the saved run with --resume, whose config it may extend."""
+    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend."""
     preset, flags, options = parse_training(args)
     config = named(options.config, preset)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
@@ -222,6 +232,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     if not options.resume:
         precision = choose_precision(config.precision, choose_device(config.device))
         return replace(options, config=replace(config, precision=precision))
+
     saved = RunFolder.find(config.name).load_config()
     options = parse(TrainOptions, flags, TrainOptions(config=saved))
     changed = changes(saved, options.config)
@@ -238,8 +249,8 @@ def changes(before: Config, after: Config) -> dict[str, list[Any]]:
     return {name: [old, new] for name, old, new in both if old != new}
 
 
-def dealt_out(config: Config, resume: bool, group: Group) -> Config:
-    """The config with a batch for every process in a step, which a run to resume must have already."""
+def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
+    """Raises --accumulate to the number of processes. Raises ConfigError for a run to resume that has too few."""
     if config.accumulate >= group.size:
         return config
     if resume:
@@ -250,88 +261,77 @@ def dealt_out(config: Config, resume: bool, group: Group) -> Config:
     return replace(config, accumulate=group.size)
 
 
-def main(args: Sequence[str]) -> None:
-    options = resolve(args)
-    group = Group.join()
-    folder = RunFolder(WEIGHTS / options.config.name)
-    try:
-        with folder.held() if group.leads and not options.dry_run else nullcontext():
-            train(options, folder, group)
-    except (OSError, MemoryError, RuntimeError) as error:
-        what = broken_off(error, options.config, group)
-        if not what:
-            raise
-        stays = not options.dry_run and folder.state_file.is_file()
-        after = f"\nwhat was saved last stays; {go_on(options.config.name, group)}" if stays else ""
-        raise BrokenOffError(what + after) from None
-    finally:
-        group.leave()
-
-
-def broken_off(error: Exception, config: Config, group: Group) -> str:
-    """In words, what ended a training from outside; nothing where it was something else."""
-    if isinstance(error, OSError):
-        return "" if isinstance(error, BrokenPipeError) else str(error)
-    if is_out_of_memory(error):
-        peak = peak_gigabytes(choose_device(config.device))
-        less = f"a --batch-tokens below {config.batch_tokens:,} takes less, and --accumulate makes up for it"
-        return f"out of memory, after a peak of {peak:.1f} GB: {less}"
-    if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise no more than RuntimeError
-        return "another process of this training has ended"
-    return ""
-
-
-def train(options: TrainOptions, folder: RunFolder, group: Group) -> None:
-    """A new training or one to resume, from its data to its test score."""
-    config = dealt_out(options.config, options.resume, group)
+def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
+    """A new training, or one to resume, from its data to its test score."""
+    budget = TimeBudget(options.minutes)
+    config = with_a_batch_for_each_process(options.config, options.resume, group)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
             f"{folder.path} holds a run already: go on with it by --resume,\n"
             "or choose another --name, or start it afresh by --overwrite"
         )
-    deadline = time.perf_counter() + 60 * options.minutes if options.minutes else math.inf
-    with group.one_first():
+
+    # The data, the tokenizer, and the training itself.
+    training = load_training(options, config, folder, group, budget)
+    report = describe(training)
+    lines = report_lines(report)
+    for line in lines:
+        say(line)
+    if options.dry_run:
+        minutes = seconds_per_step(training, take_step) * training.total_steps / 60
+        say(f"time      about {minutes:.1f} minutes of training, and the validations")
+        return
+    if options.resume:
+        advice = ": nothing is left to train; --epochs or --steps makes it longer" if training.is_over else ""
+        say(f"resumed   at step {training.step:,} of {training.total_steps:,}{advice}")
+
+    # The run folder and the logs.
+    if is_main():
+        begin_run_folder(folder, training, report, options.resume)
+    logs = Logs(RUNS / config.name if is_main() else None, training.progress, config.log_every)
+    try:
+        logs.settings(training.config)
+        logs.text("config", training.config.to_json())
+        logs.text("data", "\n".join(lines))
+        say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
+
+        # The steps, and the test part.
+        with interruption() as signals:
+            loop(training, folder, logs, signals, budget)
+        if is_main():
+            finish(training, folder, logs)
+    finally:
+        logs.close()
+
+
+def load_training(
+    options: TrainOptions, config: Config, folder: RunFolder, group: Group, budget: TimeBudget
+) -> Training:
+    """Prepares the data and the tokenizer, and returns a training at its start or where it stopped."""
+    with group.first_on_each_machine():
         corpus = load_corpus(config)
         tokenizer = folder.load_tokenizer() if options.resume else learn_tokenizer(corpus.train, config.vocab_size)
     training = Training(config, corpus, tokenizer, group)
     if options.resume:
         training.restore(folder.load_state())
-    elif options.minutes:
-        steps = group.agreed(steps_until(deadline, training))
+    elif budget.is_open:
+        steps = group.broadcast(budget.estimated_steps(training, take_step))
         config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
-        training = Training(config, corpus, tokenizer, group)  # the steps that were measured are forgotten
-    report = describe(training)
-    about = overview(report)
-    for line in about:
-        say(line)
-    if options.dry_run:
-        minutes = step_seconds(training) * training.total_steps / 60
-        say(f"time      about {minutes:.1f} minutes of training, and the validations")
-        return
-    if options.resume:
-        over = ": nothing is left to train; --epochs or --steps makes it longer" if training.is_over else ""
-        say(f"resumed   at step {training.step:,} of {training.total_steps:,}{over}")
-    if group.leads:
-        if options.resume:
-            once_more = {"step": training.step, "changed": changes(folder.load_config(), config)}
-            report["resumed"] = [*folder.load_metrics().get("resumed", []), once_more]
-            folder.save_config(config)
-        else:
-            folder.start(config, training.tokenizer)
-            for old in (RUNS / config.name).rglob(EVENTS):
-                old.unlink()
-        folder.save_metrics({**folder.load_metrics(), **report})
-    logs = Logs(RUNS / config.name if group.leads else None, training.at, config.log_every)
-    try:
-        logs.run(config)
-        logs.text("config", config.to_json())
-        logs.text("data", "\n".join(about))
-        with interruption() as interrupted:
-            run(training, folder, logs, interrupted, deadline)
-        if group.leads:
-            finish(training, folder, logs)
-    finally:
-        logs.close()
+        training = Training(config, corpus, tokenizer, group)  # without the steps that were timed
+    return training
+
+
+def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, Any], resume: bool) -> None:
+    """Writes config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
+    if resume:
+        resumption = {"step": training.step, "changed": changes(folder.load_config(), training.config)}
+        report["resumed"] = [*folder.load_metrics().get("resumed", []), resumption]
+        folder.save_config(training.config)
+    else:
+        folder.start(training.config, training.tokenizer)
+        for events in (RUNS / training.config.name).rglob(EVENTS):
+            events.unlink()
+    folder.save_metrics({**folder.load_metrics(), **report})
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
@@ -341,15 +341,15 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         raise CheckpointError(f"{folder.path} has no validated model")
     metrics["seconds"] = round(training.seconds, 1)
     metrics.setdefault("batches", {})["steps"] = training.total_steps  # with --minutes, known after the half
-    _, _, model = folder.load_model(training.device)
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
-    if training.corpus.test:
-        translator = Translator(model, training.tokenizer, training.config, training.device)  # as evaluate.py does it
-        hypotheses = translator([source for source, _ in training.corpus.test], bar="testing")
-        scores = score(hypotheses, [target for _, target in training.corpus.test], training.config.target)
-        metrics["test"] = asdict(scores)
-        some = zip(training.corpus.test[:5], hypotheses[:5], strict=True)
-        metrics["examples"] = [[*pair, hypothesis] for pair, hypothesis in some]  # for the card of a release
+    test_pairs = list(training.corpus.test)
+    if test_pairs:
+        _, _, model = folder.load_model(training.device)
+        searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does it
+        translator = Translator(searcher, training.tokenizer, training.config, training.device)
+        hypotheses = translator([source for source, _ in test_pairs], bar="testing")
+        scores = score(hypotheses, [target for _, target in test_pairs], training.config.target)
+        metrics.update(describe_test(scores, test_pairs, hypotheses))
         logs.test(scores.bleu, scores.chrf, training.step)
         say(f"test      {scores}")
     folder.save_metrics(metrics)

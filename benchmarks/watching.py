@@ -21,13 +21,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import tyro  # noqa: E402
 from measure import Work  # noqa: E402
+from training.report import Logs  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from system.devices import choose_device, choose_precision, device_label  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
 from train import run  # noqa: E402
-from training.report import Logs  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
 

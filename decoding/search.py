@@ -1,8 +1,10 @@
-"""Search: token ids out of a step function, which knows the model; the search knows none.
+"""Search: token ids out of a step function. The step function knows the model; the search knows none.
 
-`greedy_search` takes the most probable token at every position; `beam_search` keeps the best few hypotheses of each
-sentence and gives the n best. Both take a whole batch, each sentence as if it were alone, and drop from the batch what
-has ended. Validation, translation and evaluation all decode through them, as a `Search` says.
+`greedy_search` takes the most probable token at every position. `beam_search` keeps the best few hypotheses of each
+sentence and returns the n best. Both take a whole batch, treat each sentence as if it were alone, and drop from the
+batch what has ended. Validation, translation and evaluation all decode through them, as a `Search` says.
+
+Letters in shapes: L live sentences of a batch, K hypotheses of each, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -13,13 +15,16 @@ from torch import Tensor
 
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 
-# (tokens, rows) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences. rows
-# (L, K) says which hypothesis of the previous call, counted through all its sentences, each of them goes on from,
-# always one of the same sentence; None where all go on in place. Sentences leave, and those that stay keep their order.
-# logits (L, K, V) score the next token of each.
+# (tokens, parents) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences.
+# parents (L, K) are the hypotheses of the previous call from which they continue, counted through all its sentences,
+# each from the same sentence; None if all continue in place. Sentences may leave; those that stay keep their order.
+# logits (L, K, V) score the next token of each hypothesis.
 Step = Callable[[Tensor, Tensor | None], Tensor]
 
-NEVER = [PAD, UNK, BOS]  # the model has no reason to say these, and they are no text
+# What finds the best continuations: `best_continuations`, or a faster form of it.
+Best = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
+
+NEVER = [PAD, UNK, BOS]  # never generated: they are no text
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,9 @@ class Search:
     """How to search."""
 
     beam: int = 1
-    """Hypotheses kept for each sentence; 1 is greedy"""
+    """Hypotheses kept for each sentence; 1 is greedy search"""
     n_best: int = 1
-    """Translations wanted of each sentence, at most beam"""
+    """Translations wanted for each sentence, at most beam"""
     length_penalty: float = LENGTH_PENALTY
     """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
 
@@ -47,63 +52,66 @@ class Hypothesis:
     ids: list[int]
     """Without BOS and EOS"""
     score: float
-    """log P(ids | source) in nats over the length penalty; NaN from greedy search, which needs none"""
+    """log P(ids | source) in nats over the length penalty; NaN from greedy search, which computes none"""
 
 
-def best(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The n best ways to go on of each sentence: logits (L, K, V) → (L, n), best first, and their places in K · V.
+def best_continuations(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The n best continuations of each sentence: logits (L, K, V) → values (L, n), best first, and places in K · V.
 
-    By log P where scores (L, K) are those of the hypotheses, else by logits alone. In fp32.
-
-    They stand in the n blocks with the largest maxima, which a CPU finds by the dozen where topk looks at one number at
-    a time: it is two to four times as fast. A few rows at a time stay in its cache; what is as large as all logits
-    takes longer to write than a layer to compute.
+    With scores (L, K), the log P of the hypotheses, values are log P of hypothesis and token. Without, they are logits.
     """
-    width, size = 64, logits.size(-1)
-    whole = size // width * width if size >= 2 * n * width else 0  # in blocks; those beyond are all looked at
-    rows = logits.flatten(0, 1)
-    at_once = 16 if rows.device.type == "cpu" else len(rows)
-    in_blocks = torch.split(rows[:, :whole].view(len(rows), whole // width, width), at_once)
-    maxima = torch.cat([part.float().amax(dim=-1) for part in in_blocks])
-    start = logits.new_zeros(logits.shape[:2], dtype=torch.float32)
+    values = logits.float()
     if scores is not None:
-        totals = [part.float().logsumexp(dim=-1) for part in torch.split(rows, at_once)]
-        start = scores - torch.cat(totals).view_as(start)
-    blocks = (maxima.view(*start.shape, -1) + start[..., None]).flatten(1)
-    places = torch.arange(logits[0].numel(), device=logits.device).view(logits.shape[1:])
-    firsts = places[:, :whole:width].flatten()[blocks.topk(min(n, blocks.size(1))).indices]
-    beyond = places[:, whole:].flatten().expand(len(logits), -1)
-    places = torch.cat([(firsts[..., None] + places[0, :width]).flatten(1), beyond], dim=1)
-    values, chosen = (logits.flatten(1).gather(1, places).float() + start.gather(1, places // size)).topk(n)
-    return values, places.gather(1, chosen)
+        values = scores[..., None] + values.log_softmax(dim=-1)
+    return values.flatten(1).topk(n)
 
 
-def greedy_search(step: Step, limits: Tensor) -> list[list[int]]:
+def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
+    """((5 + length) / 6)^α, by which log P is divided (Wu et al. 2016, arXiv 1609.08144, formula 14)."""
+    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+
+
+# Greedy search
+
+
+def greedy_search(step: Step, limits: Tensor, best: Best = best_continuations) -> list[list[int]]:
     """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS.
 
-    What has ended leaves the batch when it is an eighth of it.
+    Sentences that have ended leave the batch once they are an eighth of it: when some leave, the keys and values of
+    those that stay are copied.
     """
-    output = torch.full((len(limits), int(limits.max())), PAD, device=limits.device)  # PAD from a sentence's end on
-    # (R,) each: the sentences in the batch; their last tokens, places in the step before, and whether they have ended
-    live = torch.arange(len(limits), device=limits.device)
-    tokens, rows, ended = torch.full_like(live, BOS), None, torch.zeros_like(live, dtype=torch.bool)
+    device = limits.device
+    output = torch.full((len(limits), int(limits.max())), PAD, device=device)  # PAD after a sentence's end
+    live = torch.arange(len(limits), device=device)  # (L,) which sentences are in the batch
+    tokens = torch.full_like(live, BOS)  # (L,) their last tokens
+    ended = torch.zeros_like(live, dtype=torch.bool)  # (L,)
+    parents: Tensor | None = None
     for t in range(output.size(1)):
-        logits = step(tokens[:, None], rows if rows is None else rows[:, None])
+        # Select the most probable token of each sentence.
+        logits = step(tokens[:, None], None if parents is None else parents[:, None])
         logits[..., NEVER] = -torch.inf
-        tokens = best(logits, 1)[1].squeeze(1).masked_fill(ended, EOS)
+        tokens = best(logits, 1, None)[1].squeeze(1).masked_fill(ended, EOS)
+
+        # Finish sentences that end here.
         output[live, t] = tokens.masked_fill(tokens == EOS, PAD)
         ended |= (tokens == EOS) | (limits[live] <= t + 1)
-        # Not each by itself: those that stay have their keys and values copied.
-        rows = (~ended).nonzero().squeeze(1) if 8 * ended.sum() >= len(ended) else None  # a CPU-GPU sync point
-        live, tokens, ended = (x if rows is None else x[rows] for x in (live, tokens, ended))
+
+        # Continue with the others.
+        parents = None
+        if 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
+            parents = (~ended).nonzero().squeeze(1)
+            live, tokens, ended = live[parents], tokens[parents], ended[parents]
         if not len(live):
             break
     return [[token for token in row if token != PAD] for row in output.tolist()]
 
 
+# Beam search
+
+
 @dataclass
 class BeamState:
-    """A batch in mid-search: L sentences that are not ended, K hypotheses of each (one before the first step)."""
+    """A batch in mid-search: L live sentences with K hypotheses each (one before the first step)."""
 
     live: Tensor
     """(L,) which sentences these are"""
@@ -112,75 +120,129 @@ class BeamState:
     output: Tensor
     """(L, K, t) their tokens"""
     tokens: Tensor
-    """(L, K) the last of them, BOS at first"""
-    rows: Tensor | None
-    """(L, K) which hypotheses of the last step they go on from; None before the first"""
+    """(L, K) the last token of each, BOS at first"""
+    parents: Tensor | None
+    """(L, K) the hypotheses of the last step from which they continue; None before the first step"""
 
 
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
-    """((5 + length) / 6)^α, by which log P is divided (Wu et al. 2016, arXiv 1609.08144, formula 14)."""
-    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+@dataclass
+class Candidates:
+    """The best continuations of each live sentence at one step, best first: 2K of them, so that K can continue."""
+
+    scores: Tensor
+    """(L, 2K) log P"""
+    parents: Tensor
+    """(L, 2K) the hypothesis, from 0 to K − 1, that each continues"""
+    tokens: Tensor
+    """(L, 2K) the token that it appends"""
+
+    def gather(self, chosen: Tensor) -> "Candidates":
+        """The candidates at these places (L, n) of each sentence."""
+        return Candidates(*(values.gather(1, chosen) for values in (self.scores, self.parents, self.tokens)))
 
 
-def beam_search(step: Step, limits: Tensor, search: Search) -> list[list[Hypothesis]]:
+class Results:
+    """The finished hypotheses of B sentences."""
+
+    def __init__(self, n_sentences: int, search: Search, device: torch.device) -> None:
+        self.search = search
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(n_sentences)]  # best first
+        self.counts = torch.zeros(n_sentences, dtype=torch.int64, device=device)
+        # (B,) the n-th best score of each sentence, which a new hypothesis must beat.
+        self.score_to_beat = torch.full((n_sentences,), -torch.inf, device=device)
+
+    def add(self, sentence: int, hypothesis: Hypothesis) -> None:
+        n_best, ranked = self.search.n_best, self.hypotheses[sentence]
+        ranked.append(hypothesis)
+        ranked.sort(key=lambda one: -one.score)
+        if len(ranked) >= n_best:
+            self.score_to_beat[sentence] = ranked[n_best - 1].score
+
+
+def beam_search(step: Step, limits: Tensor, search: Search, best: Best = best_continuations) -> list[list[Hypothesis]]:
     """limits (B,) caps the length of each sentence → the n best hypotheses of each, best first.
 
-    Each step keeps the search.beam best ways to go on. One that ends is a result; length counts its EOS. A sentence is
-    done when no hypothesis can still win: log P only falls, so that none gets beyond its present log P over the largest
-    penalty. It is done, too, when it has as many results as the beam is wide and the best that goes on is behind them
-    by the present penalty (with a beam of 1 that is greedy search): it might win by its length alone. Their number is
-    not enough, since the results of a few tokens fewer may all be worse than what is about to end.
+    Each step keeps the search.beam best continuations. A hypothesis that ends is a result; its length counts EOS. A
+    sentence is done when none of its hypotheses can still win (`undecided`).
     """
-    device, alpha, results = limits.device, search.length_penalty, [list[Hypothesis]() for _ in limits]
-    n_results = torch.zeros(len(limits), dtype=torch.int64, device=device)
-    last = torch.full((len(limits),), -torch.inf, device=device)  # the n-th best score, which a newcomer must beat
+    device = limits.device
+    results = Results(len(limits), search, device)
     state = BeamState(
         live=torch.arange(len(limits), device=device),
         scores=torch.zeros(len(limits), 1, device=device),
         output=torch.full((len(limits), 1, 0), PAD, device=device),
         tokens=torch.full((len(limits), 1), BOS, device=device),
-        rows=None,
+        parents=None,
     )
-    for t in range(int(limits.max())):
-        logits = step(state.tokens, state.rows)
+    for length in range(1, int(limits.max()) + 1):
+        logits = step(state.tokens, state.parents)
         logits[..., NEVER] = -torch.inf
-        n_live, width, n_tokens = logits.shape
-        # Twice the beam, since as many as the beam may end.
-        scores, places = best(logits, min(2 * search.beam, width * n_tokens), state.scores)
-        parents, tokens = places // n_tokens, places % n_tokens
-        ends = tokens == EOS
-
-        at_limit = (limits[state.live] == t + 1)[:, None]
-        results_here = ((ends | at_limit) & scores.isfinite())[:, : search.beam]
-        n_results[state.live] += results_here.sum(dim=1)
-        i, k = results_here.nonzero(as_tuple=True)  # a CPU-GPU sync point
-        found = (
-            state.live[i],
-            state.output[i, parents[i, k]],
-            tokens[i, k],
-            scores[i, k] / length_penalty(t + 1, alpha),
-        )
-        for sentence, ids, token, score in zip(*(values.tolist() for values in found), strict=True):
-            results[sentence].append(Hypothesis(ids if token == EOS else [*ids, token], score))
-            results[sentence].sort(key=lambda hypothesis: -hypothesis.score)
-            if len(results[sentence]) >= search.n_best:
-                last[sentence] = results[sentence][search.n_best - 1].score
-
-        go_on = ends.int().argsort(dim=1, stable=True)[:, : search.beam]  # those that do not end, in their order
-        scores = scores.gather(1, go_on).masked_fill(ends.gather(1, go_on), -torch.inf)
-        parents, tokens = parents.gather(1, go_on), tokens.gather(1, go_on)
-        best_now, best_ever = (scores[:, 0] / length_penalty(n, alpha) for n in (t + 1, limits[state.live]))
-        behind = (n_results[state.live] >= search.beam) & (best_now <= last[state.live])
-        stay = (best_ever > last[state.live]) & ~behind & ~at_limit.squeeze(1)
-        if not stay.any():
+        candidates = select(logits, state, search, best)
+        is_at_limit = limits[state.live] == length
+        finish(candidates, state, is_at_limit, length, results)
+        survivors = continuing(candidates, search)
+        stay = undecided(survivors, state, limits, length, results) & ~is_at_limit
+        if not stay.any():  # a CPU-GPU sync point
             break
-        rows = torch.arange(n_live, device=device)[:, None] * width + parents
-        before = state.output.gather(1, parents[..., None].expand(-1, -1, t))
-        state = BeamState(
-            live=state.live[stay],
-            scores=scores[stay],
-            output=torch.cat([before, tokens[..., None]], dim=-1)[stay],
-            tokens=tokens[stay],
-            rows=rows[stay],
-        )
-    return [found[: search.n_best] for found in results]
+        state = advance(state, survivors, stay)
+    return [ranked[: search.n_best] for ranked in results.hypotheses]
+
+
+def select(logits: Tensor, state: BeamState, search: Search, best: Best) -> Candidates:
+    """The best continuations of each live sentence. Keeps 2K: up to K of them may end, and K must be left."""
+    _, n_hypotheses, vocab_size = logits.shape
+    n = min(2 * search.beam, n_hypotheses * vocab_size)
+    scores, places = best(logits, n, state.scores)  # (L, 2K) each; places in K · V
+    return Candidates(scores, parents=places // vocab_size, tokens=places % vocab_size)
+
+
+def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length: int, results: Results) -> None:
+    """Adds to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
+    ends = (candidates.tokens == EOS) | is_at_limit[:, None]
+    is_result = (ends & candidates.scores.isfinite())[:, : results.search.beam]  # (L, K)
+    results.counts[state.live] += is_result.sum(dim=1)
+
+    i, k = is_result.nonzero(as_tuple=True)  # a CPU-GPU sync point
+    sentences = state.live[i]
+    prefixes = state.output[i, candidates.parents[i, k]]
+    tokens = candidates.tokens[i, k]
+    scores = candidates.scores[i, k] / length_penalty(length, results.search.length_penalty)
+    ended = zip(sentences.tolist(), prefixes.tolist(), tokens.tolist(), scores.tolist(), strict=True)
+    for sentence, prefix, token, score in ended:
+        results.add(sentence, Hypothesis(prefix if token == EOS else [*prefix, token], score))
+
+
+def continuing(candidates: Candidates, search: Search) -> Candidates:
+    """The K best candidates that do not end, in their order; −inf scores where there are fewer."""
+    ends = candidates.tokens == EOS
+    chosen = ends.int().argsort(dim=1, stable=True)[:, : search.beam]
+    survivors = candidates.gather(chosen)
+    survivors.scores = survivors.scores.masked_fill(ends.gather(1, chosen), -torch.inf)
+    return survivors
+
+
+def undecided(survivors: Candidates, state: BeamState, limits: Tensor, length: int, results: Results) -> Tensor:
+    """Which sentences (L,) may still find a better hypothesis than those they have.
+
+    log P only falls, so that none can get beyond its present log P over the largest penalty. A sentence is decided,
+    too, when it has K results and its best survivor is behind them by the present penalty (with a beam of 1, that is
+    greedy search): it could win by its length alone. Having K results does not decide it, since all of them may be
+    worse than what is about to end.
+    """
+    alpha = results.search.length_penalty
+    best_log_p = survivors.scores[:, 0]
+    best_now = best_log_p / length_penalty(length, alpha)
+    best_ever = best_log_p / length_penalty(limits[state.live], alpha)
+    score_to_beat = results.score_to_beat[state.live]
+    is_behind = (results.counts[state.live] >= results.search.beam) & (best_now <= score_to_beat)
+    return (best_ever > score_to_beat) & ~is_behind
+
+
+def advance(state: BeamState, survivors: Candidates, stay: Tensor) -> BeamState:
+    """The state after this step, of the sentences that stay (L,)."""
+    n_sentences, n_hypotheses, t = state.output.shape
+    prefixes = state.output.gather(1, survivors.parents[..., None].expand(-1, -1, t))
+    output = torch.cat([prefixes, survivors.tokens[..., None]], dim=-1)
+    first_of_sentence = torch.arange(n_sentences, device=stay.device)[:, None] * n_hypotheses
+    parents = first_of_sentence + survivors.parents
+    return BeamState(state.live[stay], survivors.scores[stay], output[stay], survivors.tokens[stay], parents[stay])

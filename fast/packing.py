@@ -1,95 +1,136 @@
-"""Where the tokens of a padded batch stand, so that a training computes nothing for the padding."""
+"""Packed batches: the vectors of the tokens alone, one under another, so that training computes nothing for padding.
+
+Sentences of a batch are about equally long, but once tokens are split at random (`dataset.split_tokens`) a fifth of the
+positions is padding. Only attention, in which the positions of a sentence meet, needs the vectors laid out as
+(B, H, T, K). Everything else works on each vector alone, and takes them packed, (N, D).
+
+A batch of two sentences, "a b c" and "d", in B × T = 2 × 4 positions, and its N = 6 rows (ROUND would be 6):
+
+    positions          row_of_position          rows                     position_of_row
+    a b c .            0 1 2 5                  a b c d . .              0 1 2 4 0 0
+    d . . .            3 5 5 5
+
+Rows behind the tokens hold nothing that is read. There are as many of them as make N a multiple of ROUND: oneDNN takes
+milliseconds to prepare the first matrix product of each shape, and batches come in many shapes.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from config import PAD
+from dataset import Batch, to_device
+
 ROUND = 128  # N is a multiple of it
 
 
-def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """The same there; to a GPU by pinned memory, so that nothing waits for the copy."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+class _SelectRows(torch.autograd.Function):
+    """Replaces `x[index]`: reads rows in the backward pass too, where torch must add up gradients.
 
-
-class _Rows(torch.autograd.Function):
-    """x[index], of which the gradient is grad[back] for the first `real` rows of x, and nothing for the others.
-
-    To read rows both ways is faster than to add them up, which torch must, as a row might be read twice.
+    `inverse` says for each row of x where it went, so that its gradient is grad[inverse]. That is right for the first
+    n_real rows of x, which went to one place each. The others get no gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, back: Tensor, real: int) -> Tensor:
-        ctx.save_for_backward(back)
-        ctx.real = real
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, n_real: int) -> Tensor:
+        ctx.save_for_backward(inverse)
+        ctx.n_real = n_real
         return x.index_select(0, index)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         x_grad = grad.index_select(0, *ctx.saved_tensors)
-        x_grad[ctx.real :] = 0
+        x_grad[ctx.n_real :] = 0
         return x_grad, None, None, None
 
 
-Packings: TypeAlias = tuple["Packing", "Packing"]  # of queries and of keys
+def _select_rows(x: Tensor, index: Tensor, inverse: Tensor, n_real: int) -> Tensor:
+    return _SelectRows.apply(x, index, inverse, n_real)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Which positions of a batch (B, T) hold tokens. Their vectors stand one under another, (N, D), in a training.
+    """Where the tokens of a padded batch (B, T) stand among the N packed rows, and back."""
 
-    Sentences of a batch are about equally long, but once tokens are split at random (`dataset.split_tokens`) a fifth of
-    the positions is padding. Only attention, in which the positions of a sentence meet, needs them laid out, as
-    (B, H, T, K). Behind the tokens stand rows from which nothing is read, as many as make N a multiple of ROUND: of
-    each shape of a matrix product, oneDNN takes milliseconds to prepare the first, and batches come in many.
-    """
-
-    tokens: int
-    """How many of the N rows are tokens; at least one is not"""
-    row: Tensor
-    """(B, T) the row of each position; padding has the last one"""
-    place: Tensor
-    """(N) the position of each row, counted through the batch; rows that are no tokens have the first one"""
+    n_tokens: int
+    """How many of the N rows are tokens; at least one row is not"""
+    row_of_position: Tensor
+    """(B, T) the row of each position; padding has the last row, which holds no token"""
+    position_of_row: Tensor
+    """(N) the position of each row, counted through the batch; rows without a token have position 0"""
     by_head: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
-    """By the number of heads: `row` and `place` of the heads' parts of vectors, (B · H · T) and (N · H)"""
+    """By the number of heads H: both maps for the parts of vectors that heads see, (B · H · T) and (N · H)"""
 
     @classmethod
-    def of(cls, real: Tensor) -> "Packing":
-        """real (B, T), on the CPU, is True where there is a token."""
-        place = real.flatten().nonzero().squeeze(1)
-        tokens, more = len(place), ROUND - len(place) % ROUND
-        row = torch.full(real.shape, tokens + more - 1)
-        row[real] = torch.arange(tokens)
-        return cls(tokens, row, F.pad(place, (0, more)))
+    def of(cls, is_token: Tensor) -> "Packing":
+        """is_token (B, T), on the CPU, is True where there is a token."""
+        position_of_row = is_token.flatten().nonzero().squeeze(1)
+        n_tokens = len(position_of_row)
+        n_empty = ROUND - n_tokens % ROUND
+        row_of_position = torch.full(is_token.shape, n_tokens + n_empty - 1)
+        row_of_position[is_token] = torch.arange(n_tokens)
+        return cls(n_tokens, row_of_position, F.pad(position_of_row, (0, n_empty)))
 
     def to(self, device: torch.device) -> "Packing":
-        """The same there."""
-        return Packing(self.tokens, to_device(self.row, device), to_device(self.place, device))
+        """Returns a copy on `device`."""
+        return Packing(self.n_tokens, to_device(self.row_of_position, device), to_device(self.position_of_row, device))
 
     def pack(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (N, D)."""
+        """(B, T, D) → (N, D). Replaces x[is_token]."""
         return self.from_heads(x[:, None])
 
     def from_heads(self, x: Tensor) -> Tensor:
-        """(B, H, T, K) → (N, D). Padding gets the gradient of a row that is no token: none, if nothing reads it."""
-        row, place = self._of_heads(x.size(1))
-        y: Tensor = _Rows.apply(x.reshape(-1, x.size(-1)), place, row, len(row))  # type: ignore[no-untyped-call]
-        return y.view(len(self.place), -1)
+        """(B, H, T, K) → (N, D). Replaces x.transpose(1, 2).flatten(2)[is_token].
+
+        Padding gets the gradient of a row without a token, which is zero if nothing reads that row.
+        """
+        row, position = self._maps_of_heads(x.size(1))
+        y = _select_rows(x.reshape(-1, x.size(-1)), position, row, len(row))
+        return y.view(len(self.position_of_row), -1)
 
     def to_heads(self, x: Tensor, n_heads: int) -> Tensor:
-        """(N, D) → (B, H, T, K). Padding gets the vectors of a row that is no token."""
-        (row, place), (b, t) = self._of_heads(n_heads), self.row.shape
-        parts = x.reshape(len(place), -1)
-        y: Tensor = _Rows.apply(parts, row, place, self.tokens * n_heads)  # type: ignore[no-untyped-call]
+        """(N, D) → (B, H, T, K). Padding gets the vectors of a row without a token."""
+        row, position = self._maps_of_heads(n_heads)
+        b, t = self.row_of_position.shape
+        parts = x.reshape(len(position), -1)  # (N · H, K)
+        y = _select_rows(parts, row, position, self.n_tokens * n_heads)
         return y.view(b, n_heads, t, -1)
 
-    def _of_heads(self, n_heads: int) -> tuple[Tensor, Tensor]:
+    def _maps_of_heads(self, n_heads: int) -> tuple[Tensor, Tensor]:
         if n_heads not in self.by_head:
-            t, head = self.row.size(1), torch.arange(n_heads, device=self.row.device)
-            row = self.row[:, None, :] * n_heads + head[:, None]
-            place = (self.place // t)[:, None] * (n_heads * t) + head * t + (self.place % t)[:, None]
-            self.by_head[n_heads] = row.flatten(), place.flatten()
+            t = self.row_of_position.size(1)
+            head = torch.arange(n_heads, device=self.row_of_position.device)
+            row = self.row_of_position[:, None, :] * n_heads + head[:, None]  # (B, H, T)
+            sentence, place = self.position_of_row // t, self.position_of_row % t
+            position = sentence[:, None] * (n_heads * t) + head * t + place[:, None]  # (N, H)
+            self.by_head[n_heads] = row.flatten(), position.flatten()
         return self.by_head[n_heads]
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """A batch, and where its tokens stand when packed."""
+
+    batch: Batch
+    tgt: Packing
+    src: Packing
+
+    @classmethod
+    def of(cls, batch: Batch) -> "PackedBatch":
+        """Packs a batch on the CPU: on a GPU, counting the tokens would wait for it."""
+        return cls(batch, tgt=Packing.of(batch.tgt != PAD), src=Packing.of(batch.src != PAD))
+
+    @property
+    def n_tgt(self) -> int:
+        return self.batch.n_tgt
+
+    @property
+    def n_tokens(self) -> int:
+        return self.batch.n_tokens
+
+    def to(self, device: torch.device) -> "PackedBatch":
+        """Returns a copy on `device`."""
+        return PackedBatch(self.batch.to(device), self.tgt.to(device), self.src.to(device))

@@ -46,6 +46,8 @@ class ModelOptions:
     device: DeviceName = "auto"
     """Where to compute"""
     precision: TranslatingPrecision = "auto"
+    plain: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate by the plain formulas of model.py in fp32"""
     """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
 
 

@@ -50,7 +50,7 @@ class Group:
         """Whether this is the one that writes and speaks."""
         return self.rank == 0
 
-    def sums(self, *numbers: float) -> list[float]:
+    def all_sums(self, *numbers: float) -> list[float]:
         """Each number summed over the processes."""
         if self.size == 1:
             return list(numbers)
@@ -58,7 +58,7 @@ class Group:
         distributed.all_reduce(summed)
         return [float(number) for number in summed]
 
-    def gathered(self, mine: list[T]) -> list[T]:
+    def gather(self, mine: list[T]) -> list[T]:
         """What all have, one from each in turn: what was dealt out by [rank::size], together again."""
         if self.size == 1:
             return mine
@@ -66,7 +66,7 @@ class Group:
         distributed.all_gather_object(lists, mine)
         return [lists[i % self.size][i // self.size] for i in range(sum(map(len, lists)))]
 
-    def agreed(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The leader's value."""
         values = [value]
         if self.size > 1:
@@ -74,13 +74,13 @@ class Group:
         return values[0]
 
     @contextmanager
-    def one_first(self) -> Iterator[None]:
+    def first_on_each_machine(self) -> Iterator[None]:
         """One process of each machine does what is inside before the others: they find on disk what it prepared."""
         if self.size > 1 and self.local_rank:
-            self.sums(0)
+            self.all_sums(0)
         yield
         if self.size > 1 and not self.local_rank:
-            self.sums(0)
+            self.all_sums(0)
 
     def leave(self) -> None:
         """Ends what `join` began."""

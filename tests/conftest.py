@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from checkpoint import RunFolder
 from config import PRESETS, Config
+from decoding.translator import Translator
 from model import Transformer
 from system.cli import run_command
 from system.files import digest
@@ -32,7 +33,6 @@ from text.cleaning import RULES, Cleaner
 from text.corpus import Corpus, clean_batch, load_corpus
 from text.tables import Pairs
 from text.tokenizer import Tokenizer
-from translate import Translator
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"

@@ -14,7 +14,6 @@ from config import PAD, Config
 from dataset import causal_mask, collate, padding_mask
 from model import (
     DecoderCache,
-    Dropout,
     FeedForwardBlock,
     InputEmbeddings,
     LayerNormalization,
@@ -54,7 +53,7 @@ def test_layer_normalization_with_scale_and_shift() -> None:
     assert norm(torch.tensor([3.0, 5.0, 7.0])).tolist() == pytest.approx([-1.449, 2.0, 1.725], abs=1e-3)
 
 
-def test_layer_normalization_is_torchs() -> None:
+def test_layer_normalization_equals_torchs() -> None:
     ours, theirs, x = LayerNormalization(16), nn.LayerNorm(16), torch.randn(3, 5, 16) * 4 + 2
     theirs.weight.data, theirs.bias.data = torch.randn(16), torch.randn(16)
     ours.alpha.data, ours.bias.data = theirs.weight.data, theirs.bias.data
@@ -94,7 +93,7 @@ def test_positions_are_a_buffer_and_are_not_saved() -> None:
     assert not list(position.parameters()) and not position.state_dict()
 
 
-def test_positions_grow_and_start_anywhere() -> None:
+def test_positions_extend_and_start_anywhere() -> None:
     short, long = PositionalEncoding(8, 3, 0.0), PositionalEncoding(8, 50, 0.0)
     x = torch.randn(2, 40, 8)
     torch.testing.assert_close(short(x), long(x))
@@ -112,47 +111,10 @@ def test_feed_forward_shapes_and_formula() -> None:
     torch.testing.assert_close(block(x), (x @ w1.T + b1).clamp(min=0) @ w2.T + b2)
 
 
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.25, 0.5, 0.9])
-def test_dropout_keeps_the_rate_and_the_mean(p: float) -> None:
-    """Of a million numbers; the rate is p to the nearest 256th, and what is kept is scaled for just that rate."""
-    x = torch.ones(1_000_000, requires_grad=True)
-    y = Dropout(p)(x)
-    rate = round(256 * p) / 256
-    assert (y == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
-    torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient, y)
-
-
-def test_dropout_draws_every_number_by_itself() -> None:
-    """Neighbours, of which eight share a random word, agree as often as chance lets them; two draws differ."""
-    dropped = Dropout(0.5)(torch.ones(100_000, 8)) == 0
-    for lag in range(1, 8):
-        agree = (dropped[:, lag:] == dropped[:, :-lag]).float().mean().item()
-        assert agree == pytest.approx(0.5, abs=0.01)
-    assert dropped.float().mean(dim=0).tolist() == pytest.approx([0.5] * 8, abs=0.01)
-    again = Dropout(0.5)(torch.ones(100_000, 8)) == 0
-    assert (dropped == again).float().mean().item() == pytest.approx(0.5, abs=0.01)
-
-
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (8, 2)])
-def test_dropout_keeps_shape_and_type(shape: tuple[int, ...]) -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        y = Dropout(0.5)(torch.ones(shape, dtype=dtype))
-        assert y.shape == shape
-        assert y.dtype == dtype
-
-
-def test_dropout_is_off_in_evaluation() -> None:
-    dropout, x = Dropout(0.5), torch.randn(2, 3, 4)
-    assert not torch.equal(dropout(x), dropout(x))
-    assert torch.equal(dropout.eval()(x), x)
-
-
 def test_dropout_is_where_the_paper_has_it() -> None:
     """On embeddings and on the outputs of sublayers, and not inside these (section 5.4)."""
     model = Transformer(20, replace(SMALL, dropout=0.5))
-    where = {name.rpartition(".")[0] for name, module in model.named_modules() if isinstance(module, Dropout)}
+    where = {name.rpartition(".")[0] for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
     within = [
         f"{part}.blocks.{i}.residuals.{r}"
         for part, n, k in (("encoder", 2, 2), ("decoder", 3, 3))
@@ -162,13 +124,13 @@ def test_dropout_is_where_the_paper_has_it() -> None:
     assert where == {"src_position", "tgt_position", *within}
 
 
-def test_projection() -> None:
+def test_projection_is_a_matrix_product() -> None:
     projection, x = ProjectionLayer(4, 7), torch.randn(2, 3, 4)
     torch.testing.assert_close(projection(x), x @ projection.linear.weight.T)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_residual_orders(norm: Literal["pre", "post"]) -> None:
+def test_both_orders_of_normalization(norm: Literal["pre", "post"]) -> None:
     residual, x = ResidualConnection(Config(d_model=8, dropout=0.0, norm=norm)), torch.randn(2, 3, 8)
 
     def double(y: Tensor) -> Tensor:
@@ -186,7 +148,7 @@ W_K = [[0.9, 0.8, 0.7], [0.6, 0.5, 0.4], [0.3, 0.2, 0.1]]
 W_V = [[0.2, 0.3, 0.4], [0.5, 0.6, 0.7], [0.8, 0.9, 0.1]]
 
 
-def test_attention_of_i_am_going_to_play() -> None:
+def test_attention_of_the_worked_example() -> None:
     x = np.array(INPUTS, dtype=float)
     query, key, value = x @ np.array(W_Q), x @ np.array(W_K), x @ np.array(W_V)
     scores = query @ key.T / np.sqrt(3)
@@ -227,7 +189,7 @@ def test_a_model_of_another_type_decodes_in_it(model: Transformer, dtype: torch.
     torch.testing.assert_close(found, wanted, rtol=off, atol=off)
 
 
-def test_attention_is_torchs_fused_one() -> None:
+def test_attention_equals_torchs_fused_attention() -> None:
     query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
     mask = torch.rand(2, 1, 5, 7) < 0.7
     mask[..., 0] = True
@@ -256,7 +218,7 @@ def test_tied_embeddings_are_one_matrix() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_whole_model_is_torchs(norm: Literal["pre", "post"]) -> None:
+def test_the_whole_model_equals_torch_nn_transformer(norm: Literal["pre", "post"]) -> None:
     config = replace(SMALL, norm=norm)
     ours = scrambled(Transformer(40, config))
     assert isinstance(ours, Transformer)
@@ -344,7 +306,7 @@ def test_padding_changes_nothing(model: Transformer) -> None:
     torch.testing.assert_close(got[:1, :3], expected)
 
 
-def test_cached_decoding_is_uncached(model: Transformer) -> None:
+def test_cached_decoding_equals_uncached(model: Transformer) -> None:
     batch = collate([[50, 51, 52], [53]], [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74]])
     memory = model.encode(batch.src, batch.src_mask)
     whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
@@ -354,41 +316,25 @@ def test_cached_decoding_is_uncached(model: Transformer) -> None:
     assert cache.length == 6
 
 
-def test_cache_rows_can_be_chosen(model: Transformer) -> None:
+def test_a_cache_keeps_the_selected_rows(model: Transformer) -> None:
     batch = collate([[50, 51], [52, 53], [54, 55]], [[60, 61], [62, 63], [64, 65]])
     rows = torch.tensor([2, 0])
     memory = model.encode(batch.src, batch.src_mask)
     whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
     cache = DecoderCache(model.config.n_decoder_layers)
     model.decode(batch.tgt[:, :1], memory, batch.src_mask, None, cache)
-    cache.select(rows, rows)
+    cache.select(rows)
     step = model.decode(batch.tgt[rows, 1:2], memory[rows], batch.src_mask[rows], None, cache)
     torch.testing.assert_close(step, whole[rows, 1:2])
 
 
-def test_hypotheses_of_a_sentence_share_its_memory(model: Transformer) -> None:
-    """Two sentences of which the first is dropped, and three hypotheses of the other: as three sentences alike."""
-    batch = collate([[50, 51, 52], [53, 54]], [[60, 61, 62], [70, 71, 72]])
-    memory = model.encode(batch.src, batch.src_mask)
-    three = torch.tensor([1, 1, 1])
-    tgt = batch.tgt[three, :3].clone()
-    tgt[:, 2] = torch.tensor([80, 81, 82])
-    whole = model.decode(tgt, memory[three], batch.src_mask[three], causal_mask(3))
-    cache = DecoderCache(model.config.n_decoder_layers)
-    for t in range(2):
-        model.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache)
-    cache.select(three, torch.tensor([1]))
-    step = model.decode(tgt[:, 2:], memory[1:], batch.src_mask[1:], None, cache)
-    torch.testing.assert_close(step, whole[:, 2:])
-
-
-def test_longer_sentences_than_training_saw_are_translated(model: Transformer) -> None:
+def test_sentences_longer_than_in_training_are_encoded(model: Transformer) -> None:
     src = torch.randint(4, 99, (1, 3 * model.config.max_length))
     assert model.encode(src, padding_mask(src)).isfinite().all()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_matrices_begin_as_glorots(optimizer: Literal["adam", "muon"]) -> None:
+def test_matrices_are_initialized_as_glorots(optimizer: Literal["adam", "muon"]) -> None:
     """Glorot and Bengio's mean square is 2 / (rows + columns); embeddings have a variance of 1 / D."""
     parameters = dict(Transformer(1000, replace(SMALL, d_model=128, d_ff=512, optimizer=optimizer)).named_parameters())
     for name in ("self_attention.w_q", "feed_forward.linear_1", "self_attention.w_o", "feed_forward.linear_2"):

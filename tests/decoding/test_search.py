@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from config import BOS, EOS, PAD, UNK, ConfigError
-from decoding.search import Hypothesis, Search, beam_search, best, greedy_search, length_penalty
+from decoding.search import (
+    Best,
+    Hypothesis,
+    Search,
+    beam_search,
+    best_continuations,
+    greedy_search,
+    length_penalty,
+)
+from fast.topk import best_continuations_in_blocks
 
 
 class Script:
@@ -34,12 +43,12 @@ def limits(*values: int) -> Tensor:
     return torch.tensor(values)
 
 
-def test_each_row_ends_at_its_own_end() -> None:
+def test_each_sentence_ends_at_its_own_end() -> None:
     script = Script([[5, 6, 7], [8], [], [9, 10]])
     assert greedy_search(script, limits(9, 9, 9, 9)) == [[5, 6, 7], [8], [], [9, 10]]
 
 
-def test_ended_rows_leave_the_batch() -> None:
+def test_ended_sentences_leave_the_batch_of_greedy_search() -> None:
     script = Script([[5, 6], [8], [9, 10, 11]])
     greedy_search(script, limits(9, 9, 9))
     assert script.calls == [
@@ -50,7 +59,7 @@ def test_ended_rows_leave_the_batch() -> None:
     ]
 
 
-def test_they_leave_when_they_are_an_eighth_of_it() -> None:
+def test_sentences_leave_once_an_eighth_of_the_batch_has_ended() -> None:
     lines = [[4 + i % 8] * (i + 1) for i in range(32)]
     limited = [len(line) if i % 2 else 99 for i, line in enumerate(lines)]  # the others say EOS, one step later
     script = Script(lines)
@@ -62,13 +71,13 @@ def test_they_leave_when_they_are_an_eighth_of_it() -> None:
     assert len(set(sizes)) < 20
 
 
-def test_limits_hold_for_each_row() -> None:
+def test_each_sentence_has_a_limit_of_its_own() -> None:
     script = Script([[5] * 50, [6] * 50])
     assert greedy_search(script, limits(3, 1)) == [[5, 5, 5], [6]]
     assert len(script.calls) == 3
 
 
-def test_no_row_says_what_is_no_text() -> None:
+def test_greedy_search_never_emits_special_tokens() -> None:
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
         logits = torch.zeros(*tokens.shape, 8)
         logits[..., [PAD, UNK, BOS]] = 9.0
@@ -78,12 +87,15 @@ def test_no_row_says_what_is_no_text() -> None:
     assert greedy_search(step, limits(2)) == [[6, 6]]
 
 
+@pytest.mark.parametrize("best", [best_continuations, best_continuations_in_blocks])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("sentences", "beam", "vocabulary", "n"),
     [(7, 1, 1000, 1), (40, 3, 700, 1), (5, 3, 1000, 7), (3, 2, 640, 4), (2, 5, 900, 10), (4, 2, 50, 3)],
 )
-def test_the_best_are_those_of_topk(sentences: int, beam: int, vocabulary: int, n: int, dtype: torch.dtype) -> None:
+def test_the_best_continuations_are_those_of_topk(
+    sentences: int, beam: int, vocabulary: int, n: int, dtype: torch.dtype, best: Best
+) -> None:
     for seed in range(20):
         random = torch.Generator().manual_seed(seed)
         logits = 3 * torch.randn(sentences, beam, vocabulary, generator=random).to(dtype)
@@ -174,7 +186,7 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
     assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
 
 
-def test_a_beam_of_one_is_greedy() -> None:
+def test_a_beam_of_one_equals_greedy_search() -> None:
     sentences, most = list(range(40)), limits(*[1 + i % 9 for i in range(40)])
     ours = beam_search(Fake(sentences), most, Search(beam=1))
     assert [found[0].ids for found in ours] == greedy_search(Fake(sentences), most)
@@ -190,7 +202,7 @@ def test_a_beam_that_holds_everything_finds_the_best_of_all(alpha: float) -> Non
 
 @pytest.mark.parametrize("beam", [2, 3, 5])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_beam_search_is_that_of_the_books(beam: int, alpha: float) -> None:
+def test_beam_search_equals_the_textbooks(beam: int, alpha: float) -> None:
     """Stopping where nothing can win any more, and doing all sentences at once, change no result."""
     sentences = list(range(60))
     for n_best in {1, beam}:
@@ -200,7 +212,7 @@ def test_beam_search_is_that_of_the_books(beam: int, alpha: float) -> None:
             assert_same(ours, plain_beam_search(sentence, 1 + sentence % 7, search))
 
 
-def test_a_batch_of_sentences_is_as_one_by_one() -> None:
+def test_beam_search_of_a_batch_equals_one_sentence_at_a_time() -> None:
     sentences, search = list(range(30)), Search(beam=4, n_best=4)
     together = beam_search(Fake(sentences), limits(*[2 + i % 6 for i in sentences]), search)
     for sentence, ours in zip(sentences, together, strict=True):
@@ -217,7 +229,7 @@ def test_wider_beams_score_higher() -> None:
     assert means[0] < means[-1]
 
 
-def test_the_search_ends_when_nothing_can_win() -> None:
+def test_beam_search_ends_when_no_hypothesis_can_win() -> None:
     """A sentence whose end is all but certain takes a step or two of the hundred that it may have."""
 
     def step(tokens: Tensor, rows: Tensor | None) -> Tensor:
@@ -232,7 +244,7 @@ def test_the_search_ends_when_nothing_can_win() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
-def test_what_greedy_search_says_is_found_where_no_beam_can_lose_it(beam: int) -> None:
+def test_a_beam_finds_what_greedy_search_finds_with_high_probability(beam: int) -> None:
     """If it is likelier than 1 / (beam + 1), fewer beginnings than the beam is wide can be as likely as its own."""
     sentences, most, sharpness = list(range(300)), limits(*[6] * 300), 5.0
     narrow = beam_search(Fake(sentences, sharpness), most, Search(1, length_penalty=0.0))

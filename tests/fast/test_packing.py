@@ -1,4 +1,4 @@
-"""Packed is padded: the same vectors, losses and gradients, without the padding."""
+"""A packed forward pass gives the vectors, losses and gradients of a padded one, without the padding."""
 
 from dataclasses import replace
 from typing import Literal
@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from config import PAD, Config
 from dataset import Batch, collate
-from fast.packing import ROUND, Packing
-from model import Transformer
-from training.objective import BatchLoss
+from fast.forward import PackedBatchLoss
+from fast.packing import ROUND, PackedBatch, Packing
+from model import ResidualConnection, Transformer
 
 
 def reals(lengths: list[int]) -> Tensor:
@@ -29,33 +29,36 @@ def uneven() -> Batch:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.sampled_from([1, 2, 4]))
-def test_vectors_go_there_and_back_and_their_gradients_too(lengths: list[int], n_heads: int) -> None:
+def test_packing_and_unpacking_keep_vectors_and_gradients(lengths: list[int], n_heads: int) -> None:
     real = reals(lengths)
     packing = Packing.of(real)
     grid = torch.randn(*real.shape, 8, dtype=torch.float64, requires_grad=True)
     rows = packing.pack(grid)
-    assert packing.tokens == sum(lengths) < len(rows) and len(rows) % ROUND == 0
-    torch.testing.assert_close(rows[: packing.tokens], grid[real])
+    assert packing.n_tokens == sum(lengths) < len(rows) and len(rows) % ROUND == 0
+    torch.testing.assert_close(rows[: packing.n_tokens], grid[real])
     heads = packing.to_heads(rows, n_heads)
     expected = grid.view(*real.shape, n_heads, -1).transpose(1, 2)
     torch.testing.assert_close(heads.transpose(1, 2)[real], expected.transpose(1, 2)[real])
-    torch.testing.assert_close(packing.from_heads(heads)[: packing.tokens], rows[: packing.tokens])
+    torch.testing.assert_close(packing.from_heads(heads)[: packing.n_tokens], rows[: packing.n_tokens])
     weights = torch.randn_like(expected) * real[:, None, :, None]
     ours, theirs = (torch.autograd.grad((weights * x).sum(), grid)[0] for x in (heads, expected))
     torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("lengths", [[ROUND], [ROUND - 1], [64, 64], [3, 9]])
-def test_one_row_at_least_is_no_token(lengths: list[int]) -> None:
+def test_at_least_one_row_holds_no_token(lengths: list[int]) -> None:
     packing = Packing.of(reals(lengths))
-    assert len(packing.place) % ROUND == 0 and packing.tokens < len(packing.place) <= packing.tokens + ROUND
-    x = torch.randn(len(packing.place), 4, requires_grad=True)
+    assert (
+        len(packing.position_of_row) % ROUND == 0
+        and packing.n_tokens < len(packing.position_of_row) <= packing.n_tokens + ROUND
+    )
+    x = torch.randn(len(packing.position_of_row), 4, requires_grad=True)
     (grad,) = torch.autograd.grad(packing.to_heads(x, 2).sum(), x)
-    assert grad[: packing.tokens].eq(1).all() and grad[packing.tokens :].eq(0).all()
+    assert grad[: packing.n_tokens].eq(1).all() and grad[packing.n_tokens :].eq(0).all()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post"]) -> None:
+def test_the_packed_loss_has_the_gradients_of_the_padded_one(norm: Literal["pre", "post"]) -> None:
     model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm)).double()
     batch = uneven()
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
@@ -64,24 +67,25 @@ def test_a_packed_model_learns_what_a_padded_one_does(norm: Literal["pre", "post
     )
     names = [name for name, _ in model.named_parameters()]
     expected = dict(zip(names, torch.autograd.grad(padded, list(model.parameters())), strict=True))
-    packed, _ = BatchLoss(model, 0.1)(batch)
+    packed, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
     assert packed.item() == pytest.approx(padded.item(), rel=1e-5)
     found = dict(zip(names, torch.autograd.grad(packed, list(model.parameters())), strict=True))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_in_bf16_it_learns_nearly_what_it_does_in_fp32(norm: Literal["pre", "post"]) -> None:
+def test_residual_connections_stay_exact_in_bf16(norm: Literal["pre", "post"]) -> None:
     """Products round what they read; what goes past them, the residual connections, stays exact."""
     model = Transformer(40, replace(Config(), d_model=64, n_heads=2, d_ff=128, dropout=0.0, norm=norm))
     batch = uneven()
-    exact, _ = BatchLoss(model, 0.1)(batch)
+    exact, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
     expected = torch.autograd.grad(exact, list(model.parameters()))
     types = set[torch.dtype]()
-    for block in (*model.encoder.blocks, *model.decoder.blocks):
-        block.register_forward_hook(lambda block, args, x: types.add(x.dtype))
+    for residual in (module for module in model.modules() if isinstance(module, ResidualConnection)):
+        residual.dropout.register_forward_hook(lambda module, args, y: types.add(y.dtype))
+        residual.norm.register_forward_pre_hook(lambda module, args: types.add(args[0].dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = BatchLoss(model, 0.1)(batch)
+        loss, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
     assert types == {torch.float32}
     assert loss.item() == pytest.approx(exact.item(), rel=0.01)
     found = torch.autograd.grad(loss, list(model.parameters()))

@@ -1,9 +1,9 @@
-"""Our scores are sacrebleu's."""
+"""Scores against sacrebleu's own."""
 
 import pytest
 import sacrebleu
 
-from evaluate import bleu_tokenizer, compare, nearest, score
+from decoding.scoring import bleu_tokenizer, closest, compare, score
 from text.corpus import Corpus
 
 ODD = [
@@ -24,7 +24,7 @@ def sample(demo: Corpus) -> list[tuple[str, str]]:
     return [(target.replace("chat", "chien").replace("est", "était"), target) for target in targets] + ODD
 
 
-def test_scores_are_sacrebleus(demo: Corpus) -> None:
+def test_scores_equal_sacrebleus(demo: Corpus) -> None:
     hypotheses, references = both(sample(demo))
     ours = score(hypotheses, references, "fr")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-3)
@@ -49,26 +49,26 @@ def test_without_a_common_four_gram_there_is_no_smoothing() -> None:
     assert "smooth:none" in score(hypotheses, references, "fr").signature
 
 
-def test_the_nearest_of_some() -> None:
+def test_the_closest_hypothesis_has_the_highest_sentence_bleu() -> None:
     cats = ["A dog.", "On the mat sat a cat.", "The cat sat on it."]
-    assert nearest(cats, "The cat sat on the mat.", "en") == cats[2]
-    assert nearest(["Oh!", "Yes.", ""], "Yes!", "en") != "", "a word in common, though no four"
-    assert nearest(["", ""], "Yes!", "en") == ""
-    assert nearest(["猫坐着", "狗坐在垫子上"], "猫坐在垫子上", "zh") == "狗坐在垫子上"
+    assert closest(cats, "The cat sat on the mat.", "en") == cats[2]
+    assert closest(["Oh!", "Yes.", ""], "Yes!", "en") != "", "a word in common, though no four"
+    assert closest(["", ""], "Yes!", "en") == ""
+    assert closest(["猫坐着", "狗坐在垫子上"], "猫坐在垫子上", "zh") == "狗坐在垫子上"
 
 
-def test_perfect_and_hopeless() -> None:
+def test_equal_and_empty_hypotheses_score_100_and_0() -> None:
     references = ["Le chat est assis sur le tapis."]
     assert score(references, references, "fr").bleu == pytest.approx(100)
     assert score(references, references, "fr").chrf == pytest.approx(100)
     assert score(["zzz"], references, "fr").bleu == 0
 
 
-def test_case_counts() -> None:
+def test_bleu_is_cased() -> None:
     assert score(["le chat est assis"], ["Le Chat Est Assis"], "fr").bleu == 0
 
 
-def test_numbers_must_agree() -> None:
+def test_hypotheses_and_references_must_be_as_many() -> None:
     with pytest.raises(ValueError, match="1 hypotheses, 2 references"):
         score(["a"], ["a", "b"], "fr")
 
@@ -102,7 +102,7 @@ def test_japanese_and_korean_are_scored_on_their_words(
 
 def test_languages_without_an_installed_tokenizer_are_scored_on_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {bleu_tokenizer(language) for language in ("en", "fr", "ar", "hi", "th", "ru", "de")} == {"13a"}
-    monkeypatch.setattr("evaluate.find_spec", lambda name: None)
+    monkeypatch.setattr("decoding.scoring.find_spec", lambda name: None)
     for language, text in (("ja", ["猫がマットに座っている。"]), ("ko", ["고양이가 매트 위에 앉아 있다."])):
         assert bleu_tokenizer(language) == "char"
         assert score(text, text, language).bleu == pytest.approx(100)

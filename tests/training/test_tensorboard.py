@@ -1,4 +1,4 @@
-"""What reaches TensorBoard, and when."""
+"""What TensorBoard shows, and when."""
 
 import subprocess
 import sys
@@ -15,11 +15,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from config import PRESETS
-from training.report import At, Logs, StepLog, Validation, perplexity, tokens_per_second, warnings
+from training.records import Progress, StepRecord, Validation, perplexity, tokens_per_second
+from training.tensorboard import Logs
 
 
-def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepLog:
-    return StepLog(
+def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepRecord:
+    return StepRecord(
         step,
         loss,
         plain=10.0,
@@ -32,11 +33,11 @@ def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepLog:
     )
 
 
-START = At(0, 0, 0.0)
+START = Progress(0, 0, 0.0)
 
 
-def at(step: int) -> At:
-    return At(step, 100 * step, 10.0 * step)
+def at(step: int) -> Progress:
+    return Progress(step, 100 * step, 10.0 * step)
 
 
 def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
@@ -45,12 +46,12 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def test_the_first_step_and_every_tenth(tmp_path: Path) -> None:
+def test_scalars_of_the_first_step_and_of_every_tenth(tmp_path: Path) -> None:
     logs = Logs(tmp_path, START, 10)
     window = []
     for step in range(1, 26):
         window.append(log(step, loss=10.0 * step))
-        logs.steps(window, 0.1, at(step))
+        logs.steps(window, 0.1)
     logs.close()
     losses = scalars(tmp_path, "train/loss")
     assert [step for step, _ in losses] == [1, 10, 20]
@@ -58,25 +59,23 @@ def test_the_first_step_and_every_tenth(tmp_path: Path) -> None:
     assert scalars(tmp_path, "train/perplexity")[0][1] == pytest.approx(2.71828, rel=1e-4)
 
 
-def test_what_a_killed_life_logged_too_much_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_run_logged_too_much_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Logs(tmp_path, START, 1)
     for step in (1, 2, 3):
-        first.steps([log(step, loss=99.0)], 0.1, at(step))
+        first.steps([log(step, loss=99.0)], 0.1)
     first.close()
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 2)  # files are read in the order of their seconds
-    second = Logs(tmp_path, At(1, 100, 10.0), 1)
-    second.steps([log(2, loss=10.0)], 0.1, at(2))
+    second = Logs(tmp_path, Progress(1, 100, 10.0), 1)
+    second.steps([log(2, loss=10.0)], 0.1)
     second.close()
     assert [value for _, value in scalars(tmp_path, "train/loss")] == pytest.approx([9.9, 1.0])
-    assert scalars(tmp_path / "by-tokens", "by_tokens/train_loss") == [(100, pytest.approx(9.9)), (200, 1.0)]
-    assert scalars(tmp_path / "by-seconds", "by_seconds/train_loss") == [(10, pytest.approx(9.9)), (20, 1.0)]
 
 
-def test_a_table_survives_its_cells(tmp_path: Path) -> None:
+def test_a_sample_table_escapes_its_cells_and_shows_the_hypothesis_before(tmp_path: Path) -> None:
     logs = Logs(tmp_path, START, 10)
     for step, said in ((5, "d"), (10, "e")):
-        logs.validation(Validation(step, 1.0, 2.0, 30.0, 40.0), [("a|b", "c", said)] * 20, at(step))
+        logs.validation(Validation(step, 1.0, 2.0, 30.0, 40.0), [("a|b", "c", said)] * 20)
     logs.close()
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -84,10 +83,9 @@ def test_a_table_survives_its_cells(tmp_path: Path) -> None:
     assert [table.splitlines()[2] for table in tables] == [r"| a\|b | c | d | … |", r"| a\|b | c | e | d |"]
     assert all(len(table.splitlines()) == 2 + 8 for table in tables)
     assert scalars(tmp_path, "valid/bleu") == [(5, 30.0), (10, 30.0)]
-    assert scalars(tmp_path / "by-tokens", "by_tokens/valid_bleu") == [(500, 30.0), (1000, 30.0)]
 
 
-def test_pictures_take_no_more_than_a_hundredth(tmp_path: Path) -> None:
+def test_drawing_takes_at_most_one_percent_of_the_time(tmp_path: Path) -> None:
     """Drawing is taken to last a second each time. The last, after the last step, is drawn always."""
 
     def draw() -> Iterator[tuple[str, Figure]]:
@@ -95,11 +93,11 @@ def test_pictures_take_no_more_than_a_hundredth(tmp_path: Path) -> None:
         yield "attention", Figure(figsize=(1, 1))
 
     logs, drawn = Logs(tmp_path, START, 10), list[float]()
-    logs.one_drawing = 1.0
+    logs.seconds_a_drawing = 1.0
     for now in (1.0, 50.0, 99.0, 101.0, 150.0, 199.0, 201.0, 210.0):
-        logs.pictures(draw, At(int(now), 0, now), last=now == 210.0)
-        logs.drawing, logs.one_drawing = float(len(drawn)), 1.0
-        assert now == 210.0 or logs.drawing <= 0.01 * now
+        logs.pictures(draw, Progress(int(now), 0, now), is_last=now == 210.0)
+        logs.seconds_drawing, logs.seconds_a_drawing = float(len(drawn)), 1.0
+        assert now == 210.0 or logs.seconds_drawing <= 0.01 * now
     logs.close()
     assert drawn == [101.0, 201.0, 210.0]
     events = EventAccumulator(str(tmp_path))
@@ -107,9 +105,9 @@ def test_pictures_take_no_more_than_a_hundredth(tmp_path: Path) -> None:
     assert [event.step for event in events.Images("attention")] == [101, 201, 210]
 
 
-def test_runs_are_compared_by_what_was_set(tmp_path: Path) -> None:
+def test_hparams_hold_the_settings(tmp_path: Path) -> None:
     logs = Logs(tmp_path, START, 10)
-    logs.run(PRESETS["demo"])
+    logs.settings(PRESETS["demo"])
     logs.close()
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -121,19 +119,10 @@ def test_runs_are_compared_by_what_was_set(tmp_path: Path) -> None:
     assert b"valid/loss" in layout.tensor_proto.string_val[0]
 
 
-def test_numbers() -> None:
+def test_perplexity_is_capped_and_speed_is_a_median() -> None:
     assert perplexity(0.0, 5) == 1.0
     assert perplexity(1e9, 1) < float("inf")
     assert tokens_per_second([log(1, seconds=1.0), log(2, seconds=1.0), log(3, seconds=50.0)]) == 100.0
-
-
-def test_what_is_wrong_is_said_with_its_usual_causes() -> None:
-    now, best = Validation(90, 4.0, 50.0, 1.0, 5.0), Validation(40, 3.0, 20.0, 2.0, 6.0)
-    assert warnings(now, best, 3.9, ["a", "b"], stale=0) == []
-    assert warnings(now, best, 3.9, ["a", "b"], stale=4) == []
-    assert "all 2 translations" in warnings(now, best, 3.9, ["a", "a"], stale=1)[0]
-    assert "--dropout" in warnings(now, best, 2.0, ["a", "b"], stale=5)[0]
-    assert "--lr" in warnings(now, best, 3.9, ["a", "b"], stale=10)[0]
 
 
 @pytest.fixture

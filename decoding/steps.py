@@ -1,0 +1,53 @@
+"""Step functions, through which a search asks a model for the next token."""
+
+from torch import Tensor
+
+from dataset import padding_mask
+from decoding.inference import PreparedModel
+from decoding.search import Step
+from model import DecoderCache, Transformer
+
+
+def plain_step(model: Transformer, src: Tensor) -> Step:
+    """The step function of a search over the translations of src (B, S), by the plain model and its cache."""
+    src_mask = padding_mask(src)
+    memory = model.encode(src, src_mask)
+    cache = DecoderCache(model.config.n_decoder_layers)
+
+    def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
+        nonlocal src_mask
+        if parents is not None:
+            cache.select(parents.flatten())
+            src_mask = src_mask[parents.flatten()]  # the keys and values of memory are in the cache
+        vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)  # (L · K, 1, D)
+        return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
+
+    return step
+
+
+def fast_step(prepared: PreparedModel, src: Tensor) -> Step:
+    """Replaces `plain_step`: the hypotheses of a sentence share its row of memory."""
+    model = prepared.model
+    src_mask = padding_mask(src)
+    memory = model.encode(src, src_mask)
+    cache = prepared.new_cache()
+    n_hypotheses = 1  # of each sentence at the previous call
+
+    def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
+        nonlocal src_mask, n_hypotheses
+        if parents is not None:
+            sentences: Tensor | None = None
+            if len(parents) < len(src_mask):  # some have left
+                sentences = parents[:, 0] // n_hypotheses
+                src_mask = src_mask[sentences]
+            cache.keep(parents.flatten(), sentences)
+        n_hypotheses = tokens.size(1)
+        vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)  # (L · K, 1, D)
+        return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
+
+    return step
+
+
+def step_of(model: Transformer | PreparedModel, src: Tensor) -> Step:
+    """The step function of a model, plain or prepared. Call it and the search in torch.inference_mode."""
+    return fast_step(model, src) if isinstance(model, PreparedModel) else plain_step(model, src)

@@ -1,0 +1,228 @@
+"""Sentences → sentences: a searcher with its tokenizer, in Python as `Translator`.
+
+A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or CTranslate2 with the same weights
+(`decoding.ctranslate2.CTranslate2Searcher`).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+
+from checkpoint import RunFolder
+from config import Config, ConfigError, DeviceName, TranslatingPrecision
+from dataset import pad
+from decoding.attention import Attention, cross_attention
+from decoding.ctranslate2 import is_exported, load_exported
+from decoding.inference import in_precision
+from decoding.search import Hypothesis, Search, beam_search, best_continuations, greedy_search
+from decoding.steps import fast_step, plain_step
+from fast.memory import keep_freed_memory
+from fast.topk import best_continuations_in_blocks
+from model import Transformer
+from system.devices import choose_device, choose_translating, spread
+from system.terminal import progress_bar
+from text.sentences import Line, has_letters, take_apart, whole_characters
+from text.tokenizer import Tokenizer
+
+EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
+GREEDY = Search()
+
+
+class Translation(NamedTuple):
+    """A text, and how the model scores it (`Hypothesis.score`)."""
+
+    text: str
+    score: float
+
+
+class Searcher(Protocol):
+    """Finds the n best hypotheses of each source, best first. limits caps their lengths, in tokens."""
+
+    def __call__(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search
+    ) -> list[list[Hypothesis]]: ...
+
+
+class ModelSearcher:
+    """Our own model as a searcher, prepared for translating in a precision or left as plain as model.py."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device,
+        precision: TranslatingPrecision = "auto",
+        plain: bool = False,
+    ) -> None:
+        self.device = device
+        self.plain = plain
+        if plain:
+            self.model = model
+        else:
+            self.prepared = in_precision(model, choose_translating(precision, device))
+            self.model = self.prepared.model
+
+    def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
+        with torch.inference_mode():
+            src = pad(sources).to(self.device)
+            step = plain_step(self.model, src) if self.plain else fast_step(self.prepared, src)
+            best = best_continuations if self.plain else best_continuations_in_blocks
+            max_lengths = torch.tensor(limits, device=self.device)
+            if search.beam == 1:
+                return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, best)]
+            return beam_search(step, max_lengths, search, best)
+
+
+class Translator:
+    """A searcher with its tokenizer, as a function from sentences to sentences."""
+
+    def __init__(self, searcher: Searcher, tokenizer: Tokenizer, config: Config, device: torch.device) -> None:
+        self.searcher, self.tokenizer, self.config, self.device = searcher, tokenizer, config, device
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path = "",
+        device: DeviceName = "auto",
+        precision: TranslatingPrecision = "auto",
+        *,
+        plain: bool = False,
+    ) -> "Translator":
+        """Loads the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
+
+        The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
+        a TapisError if there is no such run, or if one of its files is damaged. With plain, everything is computed by
+        the formulas of model.py in fp32.
+
+        From then on, this process keeps the memory that it frees: otherwise beam search takes a quarter longer on CPUs.
+        """
+        if plain and precision not in ("auto", "fp32"):
+            raise ConfigError(f"--plain computes in fp32, not in {precision}")
+        if not plain:
+            keep_freed_memory()
+        where = choose_device(device)
+        folder = RunFolder.find(str(run))
+        searcher: Searcher
+        if is_exported(folder.path):
+            if plain:
+                raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
+            config, tokenizer, searcher = load_exported(folder.path, where, precision)
+        else:
+            config, tokenizer, model = folder.load_model(where)
+            searcher = ModelSearcher(model, where, precision, plain)
+        return cls(searcher, tokenizer, config, where)
+
+    def __call__(
+        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096, bar: str = ""
+    ) -> list[str]:
+        """Returns one translation of each sentence, in order; a blank sentence has an empty one."""
+        return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
+
+    def n_best(
+        self, sentences: Sequence[str], search: Search, batch_tokens: int = 4096, bar: str = ""
+    ) -> list[list[Translation]]:
+        """Returns the search.n_best best translations of each sentence, best first.
+
+        batch_tokens bounds source length times sentences, times a quarter of the beam; memory grows with it. bar is the
+        description of a progress bar; without one, none is shown.
+        """
+        # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
+        sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
+        longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+        rows = [row for row in longest_first if sentences[row].strip()]
+        lengths = [len(ids) + 1 for ids in sources]
+        batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
+
+        # Search, one batch on each thread of a CPU.
+        hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
+        found = spread(lambda batch: self._search([sources[row] for row in batch], search), batches, self.device)
+        with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
+            for batch, batch_hypotheses in zip(batches, found, strict=True):
+                for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
+                    hypotheses[row] = row_hypotheses
+                progress.update(len(batch))
+
+        # Back to text, all at once.
+        texts = self._texts([hypothesis for row in hypotheses for hypothesis in row])
+        translations, start = [], 0
+        for row_hypotheses in hypotheses:
+            end = start + len(row_hypotheses)
+            scores = [hypothesis.score for hypothesis in row_hypotheses]
+            translations.append([Translation(*both) for both in zip(texts[start:end], scores, strict=True)])
+            start = end
+        return translations
+
+    def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list[Translation]]:
+        """Translates lines of real text, paragraphs among them, sentence by sentence: N lines in, N lists out.
+
+        The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. List
+        markers at the start of a line and pieces without letters stay as they are.
+        """
+        # Take the lines apart, and translate the sentences of all of them together.
+        parts = [self.taken_apart(line) for line in lines]
+        translations = self.n_best([unit for line in parts for unit in line.units if has_letters(unit)], search)
+
+        # Put them together again.
+        joined, n_used = [], 0
+        for line in parts:
+            units = []
+            for unit in line.units:
+                if has_letters(unit):
+                    units.append(translations[n_used])
+                    n_used += 1
+                else:
+                    units.append([Translation(unit, 0.0)] * search.n_best)
+            n_ranks = min((len(ranked) for ranked in units), default=search.n_best)
+            joined.append([self._joined(line, [ranked[rank] for ranked in units]) for rank in range(n_ranks)])
+        return joined
+
+    def _joined(self, line: Line, units: Sequence[Translation]) -> Translation:
+        """One translation of a line, of one translation for each of its units."""
+        text = line.join([unit.text for unit in units], self.config.target)
+        return Translation(text, sum(unit.score for unit in units) / max(1, len(units)))
+
+    def taken_apart(self, line: str) -> Line:
+        """A line of text as the sentences that are translated one by one."""
+        longest = self.config.max_length
+
+        def fits(piece: str) -> bool:
+            # A token has at least one byte, so that short pieces need not be encoded to know.
+            return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
+
+        return take_apart(whole_characters(line), self.config.source, fits)
+
+    @property
+    def can_show_attention(self) -> bool:
+        """Whether `attention` works: an exported model does not tell its weights."""
+        return isinstance(self.searcher, ModelSearcher)
+
+    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
+        """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
+        if not isinstance(self.searcher, ModelSearcher):
+            raise ConfigError("an exported model shows no attention; the run that it was made of does")
+        source = self.tokenizer.encode([whole_characters(sentence)])[0]
+        best = self._search([source], search)[0][0]
+        with torch.inference_mode():
+            weights = cross_attention(self.searcher.model, self.tokenizer, source, best.ids)
+        return Translation(self._texts([best])[0], best.score), weights
+
+    def _search(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
+        return self.searcher(sources, [len(source) + EXTRA_LENGTH for source in sources], search)
+
+    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
+        return [" ".join(text.split()) for text in texts]
+
+
+def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Cuts rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
+    batch: list[int] = []
+    for row in rows:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

@@ -1,0 +1,156 @@
+"""Sentences in, sentences out: the number of lines, the order, and that batches, threads and plainness change nothing."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from config import Config, ConfigError
+from dataset import collate, pad
+from decoding.search import NEVER, Hypothesis, Search, beam_search
+from decoding.steps import plain_step
+from decoding.translator import ModelSearcher, Translator
+from model import Transformer
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[False, True], ids=["fast", "plain"])
+def untrained(request: pytest.FixtureRequest, model: Transformer, tokenizer: Tokenizer, tiny: Config) -> Translator:
+    return Translator(ModelSearcher(model, CPU, "fp32", plain=request.param), tokenizer, tiny, CPU)
+
+
+SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and then some more.", "x", "  ", "The cat."]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
+def test_a_batch_is_translated_as_one_by_one(untrained: Translator, batch_tokens: int) -> None:
+    one_by_one = [untrained([sentence])[0] for sentence in SENTENCES]
+    assert untrained(SENTENCES, batch_tokens=batch_tokens) == one_by_one
+    assert one_by_one[1] == one_by_one[4] == ""
+    assert untrained([]) == []
+
+
+def test_the_number_of_threads_changes_nothing(untrained: Translator) -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(untrained(SENTENCES * 5, Search(beam=2), batch_tokens=60))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] and len(set(found[0])) > 2
+
+
+def test_a_trained_model_translates_a_batch_as_one_by_one(translator: Translator, demo: Corpus) -> None:
+    sources = [source for source, _ in demo.test[:40]]
+    assert translator(sources) == [translator([source])[0] for source in sources]
+
+
+def test_the_demo_learns_the_tutorials_sentence(translator: Translator) -> None:
+    forms = ["The cat sits on the mat.", "The cat is sitting on the mat."]
+    assert translator(forms) == ["Le chat est assis sur le tapis."] * 2
+
+
+def test_lines_are_translated_sentence_by_sentence(translator: Translator) -> None:
+    lines = [
+        "The cat is sitting on the mat. The queen is tired! Is the dog sleeping?",
+        "",
+        "- The cat is sitting on the mat.",
+        "2. The queen is tired!",
+        "...",
+        "   ",
+        "1914",
+    ]
+    sentences = translator(["The cat is sitting on the mat.", "The queen is tired!", "Is the dog sleeping?"])
+    assert [best.text for (best,) in translator.text(lines)] == [
+        " ".join(sentences),
+        "",
+        "- " + sentences[0],
+        "2. " + sentences[1],
+        "...",
+        "",
+        "1914",
+    ]
+
+
+def test_a_sentence_longer_than_in_training_is_translated_in_pieces(untrained: Translator) -> None:
+    long = ", ".join(["the cat is sitting on the mat"] * 60) + "."
+    seen: list[int] = []
+    find = untrained._search
+
+    def spy(sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
+        seen.extend(map(len, sources))
+        return find(sources, search)
+
+    untrained._search = spy  # type: ignore[method-assign]
+    assert len(untrained.text([long, "x" * 3000])) == 2
+    assert max(seen) <= untrained.config.max_length
+    assert sum(seen) >= len(untrained.tokenizer.encode([long])[0])
+
+
+def test_beams_find_likelier_translations_than_greedy_search(untrained: Translator, demo: Corpus) -> None:
+    """In the mean; of one sentence a wide beam may lose what a narrow one keeps. A beam of one is greedy search.
+
+    Of an untrained model: a trained one may be so sure of the demo that greedy search misses nothing.
+    """
+    sources = [source for source, _ in demo.test[:60]]
+    means = []
+    for beam in (1, 2, 6):
+        found = beam_scores(untrained, sources, Search(beam, n_best=beam, length_penalty=0.0))
+        assert all(scores == sorted(scores, reverse=True) for scores in found)
+        means.append(sum(scores[0] for scores in found) / len(found))
+    assert means[0] < min(means[1:])
+
+
+def test_beam_search_is_the_same_in_any_batch(translator: Translator, demo: Corpus) -> None:
+    sources, search = [source for source, _ in demo.test[:20]], Search(beam=4, n_best=4)
+    together = translator.n_best(sources, search)
+    for source, found in zip(sources, together, strict=True):
+        (alone,) = translator.n_best([source], search)
+        assert [text for text, _ in found] == [text for text, _ in alone]
+        assert [score for _, score in found] == pytest.approx([score for _, score in alone], abs=1e-4)
+
+
+def test_scores_are_log_probabilities_of_the_model(translator: Translator) -> None:
+    """log P of the tokens and EOS, by teacher forcing."""
+    source = "The cat is sitting on the mat."
+    ((best,),) = translator.n_best([source], Search(beam=4, length_penalty=0.0))
+    batch = collate(translator.tokenizer.encode([source]), translator.tokenizer.encode([best.text]))
+    assert isinstance(translator.searcher, ModelSearcher)
+    logits = translator.searcher.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    logits[..., NEVER] = -torch.inf
+    expected = logits[0].log_softmax(dim=-1).gather(1, batch.labels[0][:, None]).sum().item()
+    assert best.score == pytest.approx(expected, abs=1e-3)
+
+
+def beam_scores(translator: Translator, sources: list[str], search: Search) -> list[list[float]]:
+    """Of each source, by beam search also where the beam is one."""
+    with torch.inference_mode():
+        src = pad(translator.tokenizer.encode(sources))
+        assert isinstance(translator.searcher, ModelSearcher)
+        step = plain_step(translator.searcher.model, src)
+        found = beam_search(step, torch.full((len(sources),), 60), search)
+    return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
+
+
+def test_plain_translating_equals_fast_translating(
+    trained: "subprocess.CompletedProcess[str]", translator: Translator, demo: Corpus
+) -> None:
+    plain = Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", plain=True)
+    sources = [source for source, _ in demo.test[:60]]
+    assert plain(sources) == translator(sources)
+    search = Search(beam=3, n_best=2)
+    for ours, theirs in zip(plain.n_best(sources[:20], search), translator.n_best(sources[:20], search), strict=True):
+        assert [text for text, _ in ours] == [text for text, _ in theirs]
+        assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-4)
+    sentence = "The cat is sitting on the mat."
+    torch.testing.assert_close(plain.attention(sentence)[1].weights, translator.attention(sentence)[1].weights)
+
+
+def test_plain_refuses_other_precisions(trained: "subprocess.CompletedProcess[str]") -> None:
+    with pytest.raises(ConfigError, match="--plain computes in fp32, not in int8"):
+        Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "int8", plain=True)

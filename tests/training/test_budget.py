@@ -1,0 +1,78 @@
+"""--minutes: how many steps are planned, and that the end comes in time. Patience too."""
+
+from dataclasses import replace
+
+import pytest
+
+from checkpoint import RunFolder
+from config import Config
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+from train import loop, take_step
+from training.budget import TimeBudget, scoring_steps
+from training.optimizers import learning_rate
+from training.records import StepRecord, Validation
+from training.tensorboard import Logs
+from training.trainer import Training
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_the_plan_counts_scoring_and_distilling(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    training = Training(replace(tiny, self_distillation=share), small, tokenizer)
+    record = replace(take_step(training, 1), seconds=0.25)
+    monkeypatch.setattr("time.perf_counter", lambda: 100.0)
+    per_pair = 2 * 0.25 * training.steps_per_epoch / len(training.train_pairs)
+    steps = TimeBudget(minutes=15).estimated_steps(training, lambda training, step: record)
+    validations = steps / training.steps_per_epoch
+    single_tasks = len(small.test) + (len(small.train) if share else 0)
+    planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
+    assert planned == pytest.approx(900, rel=0.01)
+    assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1
+
+
+def constant(training: Training, bleu: float) -> None:
+    """Makes every validation say the same."""
+    hypotheses = [target for _, target in training.valid_texts]
+    training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
+
+
+def test_the_end_comes_in_time_whatever_was_planned(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that steps alone move on, a second each. Time is left for the last scoring."""
+    records: list[StepRecord] = []
+    monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
+
+    def second(training: Training, step: int) -> StepRecord:
+        records.append(replace(take_step(training, step), seconds=1.0))
+        return records[-1]
+
+    monkeypatch.setattr("train.take_step", second)
+    for planned in (4, 90):
+        records.clear()
+        training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
+        constant(training, 10.0)
+        loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
+        assert len(records) + scoring_steps(training, len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
+        assert len(records) == training.total_steps == run_folder.load_config().steps != planned
+        assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
+
+
+def test_patience_ends_a_training_that_gets_no_better(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)
+    constant(training, 10.0)
+    loop(training, run_folder, Logs(None, training.progress, 10), [])
+    assert (training.step, training.validations_since_best, training.is_over) == (12, 5, True)
+    assert training.best and training.best.step == 2
+    shown = capfd.readouterr().err
+    assert "none of the last 5 validations was better than that of step 2" in shown and "--patience" in shown
+
+    again = Training(replace(tiny, steps=50, valid_every=2, patience=7), small, tokenizer)
+    again.restore(run_folder.load_state())
+    constant(again, 10.0)
+    loop(again, run_folder, Logs(None, again.progress, 10), [])
+    assert (again.step, again.validations_since_best) == (16, 7)

@@ -1,0 +1,132 @@
+"""Self-distillation: which translations become targets, when they are made, and how their batches are made."""
+
+import math
+from dataclasses import replace
+from unittest.mock import Mock
+
+import pytest
+import sacrebleu
+import torch
+from conftest import first
+from test_trainer import advance
+
+from checkpoint import RunFolder
+from config import EOS, PAD, Config
+from decoding.search import Search
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+from train import loop
+from training.distillation import targets_from_tensors, targets_to_tensors
+from training.tensorboard import Logs
+from training.trainer import Training
+
+
+def test_the_last_steps_learn_from_the_models_own_translations(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer
+) -> None:
+    """From the best of five by sentence BLEU against the reference, and from the same sources as before."""
+    small = replace(small, train=first(small.train, 30))
+    config = replace(tiny, d_model=64, lr=5e-3, steps=80, self_distillation=0.25)
+    training = Training(config, small, tokenizer)
+    was_due = []
+    while training.step < 60:
+        was_due.append(training.must_distill)
+        advance(training, 1)
+    pairs = training.train_pairs
+    assert not any(was_due) and training.must_distill and training.distilled is None
+
+    before = pairs.batch(pairs.rows)
+    translator = training.translator()
+    training.model.eval()
+    five = translator.n_best([source for source, _ in small.train], Search(5, 5))
+    training.distill()
+    assert not training.must_distill and training.distilled
+    after = training.distilled.pairs.batch(pairs.rows)
+    assert torch.equal(before.src, after.src)
+
+    texts = tokenizer.decode([[i for i in row if i not in (PAD, EOS)] for row in after.labels.tolist()])
+    bleu = sacrebleu.BLEU(effective_order=True)
+    n_better_than_first = 0
+    for text, ranked, (_, reference) in zip(texts, five, small.train, strict=True):
+        scores = [bleu.sentence_score(one.text, [reference]).score for one in ranked]
+        assert bleu.sentence_score(text, [reference]).score == pytest.approx(max(scores))
+        n_better_than_first += scores[0] < max(scores)
+    assert n_better_than_first, "the first of five was always the closest: nothing is shown"
+
+
+def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Translations are longer or shorter than the targets that they replace; batches count the tokens they have."""
+    config = replace(tiny, steps=8, self_distillation=0.5, batch_tokens=150, max_length=60)
+    training = Training(config, replace(small, train=first(small.train, 60)), tokenizer)
+    lengths = [1 + (7 * i) % 60 for i in range(len(training.train_pairs))]  # unlike those of the targets
+    training.step = 4
+    training._learn_from([[50] * length for length in lengths], after_step=4)
+    assert training.distilled
+    distilled_rows = []
+    for step in range(5, 5 + training.distilled.steps_per_epoch):
+        ((_, packed),) = training.batches_of(step)
+        batch = packed.batch  # type: ignore[union-attr]
+        n, longest = len(batch.src), max(batch.src.size(1), batch.tgt.size(1))
+        assert n * longest <= config.batch_tokens or n == 1
+        distilled_rows += [int(row.sum()) for row in batch.labels == 50]
+    assert sorted(distilled_rows) == sorted(lengths), "an epoch of the distilled pairs has each of them once"
+
+
+def test_a_distilled_epoch_has_a_batch_order_of_its_own(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, steps=100, self_distillation=0.5), small, tokenizer)
+    after_step = 2 * training.steps_per_epoch - 3
+    training._learn_from([[50]] * len(training.train_pairs), after_step)
+    assert training.distilled and training.distilled.steps_per_epoch != training.steps_per_epoch
+    assert training.place_of(after_step) == (1, training.steps_per_epoch - 4)
+    assert training.place_of(after_step + 1) == (math.ceil(after_step / training.steps_per_epoch), 0) == (2, 0)
+    assert training.place_of(after_step + 1 + training.distilled.steps_per_epoch) == (3, 0)
+
+
+def test_targets_survive_saving(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    pairs = Training(tiny, small, tokenizer).train_pairs
+    targets = [[4 + i % 7] * (i % 5) for i in range(len(pairs))]
+    assert targets_from_tensors(targets_to_tensors(pairs.with_targets(targets))) == targets
+
+
+def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Its translations are for the last of its steps, and those were not the last."""
+    config = replace(tiny, steps=4, self_distillation=0.5)
+    short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
+    advance(short, 4)
+    longer.restore(short.state())
+    assert short.distilled and not longer.distilled and not longer.must_distill
+    advance(longer, 2)
+    assert longer.must_distill
+    advance(longer, 1)
+    assert longer.distilled
+
+
+def test_a_training_is_saved_before_it_translates(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder
+) -> None:
+    """Translating the training part may take long."""
+    training, again = (Training(replace(tiny, steps=8, self_distillation=0.25), small, tokenizer) for _ in range(2))
+    training.distill = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        loop(training, run_folder, Logs(None, training.progress, 10), [])
+    again.restore(run_folder.load_state())
+    assert again.step == 6 and again.must_distill
+
+
+def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    small = replace(small, train=first(small.train, 21))
+    alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
+    alone.distill()
+    assert alone.distilled
+    expected = targets_from_tensors(targets_to_tensors(alone.distilled.pairs))
+    for rank in range(2):
+        shares: list[list[list[int]]] = []
+
+        def gather(local: list[list[int]], shares: list[list[list[int]]] = shares) -> list[list[int]]:
+            shares.append(local)
+            return expected
+
+        training = Training(alone.config, small, tokenizer)
+        training.group = Mock(rank=rank, size=2, gather=gather)
+        training.distill()
+        assert shares == [expected[rank::2]]

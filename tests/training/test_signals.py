@@ -1,0 +1,28 @@
+"""Signals that end a training between two steps."""
+
+import io
+import signal
+import sys
+
+import pytest
+
+from training.signals import interruption
+
+
+def test_a_signal_may_come_while_a_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error is buffered, and Python refuses to write to it from a signal that came while it is written to."""
+
+    class Busy(io.StringIO):
+        inside = False
+
+        def write(self, text: str) -> int:
+            assert not self.inside, "reentrant"
+            self.inside = True
+            signal.raise_signal(signal.SIGTERM)
+            self.inside = False
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stderr", Busy())
+    with interruption() as received:
+        sys.stderr.write("a line")
+    assert received == [signal.SIGTERM]

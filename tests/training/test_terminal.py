@@ -1,0 +1,26 @@
+"""Lines on standard error: warnings with their usual causes."""
+
+from training.records import Validation
+from training.terminal import shortened, warnings
+
+NOW, BEST = Validation(90, 4.0, 50.0, 1.0, 5.0), Validation(40, 3.0, 20.0, 2.0, 6.0)
+
+
+def test_no_warning_while_validations_improve() -> None:
+    assert warnings(NOW, BEST, 3.9, ["a", "b"], validations_since_best=0) == []
+    assert warnings(NOW, BEST, 3.9, ["a", "b"], validations_since_best=4) == []
+
+
+def test_equal_translations_are_warned_of() -> None:
+    assert "all 2 translations" in warnings(NOW, BEST, 3.9, ["a", "a"], validations_since_best=1)[0]
+    assert warnings(NOW, BEST, 3.9, ["a"], validations_since_best=1) == []
+
+
+def test_a_training_that_gets_no_better_is_told_the_usual_cause() -> None:
+    assert "--dropout" in warnings(NOW, BEST, 2.0, ["a", "b"], validations_since_best=5)[0]
+    assert "--lr" in warnings(NOW, BEST, 3.9, ["a", "b"], validations_since_best=10)[0]
+
+
+def test_long_examples_are_shortened() -> None:
+    assert shortened("a" * 48) == "a" * 48
+    assert shortened("a" * 49) == "a" * 47 + "…"

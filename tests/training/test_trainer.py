@@ -1,0 +1,233 @@
+"""One training in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import first
+
+from checkpoint import CheckpointError, RunFolder, parameters
+from config import Config
+from system.terminal import is_main
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+from train import take_step
+from training.failures import TrainingError
+from training.records import Validation
+from training.trainer import Training
+
+
+def snapshot(training: Training) -> dict[str, torch.Tensor]:
+    return {name: parameter.clone() for name, parameter in parameters(training.model).items()}
+
+
+def advance(training: Training, steps: int) -> None:
+    """Makes so many steps, as train.loop does."""
+    for _ in range(steps):
+        if training.must_distill:
+            training.distill()
+        training.advance(take_step(training, training.step + 1))
+
+
+# Resuming
+
+
+def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo: Corpus, tokenizer: Tokenizer) -> None:
+    saved = Training(tiny, small, tokenizer).state()
+    other = Tokenizer.train((side for pair in demo.train[1000:2000] for side in pair), 300)
+    for change, names in (
+        ({"corpus": replace(small, train=first(demo.train, 399))}, "its training pairs changed"),
+        ({"corpus": replace(small, valid=first(demo.valid, 19))}, "its validation pairs changed"),
+        ({"corpus": replace(small, test=first(demo.test, 19))}, "its test pairs changed"),
+        ({"tokenizer": other}, "tokenizer changed"),
+        ({"config": replace(tiny, lr=0.1, seed=9)}, "lr, seed changed"),
+    ):
+        now: dict[str, Any] = {"config": tiny, "corpus": small, "tokenizer": tokenizer, **change}
+        with pytest.raises(CheckpointError, match=names):
+            Training(**now).restore(saved)
+    longer = Training(replace(tiny, epochs=5, valid_every=7, log_every=3), small, tokenizer)
+    longer.restore(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"optimizer": "muon"},
+        {"precision": "fp16"},
+        {"plain": True},
+        {"self_distillation": 0.3},
+        {"self_distillation": 0.5},
+    ],
+)
+def test_ten_steps_equal_six_and_four_resumed(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """With self-distillation too, whether the translations were made before the training was saved or after."""
+    config = replace(tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, **change)
+    small = replace(small, train=first(small.train, 60))
+    straight = Training(config, small, tokenizer)
+    assert straight.steps_per_epoch > 5
+    advance(straight, 10)
+
+    begun = Training(config, small, tokenizer)
+    advance(begun, 6)
+    folder = RunFolder(tmp_path / "run")
+    folder.save_state(begun.state())
+    torch.manual_seed(99)
+    resumed = Training(config, small, tokenizer)
+    resumed.restore(folder.load_state())
+    assert resumed.step == 6
+    assert (resumed.distilled is not None) == (change.get("self_distillation") == 0.5)
+    advance(resumed, 4)
+
+    for name, parameter in parameters(straight.model).items():
+        assert torch.equal(parameters(resumed.model)[name], parameter), name
+
+
+# Batches
+
+
+def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    config = replace(tiny, dropout=0.0, lr=0.1)
+    one, four = Training(config, small, tokenizer), Training(replace(config, accumulate=4), small, tokenizer)
+    assert four.steps_per_epoch == -(-len(one.epoch_batches[1]) // 4)
+    parts = four.batches_of(1)
+    assert len(parts) == 4 and len({part.n_tgt for _, part in parts}) > 1, "unequal parts show a mean of means"
+    record = take_step(four, 1)
+
+    rows = [row for part in four.epoch_batches[1][:4] for row in part]
+    whole = replace(config, plain=True)
+    plain = Training(whole, small, tokenizer)
+    plain.model.load_state_dict(one.model.state_dict())
+    plain.batches_of = lambda step: [(0, plain.train_pairs.batch(rows))]  # type: ignore[method-assign, arg-type]
+    expected = take_step(plain, 1)
+    assert (record.n_tgt, record.n_tokens) == (expected.n_tgt, expected.n_tokens)
+    assert record.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert record.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+
+
+def test_an_epoch_learns_from_every_pair_once(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, accumulate=3, epochs=2, plain=True), small, tokenizer)
+    batches = [batch for step in range(1, training.steps_per_epoch + 1) for _, batch in training.batches_of(step)]
+    assert sum(len(batch.src) for batch in batches) == len(small.train)  # type: ignore[union-attr, arg-type]
+    assert training.place_of(training.steps_per_epoch) == (0, training.steps_per_epoch - 1)
+    assert training.place_of(training.steps_per_epoch + 1) == (1, 0)
+
+
+# The plain formulas and the fast ones
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_plain_training_equals_fast_training(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, norm: Any, optimizer: Any
+) -> None:
+    """Without dropout, which draws other random numbers."""
+    config = replace(tiny, dropout=0.0, subword_dropout=0.1, norm=norm, optimizer=optimizer)
+    fast, plain = Training(config, small, tokenizer), Training(replace(config, plain=True), small, tokenizer)
+    for step in range(1, 5):
+        records = take_step(fast, step), take_step(plain, step)
+        assert records[0].loss == pytest.approx(records[1].loss, rel=1e-4)
+        assert records[0].plain == pytest.approx(records[1].plain, rel=1e-4)
+        assert records[0].grad_norm == pytest.approx(records[1].grad_norm, rel=1e-3)
+        assert records[0].n_tokens == records[1].n_tokens
+    (one, translations), (other, plain_translations) = fast.validate(), plain.validate()
+    assert one.loss == pytest.approx(other.loss, rel=1e-3)
+    assert len(translations) == len(plain_translations) == len(small.valid)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated")  # both torch's own
+def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Only the capture of the graphs can be tried everywhere. Byte dropout, which GPUs do not use, is no part of it."""
+    plain, compiled = (Training(replace(tiny, dropout=0.0), small, tokenizer) for _ in range(2))
+    assert plain.n_graphs == 0
+    compiled.compile("eager")
+    for step in range(1, 7):
+        assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
+    graphs = compiled.n_graphs
+    assert 2 <= graphs <= 4 and not torch._dynamo.utils.counters["graph_break"]
+    assert compiled.validate()[0].loss == pytest.approx(plain.validate()[0].loss, rel=1e-3)
+    assert compiled.n_graphs == graphs
+
+
+# Gradients
+
+
+def test_gradients_are_clipped(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, clip_norm=0.01), small, tokenizer)
+    norms: list[float] = []
+    step = training.optimizers[0].step
+
+    def spy() -> None:
+        gradients = [p.grad.flatten() for p in training.model.parameters() if p.grad is not None]
+        norms.append(torch.cat(gradients).norm().item())
+        step()
+
+    training.optimizers[0].step = spy  # type: ignore[method-assign, assignment]
+    assert take_step(training, 1).grad_norm > 0.01
+    assert norms == [pytest.approx(0.01, rel=1e-3)]
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    with torch.no_grad():
+        training.model.projection.linear.weight[0] = torch.inf
+    before = snapshot(training)
+    with pytest.raises(TrainingError, match=r"step 1 \(epoch 1, batch 1\) is not finite.*\n.*--lr"):
+        take_step(training, 1)
+    assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+
+
+def test_fp16_gradients_are_scaled_up_and_down_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    plain, half = (Training(replace(tiny, precision=p), small, tokenizer) for p in ("fp32", "fp16"))
+    assert half.scaler.get_scale() > 1000
+    expected, record = take_step(plain, 1), take_step(half, 1)
+    assert record.grad_norm == pytest.approx(expected.grad_norm, rel=0.02)
+    assert record.loss == pytest.approx(expected.loss, rel=0.01)
+
+
+def test_fp16_that_overflows_skips_the_step_and_goes_on(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, precision="fp16"), small, tokenizer)
+    training.scaler.load_state_dict({**training.scaler.state_dict(), "scale": 2.0**60})
+    before = snapshot(training)
+    take_step(training, 1)
+    assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+    assert training.scaler.get_scale() == 2.0**59
+    training.scaler.load_state_dict({**training.scaler.state_dict(), "scale": 1024.0})
+    take_step(training, 2)
+    assert any(not torch.equal(before[name], now) for name, now in parameters(training.model).items())
+
+
+# What it learns
+
+
+def test_ten_pairs_are_learned_by_heart(tiny: Config, demo: Corpus, tokenizer: Tokenizer) -> None:
+    ten = replace(demo, train=first(demo.train, 10), valid=first(demo.train, 10))
+    config = replace(
+        tiny, d_model=64, d_ff=128, dropout=0.0, epochs=120, batch_tokens=512, lr=5e-3, label_smoothing=0.0
+    )
+    training = Training(config, ten, tokenizer)
+    advance(training, training.total_steps)
+    result, hypotheses = training.validate()
+    assert hypotheses == [target for _, target in ten.valid]
+    assert result.bleu == pytest.approx(100) and result.perplexity < 1.05
+
+
+def test_the_best_is_by_bleu_then_loss() -> None:
+    def rank(bleu: float, loss: float) -> tuple[float, float]:
+        return Validation(1, loss, 1.0, bleu, 0.0).rank()
+
+    assert rank(2.0, 9.0) > rank(1.0, 1.0)
+    assert rank(0.0, 1.0) > rank(0.0, 2.0)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(None, True), ("0", True), ("1", False)])
+def test_the_main_process_has_rank_zero(rank: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if rank is None:
+        monkeypatch.delenv("RANK", raising=False)
+    else:
+        monkeypatch.setenv("RANK", rank)
+    assert is_main() is expected

@@ -1,0 +1,67 @@
+"""The time budget of --minutes: how many steps fit into it on this machine."""
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from training.records import StepRecord
+from training.trainer import Training
+
+TakeStep = Callable[[Training, int], StepRecord]
+
+
+def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -> float:
+    """The mean time of so many steps, spread over the epoch, after two to warm up. The training is of no use then."""
+    chosen = np.linspace(1, training.steps_per_epoch, steps + 2).astype(int).tolist()
+    return float(np.mean([take_step(training, step).seconds for step in chosen][2:]))
+
+
+def scoring_steps(training: Training, n_pairs: int) -> float:
+    """How many steps take as long as scoring so many pairs: loss and translation of one, as training on two."""
+    return 2 * n_pairs * training.steps_per_epoch / len(training.train_pairs)
+
+
+def steps_of_single_tasks(training: Training) -> float:
+    """How many steps take as long as what comes once: scoring the test part, and distilling, as slow for each pair."""
+    will_distill = training.config.self_distillation > 0 and training.distilled is None
+    return scoring_steps(training, len(training.corpus.test) + (len(training.train_pairs) if will_distill else 0))
+
+
+class TimeBudget:
+    """How many steps fit into a wall-clock time. Known for certain once half of the time is over: as many again."""
+
+    def __init__(self, minutes: float) -> None:
+        """The time starts now. 0 minutes are no budget: the number of steps is settled already."""
+        self.deadline = time.perf_counter() + 60 * minutes if minutes else math.inf
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of steps is not settled yet."""
+        return self.deadline < math.inf
+
+    def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
+        """How many steps fit, by the time of thirty. Validations and the test part are counted."""
+        per_step = seconds_per_step(training, take_step, steps=30)
+        remaining = (self.deadline - time.perf_counter()) / per_step - steps_of_single_tasks(training)
+        valid_every = training.config.valid_every or training.steps_per_epoch
+        return max(1, int(remaining / (1 + scoring_steps(training, len(training.valid_pairs)) / valid_every)))
+
+    def half_is_over(self, training: Training) -> bool:
+        """Whether as many steps as were made so far, and the last scoring, take until the deadline."""
+        last_scoring = scoring_steps(training, len(training.valid_pairs)) + steps_of_single_tasks(training)
+        return time.perf_counter() + training.seconds * (1 + last_scoring / training.step) >= self.deadline
+
+    def settle(self, training: Training) -> None:
+        """Half is over: the training has as many steps to go as it made."""
+        self.extend(training)
+        self.deadline = math.inf
+
+    def extend(self, training: Training) -> None:
+        """Plans as many steps again as were made; at least so many that the warm-up was right for their number."""
+        training.plan(max(2 * training.step, 10 * training.config.warmup_steps))
+
+    def is_ahead_of_plan(self, training: Training) -> bool:
+        """Whether half of the planned steps were made before half of the time was over: the plan must grow."""
+        return self.is_open and 2 * training.step > training.total_steps

@@ -1,0 +1,50 @@
+"""Errors of a training, in words: what ended it, and what to type next."""
+
+from config import Config, TapisError
+from system.cli import is_out_of_memory
+from system.devices import choose_device, peak_gigabytes
+from system.distributed import Group
+
+
+class TrainingError(TapisError):
+    """The training cannot go on, and what to do about it."""
+
+
+class StoppedError(TapisError):
+    """The user, or the system, ended the training; it can be resumed."""
+
+    exit_code = 130
+
+
+class BrokenOffError(TapisError):
+    """Something outside of the training ended it: the disk, the memory, another of its processes."""
+
+    from_any = True
+
+
+def not_finite(step: int, epoch: int, batch: int) -> TrainingError:
+    """The loss or the gradient of a step is not finite; epoch and batch are counted from 1."""
+    return TrainingError(
+        f"the loss or gradient of step {step:,} (epoch {epoch}, batch {batch}) is "
+        "not finite; the weights are left as they were\n"
+        "try a lower --lr, a longer --warmup-steps, or --precision fp32"
+    )
+
+
+def resume_command(name: str, group: Group) -> str:
+    """What to type to go on with the run of that name."""
+    command = "python" if group.size == 1 else "torchrun …"
+    return f"go on with: {command} train.py --resume --name {name}"
+
+
+def cause_of(error: Exception, config: Config, group: Group) -> str:
+    """What ended a training from outside, in words; empty if it was something else."""
+    if isinstance(error, OSError):
+        return "" if isinstance(error, BrokenPipeError) else str(error)
+    if is_out_of_memory(error):
+        peak = peak_gigabytes(choose_device(config.device))
+        advice = f"a --batch-tokens below {config.batch_tokens:,} takes less, and --accumulate makes up for it"
+        return f"out of memory, after a peak of {peak:.1f} GB: {advice}"
+    if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise plain RuntimeErrors
+        return "another process of this training has ended"
+    return ""

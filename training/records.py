@@ -1,0 +1,66 @@
+"""What one training tells about itself: a record for each step, one for each validation, and its progress."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step: its losses, summed over n_tgt target tokens in nats, and how it went."""
+
+    step: int
+    loss: float
+    plain: float
+    """The cross-entropy without label smoothing; perplexity is exp of its mean"""
+    grad_norm: float
+    """The norm of the whole gradient; grad_norms has it for each part of the model"""
+    grad_norms: dict[str, float]
+    lr: float
+    n_tgt: int
+    n_tokens: int
+    """Source and target tokens without padding"""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores on the whole validation part after `step` steps. The loss is comparable with that of training."""
+
+    step: int
+    loss: float
+    perplexity: float
+    bleu: float
+    chrf: float
+
+    def rank(self) -> tuple[float, float]:
+        """What the best model is chosen by: BLEU, then loss, since every BLEU is 0 early on."""
+        return self.bleu, -self.loss
+
+
+class Progress(NamedTuple):
+    """How far a training is."""
+
+    step: int
+    tokens: int
+    """Source and target tokens learned from so far"""
+    seconds: float
+    """Time spent on training and validating so far, before resumptions included"""
+
+
+def mean_loss(records: Sequence[StepRecord]) -> float:
+    """The mean loss over the target tokens of these steps, in nats."""
+    return sum(record.loss for record in records) / sum(record.n_tgt for record in records)
+
+
+def perplexity(plain: float, n_tgt: float) -> float:
+    """exp of the mean cross-entropy; capped, since that of an untrained model may exceed what a float holds."""
+    return math.exp(min(plain / n_tgt, 100.0))
+
+
+def tokens_per_second(records: Sequence[StepRecord]) -> float:
+    """The median over steps, which a busy machine disturbs less than the mean."""
+    return float(np.median([record.n_tokens / record.seconds for record in records]))

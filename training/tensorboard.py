@@ -1,0 +1,122 @@
+"""What TensorBoard shows of a run, under runs/<name>: scalars, samples, attention, settings."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from config import Config
+from decoding.attention import quiet
+from training.records import Progress, StepRecord, Validation, mean_loss, perplexity, tokens_per_second
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAMPLES = 8  # validation sentences that are shown, the same each time
+METRICS = ("valid/bleu", "valid/chrf", "valid/loss", "test/bleu", "test/chrf")  # by which runs are compared
+CHARTS = {
+    "loss": ["train/loss", "valid/loss"],
+    "BLEU and chrF": ["valid/bleu", "valid/chrf"],
+    "gradient norms": ["train/grad_norm", "grad_norm/.*"],
+}
+EVENTS = "events.out.tfevents.*"
+PICTURES_SHARE = 0.01  # of a training's time, at most, goes into drawing attention
+
+
+def _leave_to_next_call(args: threading.ExceptHookArgs) -> None:
+    """A full disk ends TensorBoard's writing thread, whose error the next call of a writer raises again."""
+    if not isinstance(args.exc_value, OSError):
+        threading.__excepthook__(args)
+
+
+class Logs:
+    """The TensorBoard folder of a run. The x of every scalar is the step."""
+
+    def __init__(self, folder: Path | None, progress: Progress, every: int) -> None:
+        """Continues after `progress`: hides what a killed run logged beyond it. Without a folder, writes nothing."""
+        self.every = every
+        self.start_step = progress.step
+        self.hypotheses_before: list[str] = []  # of the samples, at the validation before
+        self.seconds_drawing = 0.0
+        self.seconds_a_drawing = 2.0  # an estimate, until the first one
+        self.writer: SummaryWriter | None = None
+        if folder:
+            threading.excepthook = _leave_to_next_call
+            self.writer = SummaryWriter(str(folder), purge_step=progress.step + 1)
+
+    def text(self, name: str, text: str) -> None:
+        """Shows lines as they are."""
+        if self.writer:
+            self.writer.add_text(name, f"```\n{text}\n```", self.start_step)
+
+    def settings(self, config: Config) -> None:
+        """Fills the tab HPARAMS with the config, and arranges the tab CUSTOM SCALARS."""
+        if not self.writer or not self.writer.file_writer:
+            return
+        values = {name: str(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
+        for summary in hparams(values, dict.fromkeys(METRICS, 0.0)):
+            self.writer.file_writer.add_summary(summary)
+        self.writer.add_custom_scalars({"training": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
+
+    def steps(self, records: Sequence[StepRecord], padding: float) -> None:
+        """Scalars of the first step and of every `every`-th one: means over the last `every` of these records."""
+        now = records[-1]
+        if not self.writer or (now.step != 1 and now.step % self.every):
+            return
+        recent = records[-self.every :]
+        n_tgt = sum(record.n_tgt for record in recent)
+        scalars = {
+            "train/loss": mean_loss(recent),
+            "train/perplexity": perplexity(sum(record.plain for record in recent), n_tgt),
+            "train/lr": now.lr,
+            "train/grad_norm": now.grad_norm,
+            **{f"grad_norm/{part}": norm for part, norm in now.grad_norms.items()},
+            "perf/tokens_per_second": tokens_per_second(recent),
+            "perf/padding": padding,
+        }
+        for name, value in scalars.items():
+            self.writer.add_scalar(name, value, now.step)
+        if now.step == 1:
+            self.writer.flush()
+
+    def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]]) -> None:
+        """Scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
+        if not self.writer:
+            return
+        for name in ("loss", "perplexity", "bleu", "chrf"):
+            self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
+        samples = samples[:SAMPLES]
+        before = self.hypotheses_before or ["…"] * len(samples)
+        self.hypotheses_before = [hypothesis for _, _, hypothesis in samples]
+        rows = [("source", "reference", "hypothesis", "before"), ("---",) * 4]
+        rows += [(*sample, earlier) for sample, earlier in zip(samples, before, strict=True)]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+        self.writer.add_text("valid/samples", table, result.step)
+        self.writer.flush()
+
+    def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], progress: Progress, is_last: bool) -> None:
+        """Named figures: always the last time, and before as often as drawing takes under 1 % of the training."""
+        is_affordable = self.seconds_drawing + self.seconds_a_drawing <= PICTURES_SHARE * progress.seconds
+        if not self.writer or not (is_last or is_affordable):
+            return
+        start = time.perf_counter()
+        with quiet():
+            for name, figure in draw():
+                self.writer.add_figure(name, figure, progress.step)
+        self.seconds_a_drawing = time.perf_counter() - start
+        self.seconds_drawing += self.seconds_a_drawing
+
+    def test(self, bleu: float, chrf: float, step: int) -> None:
+        """The scores of the best model on the test part, after the last step."""
+        if self.writer:
+            self.writer.add_scalar("test/bleu", bleu, step)
+            self.writer.add_scalar("test/chrf", chrf, step)
+
+    def close(self) -> None:
+        if self.writer:
+            self.writer.close()

@@ -1,0 +1,104 @@
+"""What a training prints on standard error: the report of its data and model, its validations, and warnings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from text.cleaning import RULES
+from training.records import StepRecord, Validation, mean_loss, tokens_per_second
+
+LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
+
+
+def report_lines(report: dict[str, Any]) -> list[str]:
+    """The report of `training.description.describe` as lines, for the terminal and TensorBoard."""
+    return [*data_lines(report["data"]), *token_lines(report), *model_lines(report)]
+
+
+def data_lines(data: dict[str, Any]) -> list[str]:
+    """How many pairs were read, what each cleaning rule did, and how many are left."""
+    lines = [f"data      {data['name']}: {data['read']:,} pairs read"]
+    rules = {name: (rule, RULES[name]) for name, rule in data["rules"].items()}
+    rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")
+    for name, (rule, effect) in rules.items():
+        if rule["pairs"]:
+            share = rule["pairs"] / max(1, data["read"])
+            lines.append(f"{rule['pairs']:>9,} {share:7.2%}  {name}, {effect}")
+            lines += [f"{'':19}{shortened(source)} | {shortened(target)}" for source, target in rule["examples"]]
+    idle = [name for name, (rule, _) in rules.items() if not rule["pairs"]]
+    if idle:
+        lines.append(f"{0:>9}          {', '.join(idle)}")
+    lines += [f"          {note}" for note in data["notes"]]
+    sizes = f"train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs"
+    return [*lines, f"          {sizes}"]
+
+
+def token_lines(report: dict[str, Any]) -> list[str]:
+    """The lengths of sentences in tokens, and the vocabulary."""
+    lines = []
+    for language, side in report["sides"].items():
+        percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side["percentiles"].items())
+        counts = f"{side['tokens']:,}, {side['tokens per word']} a word"
+        lines.append(f"tokens    {language}: {counts}; {percentiles} in a sentence")
+    return [*lines, f"          vocabulary {report['vocabulary']:,}"]
+
+
+def model_lines(report: dict[str, Any]) -> list[str]:
+    """The batches, the size of the model, and where it is computed."""
+    batches = report["batches"]
+    return [
+        f"batches   {batches['in an epoch']:,} an epoch, at most {batches['tokens a side, at most']:,} tokens a side, "
+        f"{batches['padding']:.1%} padding; {batches['steps']:,} steps in all",
+        f"model     {report['parameters']:,} parameters",
+        f"device    {report['hardware']}, {report['precision']}",
+    ]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"
+
+
+def validation_lines(
+    result: Validation,
+    recent: Sequence[StepRecord],
+    epochs: tuple[float, float],
+    example: tuple[str, str],
+    graphs: int,
+) -> list[str]:
+    """The scores of a validation. recent are the steps since the one before, epochs those so far and in all.
+
+    example is the first validation source and its translation, graphs the number of compiled graphs.
+    """
+    compiled = f"  {graphs} graphs" if graphs else ""
+    scores = (
+        f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {result.step:,}  "
+        f"train loss {mean_loss(recent):.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
+        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(recent):,.0f} tokens/s{compiled}"
+    )
+    return [scores, f"    {example[0]} → {example[1]}"]
+
+
+def warnings(
+    now: Validation, best: Validation, train_loss: float, hypotheses: Sequence[str], validations_since_best: int
+) -> list[str]:
+    """What a validation shows to be wrong, and the usual causes; nothing if all seems well.
+
+    train_loss is the mean since the validation before.
+    """
+    lines = []
+    if len(set(hypotheses)) == 1 < len(hypotheses):
+        lines.append(
+            f"warning   all {len(hypotheses):,} translations of the validation part are the same; early on that is "
+            "usual,\n          later --lr is too high, or sources and targets are not each other's translations"
+        )
+    if validations_since_best and validations_since_best % 5 == 0:
+        is_overfitting = train_loss < now.loss - 0.5
+        cause = (
+            "the training loss is much lower: more data, a higher --dropout or a smaller model"
+            if is_overfitting
+            else "the training loss does not fall any more either: another --lr, or a larger model"
+        )
+        lines.append(
+            f"warning   none of the last {validations_since_best} validations was better than that of step "
+            f"{best.step:,};\n          {cause} may help, and --patience ends such trainings"
+        )
+    return lines
