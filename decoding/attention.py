@@ -1,8 +1,8 @@
-"""Who attends to whom: the decoder's attention to the source, as numbers and as pictures.
+"""The decoder's attention to the source: the weights, and pictures of them.
 
-`cross_attention` reads the weights off a model that is given a source and its translation, which are those with which
-it was translated, token by token. `draw` makes the heat maps that TensorBoard and `translate.py --attention` show,
-`to_html` a page on which every weight can be read.
+`cross_attention` runs a model on a source and its translation and records the weights. They are the weights with which
+the search chose the translation, token by token. `draw` makes the heat maps that TensorBoard and
+`translate.py --attention` show. `to_html` and `tables` make HTML in which every weight can be read.
 """
 
 import html
@@ -21,6 +21,7 @@ from model import DecoderBlock, MultiHeadAttentionBlock, Transformer
 from text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 END = "⟨end⟩"  # EOS, in pictures
@@ -28,7 +29,7 @@ END = "⟨end⟩"  # EOS, in pictures
 
 @dataclass(frozen=True)
 class Attention:
-    """Where the decoder looks in the source as it says each token of a translation."""
+    """What each token of a translation attended to in the source."""
 
     weights: Tensor
     """(layers, H, T + 1, S + 1); every row sums to 1"""
@@ -38,7 +39,10 @@ class Attention:
     """The T tokens of the translation, and END"""
 
     def maps(self, layer: int, head: int | None = None) -> list[tuple[str, Tensor]]:
-        """The named maps (T + 1, S + 1) of a layer, counted from 0: the mean of its heads and each of them, or one."""
+        """Named maps (T + 1, S + 1) of a layer: one head's, or the mean of its heads and then each head's.
+
+        Layers and heads count from 0; the names count heads from 1.
+        """
         heads = self.weights[layer]
         if head is not None:
             return [(f"head {head + 1}", heads[head])]
@@ -47,96 +51,124 @@ class Attention:
 
 @torch.no_grad()
 def cross_attention(model: Transformer, tokenizer: Tokenizer, source: list[int], target: list[int]) -> Attention:
-    """The ids of a source and of its translation, both without EOS and BOS → who attended to whom."""
+    """Return the weights of a model that translates `source` to `target`, both given as ids without BOS and EOS."""
     device = model.src_embed.embedding.weight.device
     src, tgt = pad([source]).to(device), pad([target], before=[BOS], after=()).to(device)
     mask = padding_mask(src)
-    with _noted(model) as found:
+
+    with _recorded_weights(model) as layers:
         model.decode(tgt, model.encode(src, mask), mask, causal_mask(tgt.size(1), device))
-    weights = torch.cat(found).float().cpu()
+
+    weights = torch.cat(layers).float().cpu()  # a batch of one: (1, H, T + 1, S + 1) from each layer
     return Attention(weights, [*tokenizer.pieces(source), END], [*tokenizer.pieces(target), END])
 
 
 @contextmanager
-def _noted(model: Transformer) -> Iterator[list[Tensor]]:
-    """Notes the weights (B, H, T, S) of each layer's cross-attention, as it happens."""
-    found: list[Tensor] = []
+def _recorded_weights(model: Transformer) -> Iterator[list[Tensor]]:
+    """Yield a list to which each layer's cross-attention appends its weights (B, H, T, S) when it runs."""
+    recorded: list[Tensor] = []
 
-    def note(block: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(block: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(block, MultiHeadAttentionBlock)
         query, key, _, mask = args[:4]
-        found.append(block.weights(query, key, mask))
+        recorded.append(block.weights(query, key, mask))
 
     blocks = [block for block in model.decoder.blocks if isinstance(block, DecoderBlock)]
-    hooks = [block.cross_attention.register_forward_pre_hook(note) for block in blocks]
+    hooks = [block.cross_attention.register_forward_pre_hook(record) for block in blocks]
     try:
-        yield found
+        yield recorded
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def draw(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequence[str], title: str) -> "Figure":
-    """The named maps (T, S) and their tokens → a figure, the tokens of the source along the top.
+    """Draw named maps (T, S) in rows of up to three, with the source tokens above each and the target tokens beside it.
 
-    All of it stands on one plane, in pixels: axes with ticks for every map would take more than twice as long.
+                     source tokens    label_height
+    target tokens  [      map      ]  map_height
+                          name
+     label_width      map_width
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415 - half a second, which translating does without
+    from matplotlib.figure import Figure  # noqa: PLC0415 - importing it takes half a second
 
     columns = min(len(maps), 3)
-    rows = -(-len(maps) // columns)
-    # In pixels, 100 to an inch: what a map of so many tokens takes, and what its labels take, at 7 points.
-    above, beside = (20 + 6.5 * max(map(len, texts)) for texts in (source, target))
-    width, height = (max(120, 15 * len(texts)) for texts in (source, target))
-    whole = columns * (width + beside + 10) + 10, rows * (height + above + 40) + 30
-    figure = Figure(figsize=(whole[0] / 100, whole[1] / 100), dpi=100)
-    plane = figure.add_axes((0, 0, 1, 1))
-    plane.set_axis_off()
-    plane.text(10, 20, title, fontsize=8)
-    for i, (name, values) in enumerate(maps):
-        left = (i % columns) * (width + beside + 10) + beside + 10
-        top = (i // columns) * (height + above + 40) + above + 30
-        edges = (left, left + width, top + height, top)
-        plane.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1, extent=edges)
-        plane.text(left + width / 2, top + height + 6, name, fontsize=7, ha="center", va="top")
-        for j, token in enumerate(source):
-            x = left + (j + 0.5) * width / len(source)
-            plane.text(x, top - 3, token, fontsize=7, rotation=90, ha="center", va="bottom")
-        for j, token in enumerate(target):
-            plane.text(left - 3, top + (j + 0.5) * height / len(target), token, fontsize=7, ha="right", va="center")
-    plane.set(xlim=(0, whole[0]), ylim=(whole[1], 0), aspect="auto")
+    rows = -(-len(maps) // columns)  # rounded up
+
+    # Sizes in pixels, at 100 to an inch. A character of a 7-point label takes about 6.5 pixels.
+    label_height, label_width = (20 + 6.5 * max(map(len, tokens)) for tokens in (source, target))
+    map_width, map_height = (max(120, 15 * len(tokens)) for tokens in (source, target))
+    cell_width, cell_height = label_width + map_width + 10, label_height + map_height + 40
+    width, height = columns * cell_width + 10, rows * cell_height + 30
+
+    # One pair of axes covers the figure, in pixels from the top left. Axes with ticks for each map take twice as long.
+    figure = Figure(figsize=(width / 100, height / 100), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.text(10, 20, title, fontsize=8)
+
+    for i, (name, weights) in enumerate(maps):
+        left = i % columns * cell_width + label_width + 10
+        top = i // columns * cell_height + label_height + 30
+        _draw_map(axes, name, weights, source, target, edges=(left, left + map_width, top + map_height, top))
+
+    axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")  # imshow has changed both
     return figure
+
+
+def _draw_map(
+    axes: "Axes",
+    name: str,
+    weights: Tensor,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    edges: tuple[float, float, float, float],
+) -> None:
+    """Draw one map and its labels. `edges` are left, right, bottom and top, in pixels."""
+    left, right, bottom, top = edges
+    axes.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, extent=edges)
+    axes.text((left + right) / 2, bottom + 6, name, fontsize=7, ha="center", va="top")
+
+    for j, token in enumerate(source):
+        x = left + (j + 0.5) * (right - left) / len(source)
+        axes.text(x, top - 3, token, fontsize=7, rotation=90, ha="center", va="bottom")
+
+    for j, token in enumerate(target):
+        y = top + (j + 0.5) * (bottom - top) / len(target)
+        axes.text(left - 3, y, token, fontsize=7, ha="right", va="center")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """For saving such figures: without what matplotlib says of every character that its font lacks."""
+    """Silence matplotlib's warnings about characters that its font lacks, while a figure is saved."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def to_html(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequence[str], title: str) -> str:
-    """The named maps (T, S) and their tokens → a whole page."""
+    """Return a complete HTML page with a table of each named map (T, S)."""
     return _PAGE.format(title=html.escape(title), style=STYLE, tables=tables(maps, source, target))
 
 
 def tables(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequence[str]) -> str:
-    """A table of each map; every cell tells its weight. They look as STYLE says."""
-    head = "".join(f"<th><span>{html.escape(token)}</span></th>" for token in source)
+    """Return an HTML element with a table of each named map (T, S). It needs STYLE; a cell's tooltip is its weight."""
+    source_cells = "".join(f"<th><span>{html.escape(token)}</span></th>" for token in source)
 
-    def row(said: str, weights: list[float]) -> str:
+    def row(target_token: str, weights: list[float]) -> str:
+        label = html.escape(target_token)
         cells = (
-            f'<td style="--w:{weight:.3f}" title="{html.escape(said)} ← {html.escape(token)}: {weight:.1%}"></td>'
-            for token, weight in zip(source, weights, strict=True)
+            f'<td style="--w:{weight:.3f}" title="{label} ← {html.escape(source_token)}: {weight:.1%}"></td>'
+            for source_token, weight in zip(source, weights, strict=True)
         )
-        return f"<tr><th>{html.escape(said)}</th>{''.join(cells)}</tr>\n"
+        return f"<tr><th>{label}</th>{''.join(cells)}</tr>\n"
 
-    found = []
-    for name, values in maps:
-        rows = "".join(row(*both) for both in zip(target, values.tolist(), strict=True))
-        found.append(f"<table><caption>{name}</caption>\n<tr><th></th>{head}</tr>\n{rows}</table>\n")
-    return f'<div class="attention">{"".join(found)}</div>'
+    def table(name: str, weights: Tensor) -> str:
+        rows = "".join(row(token, values) for token, values in zip(target, weights.tolist(), strict=True))
+        return f"<table><caption>{name}</caption>\n<tr><th></th>{source_cells}</tr>\n{rows}</table>\n"
+
+    return f'<div class="attention">{"".join(table(name, weights) for name, weights in maps)}</div>'
 
 
 STYLE = """

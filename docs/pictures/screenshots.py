@@ -1,0 +1,153 @@
+"""Take page.png of the page to translate in, and tensorboard.png of TensorBoard, both with the demo's run.
+
+From the project's root, after `make demo` and with the development dependencies, `chromium` and `chromedriver`:
+
+    python docs/pictures/screenshots.py
+"""
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from selenium import webdriver
+
+PICTURES = Path("docs/pictures")
+RUN = Path("runs/demo")
+SENTENCE = "The cat is sitting on the mat."
+TAGS = ("train/loss", "valid/loss", "valid/bleu")
+WINDOW = (1300, 800)  # pixels
+SECONDS = 120.0  # to wait for anything: app.py first imports torch and Gradio, and loads the model
+
+
+def main() -> None:
+    if not RUN.is_dir():
+        sys.exit(f"screenshots.py: {RUN} not found; run `make demo` first, and start this script from the root")
+    with chromium() as browser:
+        app = [sys.executable, "app.py", "--run", "demo"]
+        with served(app) as address:
+            photograph_page(browser, address, PICTURES / "page.png")
+
+        tensorboard = [sys.executable, "-m", "tensorboard.main", "--logdir", str(RUN.parent), "--host", "127.0.0.1"]
+        with served(tensorboard) as address:
+            photograph_tensorboard(browser, address, PICTURES / "tensorboard.png")
+
+
+def photograph_page(browser: Any, address: str, file: Path) -> None:
+    """Save the whole page after it has translated the sentence."""
+    browser.get(address)
+    wait_until(lambda: len(browser.find_elements("css selector", "textarea")) >= 2, "the page's text boxes")
+    text, translation = browser.find_elements("css selector", "textarea")[:2]
+    text.send_keys(SENTENCE)
+    browser.find_element("xpath", "//button[normalize-space()='Translate']").click()
+
+    wait_until(lambda: translation.get_attribute("value"), "a translation")
+    wait_until(lambda: browser.find_elements("css selector", ".attention td"), "the attention map")
+    time.sleep(1)  # Gradio fades its progress display out
+    file.write_bytes(whole_page(browser))
+
+
+def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:
+    """Save the SCALARS tab, filtered to the curves of loss and BLEU, without smoothing."""
+
+    # A tab that opens before the run is read stays empty for half a minute.
+    def is_run_read() -> bool:
+        with urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=10) as answer:
+            return set(TAGS) <= set(json.load(answer).get(RUN.name, ()))
+
+    wait_until(is_run_read, f"{', '.join(TAGS)} of run {RUN.name}")
+    only_tags = quote(f"^({'|'.join(TAGS)})$", safe="")
+    browser.get(f"{address}/#scalars&tagFilter={only_tags}&_smoothingWeight=0")
+
+    # Charts are elements within shadow roots, which CSS selectors do not enter.
+    script = """
+        const within = root => [...root.querySelectorAll('*')].flatMap(
+            element => [element, ...(element.shadowRoot ? within(element.shadowRoot) : [])]);
+        const charts = within(document).filter(element => element.localName === 'vz-line-chart2');
+        return [charts.filter(chart => chart.hasAttribute('data-loaded-once')).length,
+                charts.filter(chart => chart.hasAttribute('data-loading')).length]"""
+
+    def are_charts_loaded() -> bool:
+        loaded, loading = browser.execute_script(script)
+        return bool(loaded >= len(TAGS) and not loading)
+
+    wait_until(are_charts_loaded, "TensorBoard's charts")
+    time.sleep(1)  # loaded charts are drawn in the frames that follow
+    browser.save_screenshot(str(file))
+
+
+def whole_page(browser: Any) -> bytes:
+    """Return a PNG of the page from top to bottom, also of what is outside the window."""
+    area = {**browser.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"], "scale": 1}
+    options = {"format": "png", "captureBeyondViewport": True, "clip": area}
+    return base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Yield a Chromium without a window, driven by selenium, and quit it at the end."""
+    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not (binary and driver):
+        sys.exit("screenshots.py: chromium and chromedriver are needed (Debian: chromium and chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    size = "{},{}".format(*WINDOW)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--window-size={size}"):
+        options.add_argument(argument)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser.implicitly_wait(20)  # seconds, for an element that is looked for
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+@contextmanager
+def served(command: list[str]) -> Iterator[str]:
+    """Start a server on a free port of this machine, yield its address once it answers, and always stop it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        if server.poll() is not None:
+            sys.exit(f"screenshots.py: {' '.join(command)} ended with exit status {server.returncode}")
+        try:
+            with urllib.request.urlopen(address, timeout=10):
+                return True
+        except OSError:
+            return False
+
+    try:
+        wait_until(answers, address)
+        yield address
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_until(is_done: Callable[[], Any], what: str) -> None:
+    """Return once is_done() is true; exit with a message after SECONDS."""
+    deadline = time.monotonic() + SECONDS
+    while not is_done():
+        if time.monotonic() > deadline:
+            sys.exit(f"screenshots.py: waited {SECONDS:.0f} s for {what}")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
