@@ -1,16 +1,16 @@
-"""A page to translate in, for a browser: a text in, its translations with scores out, and what they attend to.
+"""A web page that translates: a text in; its translation, alternatives with scores, and an attention map out.
 
-    python app.py [--run NAME]          and open the address that it prints
+    python app.py [--run NAME]          then open the address that it prints
 
-The page is made with Gradio, which is no part of a plain installation: `pip install -e ".[app]"`. It listens on this
-machine only, unless --host says otherwise; there is no password.
+The page needs Gradio, an optional dependency: `pip install -e ".[app]"`. It listens on this machine only, unless --host
+says otherwise. There is no password.
 """
 
 from functools import partial
 
 from system.cli import AppOptions, answer_early, parse, run_command
 
-answer_early(__name__, partial(parse, AppOptions))  # before torch and Gradio, which take seconds
+answer_early(__name__, partial(parse, AppOptions))  # before torch and Gradio, which take seconds to import
 
 import os
 import sys
@@ -20,24 +20,25 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from decoding.attention import STYLE, tables
 from checkpoint import CheckpointError, RunFolder
-from config import Config, DeviceName, TapisError, TranslatingPrecision
+from config import Config, TapisError
+from decoding.attention import STYLE, tables
 from decoding.search import Search
-from text.sentences import has_letters
 from decoding.translator import Translator
+from text.sentences import has_letters
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # it reports to its makers otherwise
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # by default, Gradio reports its use to its makers
 
 try:
     import gradio
 except ImportError:
-    raise SystemExit('app.py: Gradio is not installed; the page needs it: pip install -e ".[app]"') from None
+    raise SystemExit('app.py: the page needs Gradio, which is not installed: pip install -e ".[app]"') from None
 
-LONGEST = 2000  # characters of a text
-QUEUE = 100  # requests that may wait
-ALTERNATIVES = 5
-EXAMPLES = {
+MAX_CHARACTERS = 2000  # of a text
+MAX_WAITING = 100  # requests in the queue
+MAX_MODELS = 2  # in memory
+N_ALTERNATIVES = 5
+EXAMPLES = {  # by language
     "en": ["The cat is sitting on the mat.", "A man in jeans is playing with a red ball."],
     "fr": ["Le chat est assis sur le tapis.", "Un homme en jean joue avec un ballon rouge."],
     "de": ["Die Katze sitzt auf der Matte.", "Ein Mann in Jeans spielt mit einem roten Ball."],
@@ -45,21 +46,25 @@ EXAMPLES = {
 
 
 class Page:
-    """What the page does, for many visitors at once."""
+    """The actions of the page, which many visitors may call at the same time."""
 
-    def __init__(self, device: DeviceName, precision: TranslatingPrecision) -> None:
-        load = partial(Translator.load, device=device, precision=precision)
-        self.load = lru_cache(maxsize=2)(load)  # models in memory
-        self.lock = threading.Lock()  # one search at a time has all the threads of the CPU, or the GPU
+    def __init__(self, options: AppOptions) -> None:
+        load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
+        self.load = lru_cache(maxsize=MAX_MODELS)(load)
+        self.lock = threading.Lock()  # one search at a time uses all CPU threads, or the GPU
 
     def translate(self, text: str, run: str) -> tuple[str, list[list[str]], str, str]:
-        """A text → its translation, the alternatives with their scores, a map of the attention, and how fast it was."""
+        """Translate a text with a run. Raises gradio.Error, which the page shows, if that is not possible.
+
+        Returns the translation; rows of score and alternative; an attention map in HTML; and the speed. There are
+        alternatives and a map only for a text of one sentence.
+        """
         text = text.strip()
         if not text:
             raise gradio.Error("There is nothing to translate: type a sentence.", print_exception=False)
-        if len(text) > LONGEST:
-            over = f"This text has {len(text):,} characters; the page takes {LONGEST:,} at most."
-            raise gradio.Error(over, print_exception=False)
+        if len(text) > MAX_CHARACTERS:
+            message = f"This text has {len(text):,} characters; the page accepts {MAX_CHARACTERS:,} at most."
+            raise gradio.Error(message, print_exception=False)
         try:
             with self.lock:
                 return self.answer(text, self.load(run))
@@ -67,74 +72,95 @@ class Page:
             raise gradio.Error(str(error), print_exception=False) from None
 
     def answer(self, text: str, translator: Translator) -> tuple[str, list[list[str]], str, str]:
-        start = time.perf_counter()
-        search = Search(beam=ALTERNATIVES, n_best=ALTERNATIVES)
+        """The result of `translate`, for a valid text and a loaded model."""
+        # Translate line by line, with the time that it takes.
         lines = text.splitlines()
-        found = translator.text(lines, search)
+        search = Search(beam=N_ALTERNATIVES, n_best=N_ALTERNATIVES)
+        start = time.perf_counter()
+        translations = translator.text(lines, search)  # of each line, best first
         seconds = time.perf_counter() - start
-        units = [unit for line in lines for unit in translator.taken_apart(line).units if has_letters(unit)]
-        best = "\n".join(line[0].text for line in found)
-        alternatives, shown = list[list[str]](), ""
-        if len(units) == len(lines) == 1:
-            alternatives = [[f"{score:.3f}", text] for text, score in found[0]]
+        best = "\n".join(line[0].text for line in translations)
+
+        # Of a single sentence, show the alternatives and the attention.
+        sentences = [unit for line in lines for unit in translator.taken_apart(line).units if has_letters(unit)]
+        alternatives: list[list[str]] = []
+        attention_map = ""
+        if len(sentences) == len(lines) == 1:
+            alternatives = [[f"{score:.3f}", text] for text, score in translations[0]]
             if translator.can_show_attention:
-                _, attention = translator.attention(units[0], search)
-                shown = tables(attention.maps(len(attention.weights) - 1), attention.source, attention.target)
-        many = "sentence" if len(units) == 1 else "sentences"
-        speed = f"{len(units):,} {many} in {seconds:.2f} s, {len(units) / seconds:.1f} sentences/s"
-        return best, alternatives, shown, speed
+                _, attention = translator.attention(sentences[0], search)
+                last_layer = len(attention.weights) - 1
+                attention_map = tables(attention.maps(last_layer), attention.source, attention.target)
+
+        noun = "sentence" if len(sentences) == 1 else "sentences"
+        rate = len(sentences) / seconds
+        speed = f"{len(sentences):,} {noun} in {seconds:.2f} s, {rate:.1f} sentences/s"
+        return best, alternatives, attention_map, speed
 
 
 def build(page: Page, runs: dict[str, Config]) -> Any:
-    """The page, with a choice among these runs."""
+    """Build the page. Visitors choose among the runs, whose names are the keys."""
+    choices = [(f"{name} ({config.source} → {config.target})", name) for name, config in runs.items()]
+    languages = dict.fromkeys(config.source for config in runs.values())
+    examples = [text for language in languages for text in EXAMPLES.get(language, [])] or [""]
+
     with gradio.Blocks(title="Tapis", analytics_enabled=False) as blocks:
         gradio.Markdown("# Tapis")
         with gradio.Row():
             with gradio.Column():
-                choices = [(f"{name} ({config.source} → {config.target})", name) for name, config in runs.items()]
                 run = gradio.Dropdown(choices, value=choices[0][1], label="Run")
                 source = gradio.Textbox(label="Text", lines=4, max_lines=12, autofocus=True)
                 button = gradio.Button("Translate", variant="primary")
-                sources = dict.fromkeys(config.source for config in runs.values())
-                gradio.Examples([text for language in sources for text in EXAMPLES.get(language, [])] or [""], source)
+                gradio.Examples(examples, source)
             with gradio.Column():
                 translation = gradio.Textbox(label="Translation", lines=4, max_lines=12, interactive=False)
                 speed = gradio.Markdown()
-                others = gradio.Dataframe(
+                alternatives = gradio.Dataframe(
                     headers=["score", "translation"], label="Alternatives, from beam search", interactive=False
                 )
-        gradio.Markdown("What each token of the translation (rows) attends to in the last layer; hover for the weights")
-        shown = gradio.HTML()
-        what: dict[str, Any] = {"inputs": [source, run], "outputs": [translation, others, shown, speed]}
-        button.click(page.translate, **what, api_name="translate")
-        source.submit(page.translate, **what, api_visibility="private")
-    return blocks.queue(max_size=QUEUE, default_concurrency_limit=4)
+        gradio.Markdown(
+            "Attention in the last layer, from each token of the translation (rows) to the source. "
+            "Hover over a cell for its weight."
+        )
+        attention_map = gradio.HTML()
+
+        # The button and the Enter key do the same; the API has one endpoint.
+        fields: dict[str, Any] = {
+            "inputs": [source, run],
+            "outputs": [translation, alternatives, attention_map, speed],
+        }
+        button.click(page.translate, **fields, api_name="translate")
+        source.submit(page.translate, **fields, api_visibility="private")
+    return blocks.queue(max_size=MAX_WAITING, default_concurrency_limit=4)
 
 
-def listed() -> dict[str, Config]:
-    """The runs to choose among; standard error names one that is damaged."""
-    found = {}
+def available_runs() -> dict[str, Config]:
+    """The trained runs with a readable config, by name. Prints an error for each of the others."""
+    configs = {}
     for folder in RunFolder.trained():
         try:
-            found[folder.path.name] = folder.load_config()
+            configs[folder.path.name] = folder.load_config()
         except CheckpointError as error:
             print(f"left out: {error}", file=sys.stderr)
-    return found
+    return configs
 
 
 def main(args: Sequence[str]) -> None:
+    # Load the model that the page starts with: that of --run, or the most recent one. Fails if there is none.
     options = parse(AppOptions, args)
-    page = Page(options.device, options.precision)
-    found = listed()
-    first = options.run or next(iter(found), "")
-    config = page.load(first).config  # or the error that there is none
+    page = Page(options)
+    runs = available_runs()
+    first = options.run or next(iter(runs), "")
+    config = page.load(first).config
+
+    # Serve the page, with the run of --run alone, or with a choice among all.
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    blocks = build(page, {first: config} if options.run else found)
+    blocks = build(page, {first: config} if options.run else runs)
     try:
         blocks.launch(server_name=options.host, server_port=options.port, theme=theme, css=STYLE, footer_links=[])
     except OSError:
-        where = f"port {options.port} at {options.host}"
-        raise TapisError(f"{where} is taken, or not this machine's: choose another --port, or --host") from None
+        address = f"port {options.port} at {options.host}"
+        raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""What the folder of a run holds, and the only place that knows it.
+"""The files in a run's folder; no other module knows them.
 
     weights/<name>/
         config.json  tokenizer.json     written when the training starts
-        model.safetensors               the best weights by validation; with the two above, what translates
+        model.safetensors               the best weights by validation; translating needs it and the two above
         metrics.json                    scores, data report, hardware, seconds, versions
-        training/state.pt               last weights, optimizer, position: only for resuming
-        training/lock                   held by the training that writes here
+        training/state.pt               last weights, optimizer state, position; only for resuming
+        training/lock                   held by the training that writes to this folder
 
-Every file is written under a temporary name and then moved over its own, so that a kill leaves the old one or the new
-one. Nothing that is loaded can execute: safetensors, JSON, and `torch.load` with weights_only. Nothing is believed
-before it is checked: model.safetensors carries digests of its weights and of tokenizer.json, and the fields of
-config.json that shape the model; state.pt is a zip archive, with a checksum of each of its parts.
+Every file is written atomically, so that a kill leaves either the old or the new version. Loading never executes code:
+the formats are safetensors, JSON, and `torch.load` with weights_only. Loading checks everything first:
+model.safetensors contains digests of its weights and of tokenizer.json, and the config fields in `MODEL_FIELDS`;
+state.pt is a zip archive with a checksum for each part.
 """
 
 import contextlib
@@ -33,55 +33,69 @@ from torch.overrides import TorchFunctionMode
 from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.files import digest, write_text, write_whole
-from system.hub import SUMS, check_sums, fetched
+from system.hub import SUMS, check_sums, fetch
 from text.tokenizer import Tokenizer
 
-WEIGHTS = Path("weights")  # in the folder where the command is typed, like runs/
+WEIGHTS = Path("weights")  # runs are written here, in the current folder, and their logs to runs/
 RUNS = Path("runs")
-# Fields of the config without which the weights mean nothing, or something else.
-MEANING = (
-    *("source", "target", "max_length", "d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "d_ff", "norm"),
+PROJECT_WEIGHTS = Path(__file__).resolve().parent / "weights"  # also searched, after WEIGHTS
+
+# The config fields that determine what the weights mean. Loading fails if config.json differs from the saved model.
+MODEL_FIELDS = (
+    "source",
+    "target",
+    "max_length",
+    "d_model",
+    "n_heads",
+    "n_encoder_layers",
+    "n_decoder_layers",
+    "d_ff",
+    "norm",
     "tie_embeddings",
 )
-LARGEST = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**29}  # bytes; of a vocabulary of a million
+MAX_BYTES = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**29}  # enough for a million tokens
 
 
 class CheckpointError(TapisError):
-    """A run folder is missing, incomplete or damaged, and what to do about it."""
+    """A run is missing, incomplete, damaged, or in use by another training."""
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, a tied matrix once."""
+    """Return the weights by name, detached. A tied matrix appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def check_fit(model: nn.Module, shapes: dict[str, torch.Size], whence: str) -> None:
-    """Raises CheckpointError where weights of these names and shapes are not the model's."""
+def check_fit(model: nn.Module, shapes: dict[str, torch.Size], source: str) -> None:
+    """Raise CheckpointError if weights with these names and shapes do not fit the model. source names their file."""
     if shapes != {name: parameter.shape for name, parameter in parameters(model).items()}:
-        raise CheckpointError(f"{whence} does not fit its config.json and tokenizer.json: files of two runs were mixed")
+        raise CheckpointError(
+            f"{source} does not fit config.json and tokenizer.json: the folder mixes the files of two runs"
+        )
 
 
-def load_parameters(model: nn.Module, weights: dict[str, Tensor], whence: str) -> None:
-    """Copies weights into the model. Raises CheckpointError where their names or shapes are not the model's."""
-    check_fit(model, {name: weight.shape for name, weight in weights.items()}, whence)
+def load_parameters(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
+    """Copy weights into the model. Raises CheckpointError if they do not fit it. source names their file."""
+    check_fit(model, {name: weight.shape for name, weight in weights.items()}, source)
     for name, parameter in parameters(model).items():
         parameter.copy_(weights[name])
 
 
-class _Blank(TorchFunctionMode):
-    """While entered, new layers do not draw their weights, which are about to be read.
+class _SkipInitialization(TorchFunctionMode):
+    """While active, new layers leave their weights uninitialized, since the weights of a file replace them.
 
-    On the device "meta", to draw them imports torch's compiler, which takes as long as to import torch.
+    On the device "meta" this also saves an import: there, torch.nn.init would import torch's compiler, which takes as
+    long as importing torch.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if getattr(func, "__module__", "") == "torch.nn.init":
-            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
-        return func(*args, **(kwargs or {}))
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
 
 
 def weights_digest(weights: dict[str, Tensor]) -> str:
-    """A key of all their bytes, at one to two GB a second."""
+    """Return a hash of the names and contents of the weights; 1 GB takes half a second to a second."""
     total = hashlib.sha256()
     for name in sorted(weights):
         total.update(name.encode() + b":")
@@ -89,8 +103,15 @@ def weights_digest(weights: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
+def weights_folders() -> list[Path]:
+    """The folders in which runs are searched, in order: ./weights, then the project's, if that is another folder."""
+    if WEIGHTS.resolve() == PROJECT_WEIGHTS:
+        return [WEIGHTS]
+    return [WEIGHTS, PROJECT_WEIGHTS]
+
+
 class RunFolder:
-    """weights/<name>, or the folder of that path."""
+    """The folder of a run, weights/<name> or any other path; it need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,172 +124,222 @@ class RunFolder:
 
     @classmethod
     def trained(cls) -> list["RunFolder"]:
-        """The runs under weights/ that can translate, the one that saved a model last first."""
-        models = sorted(WEIGHTS.glob("*/model.safetensors"), key=lambda path: -path.stat().st_mtime)
-        return [cls(model.parent) for model in models]
+        """All runs with a model: first those of ./weights, then those of the project's weights/, most recent first.
+
+        The most recent run is the one whose model was saved last. A run of the project is left out if ./weights has one
+        of the same name.
+        """
+        runs: dict[str, RunFolder] = {}
+        for weights in weights_folders():
+            models = sorted(weights.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
+            for model in models:
+                runs.setdefault(model.parent.name, cls(model.parent))
+        return list(runs.values())
 
     @classmethod
     def find(cls, name: str) -> "RunFolder":
-        """A run by name or by folder, by a release's archive or hub id; with no name, the first of `trained`."""
+        """Find a run: by its name in ./weights, its path, its name in the project's weights/, its archive or hub id.
+
+        An empty name finds the first of `trained`. Raises CheckpointError if there is no such run, and FetchError if an
+        archive or a model on the hub cannot be fetched.
+        """
         runs = cls.trained()
+        searched = " or ".join(f"{weights}/" for weights in weights_folders())
         if not name:
             if not runs:
-                raise CheckpointError(f"no trained model in {WEIGHTS}/\ntype first: python train.py demo")
+                raise CheckpointError(f"no trained model in {searched}\ntype first: python train.py demo")
             return runs[0]
-        for path in (WEIGHTS / name, Path(name)):
+
+        for path in (WEIGHTS / name, Path(name), PROJECT_WEIGHTS / name):
             if (path / "config.json").is_file():
                 return cls(path)
-        if elsewhere := fetched(name):
-            return cls(elsewhere)
-        there = ", ".join(run.path.name for run in runs) or "none yet; type first: python train.py demo"
-        raise CheckpointError(f"no run {name!r}, neither in {WEIGHTS}/ nor as a folder\nruns in {WEIGHTS}/: {there}")
+        if fetched := fetch(name):
+            return cls(fetched)
+
+        names = ", ".join(run.path.name for run in runs)
+        available = f"available runs: {names}" if names else "none is trained yet; type first: python train.py demo"
+        raise CheckpointError(f"no run {name!r} in {searched}, and no folder of that path\n{available}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For the one training that writes here. Raises CheckpointError where another does; a kill lets go."""
+        """Lock the folder for the training that writes to it. The system releases the lock of a killed process.
+
+        Removes temporary files that a killed training left and, at the end, the folder itself if it holds no run.
+        Raises CheckpointError if another training holds the lock.
+        """
         training = self.lock_file.parent
         if training.is_symlink():
-            raise CheckpointError(f"{training} is a link; nothing is written outside of the folder of a run")
+            raise CheckpointError(f"{training} is a symbolic link; Tapis writes only inside the folder of a run")
         training.mkdir(parents=True, exist_ok=True)
+
         lock = filelock.FileLock(self.lock_file, timeout=0)
         try:
             lock.acquire()
         except filelock.Timeout:
-            wait = "wait for its end, or choose another --name"
-            raise CheckpointError(f"another training writes to {self.path}\n{wait}") from None
+            raise CheckpointError(
+                f"another training writes to {self.path}\nwait until it ends, or choose another --name"
+            ) from None
+
         try:
             for file in (self.config_file, self.tokenizer_file, self.model_file, self.metrics_file, self.state_file):
-                for left in file.parent.glob(f".{file.name}.*"):  # half-written, by one that was killed
-                    left.unlink()
+                for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed training
+                    temporary.unlink()
             yield
         finally:
             lock.release()
-            if not self.config_file.exists():  # it came to nothing
+            is_empty = not self.config_file.exists()
+            if is_empty:
                 self.lock_file.unlink(missing_ok=True)
-                with contextlib.suppress(OSError):  # of one that is not empty
+                with contextlib.suppress(OSError):  # a folder that has other files stays
                     for folder in (training, self.path, self.path.parent):
                         folder.rmdir()
 
     def start(self, config: Config, tokenizer: Tokenizer) -> None:
-        """Begins a run: nothing of an earlier one of the same name stays."""
+        """Start a run: remove the files of an earlier run, and write the config and the tokenizer."""
         for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
             file.unlink(missing_ok=True)
         self.save_config(config)
         write_text(self.tokenizer_file, tokenizer.to_json())
 
     def read(self, file: Path) -> str:
-        """A text of this folder. Raises CheckpointError where it is missing, no text, or larger than it can be."""
+        """Return the text of a JSON file of this folder.
+
+        Raises CheckpointError if the file is missing, is not UTF-8, or exceeds `MAX_BYTES`.
+        """
         try:
-            if (size := file.stat().st_size) > LARGEST[file.name]:
-                raise CheckpointError(f"{file} has {size:,} bytes, too many for what it should be: copy it again")
+            size = file.stat().st_size
+            if size > MAX_BYTES[file.name]:
+                raise CheckpointError(f"{file} is damaged: it has {size:,} bytes, too many: copy it again")
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
             raise CheckpointError(f"{file} {reason}: copy it again, or train again") from None
 
     def save_config(self, config: Config) -> None:
+        """Write config.json."""
         write_text(self.config_file, config.to_json())
 
     def load_config(self) -> Config:
+        """Read config.json. Raises CheckpointError if it is missing or invalid."""
         try:
             return Config.from_json(self.read(self.config_file))
         except ConfigError as error:
             raise CheckpointError(f"{self.config_file} cannot be used: {error}") from None
 
     def load_tokenizer(self) -> Tokenizer:
+        """Read tokenizer.json. Raises a TapisError if it is missing or invalid."""
         return Tokenizer.from_json(self.read(self.tokenizer_file), str(self.tokenizer_file))
 
     def save_model(self, weights: dict[str, Tensor]) -> None:
-        """The best weights so far, with what `load_model` checks them and the files beside them by."""
-        held = {name: weight.contiguous().cpu() for name, weight in weights.items()}
+        """Write the best weights so far, with the notes by which `load_model` checks them and the other files."""
+        on_cpu = {name: weight.contiguous().cpu() for name, weight in weights.items()}
         config = self.load_config()
         notes = {
-            "weights": weights_digest(held),
+            "weights": weights_digest(on_cpu),
             "tokenizer": digest(self.read(self.tokenizer_file)),
-            **{name: str(getattr(config, name)) for name in MEANING},
+            **{name: str(getattr(config, name)) for name in MODEL_FIELDS},
         }
-        content = safetensors.torch.save(held, {"tapis": json.dumps(notes)})
+        content = safetensors.torch.save(on_cpu, {"tapis": json.dumps(notes)})
         write_whole(self.model_file, lambda path: path.write_bytes(content))
 
     def load_model(self, device: torch.device) -> tuple[Config, Tokenizer, Transformer]:
-        """What translating needs, the model in evaluation mode on the device."""
+        """Load the config, the tokenizer, and the best model, in evaluation mode on the device.
+
+        Raises CheckpointError if a file is missing or damaged, or if the files are not of the same run, and FetchError
+        if the folder is a release and a file does not match its checksum.
+        """
         check_sums(self.path)
-        config, text = self.load_config(), self.read(self.tokenizer_file)
-        tokenizer = Tokenizer.from_json(text, str(self.tokenizer_file))
+        config = self.load_config()
+        tokenizer_text = self.read(self.tokenizer_file)
+        tokenizer = Tokenizer.from_json(tokenizer_text, str(self.tokenizer_file))
         if not self.model_file.is_file():
             raise CheckpointError(
-                f"{self.model_file} is missing: the training did not reach its first validation yet\n"
-                f"go on with: python train.py --resume --name {self.path.name}"
+                f"{self.model_file} is missing: the training has not reached its first validation yet\n"
+                f"continue it with: python train.py --resume --name {self.path.name}"
             )
-        damaged = f"{self.model_file} is damaged, or not of Tapis"
+
+        # Check the notes and the shapes before the weights are read. The model on "meta" takes no memory, however large
+        # the sizes in config.json are.
+        damaged = f"{self.model_file} is damaged, or not a model of Tapis"
         try:
             with safetensors.safe_open(self.model_file, "pt") as file:
                 notes = self.notes(file.metadata())
+                self.check(config, tokenizer_text, notes)
                 shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-                self.check(config, text, notes)
-                with torch.device("meta"), _Blank():  # without the memory that a config.json may ask for
-                    check_fit(Transformer(len(tokenizer), replace(config, max_length=2)), shapes, str(self.model_file))
+                with torch.device("meta"), _SkipInitialization():
+                    empty = Transformer(len(tokenizer), replace(config, max_length=2))
+                check_fit(empty, shapes, str(self.model_file))
                 weights = {name: file.get_tensor(name) for name in shapes}
         except (OSError, safetensors.SafetensorError) as error:
             raise CheckpointError(f"{damaged} ({error}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
-            raise CheckpointError(f"{damaged} (its weights are not what was saved): copy it again, or train again")
-        with _Blank():
+            raise CheckpointError(f"{damaged} (the weights differ from those saved): copy it again, or train again")
+
+        # Build the model and fill it.
+        with _SkipInitialization():
             model = Transformer(len(tokenizer), config)
         load_parameters(model, weights, str(self.model_file))
         return config, tokenizer, model.to(device).eval()
 
     def notes(self, metadata: dict[str, str] | None) -> dict[str, str]:
-        """What `save_model` wrote beside the weights."""
+        """Return the notes of `save_model` from the file's metadata. Raises CheckpointError if they are not there."""
         notes = None
         with contextlib.suppress(ValueError, RecursionError):
             notes = json.loads((metadata or {}).get("tapis", ""))
-        if not isinstance(notes, dict) or notes.keys() != {"weights", "tokenizer", *MEANING}:
-            raise CheckpointError(f"{self.model_file} was not written by Tapis, or by another version: train again")
+        if not isinstance(notes, dict) or notes.keys() != {"weights", "tokenizer", *MODEL_FIELDS}:
+            raise CheckpointError(f"{self.model_file} was not written by this version of Tapis: train again")
         return notes
 
-    def check(self, config: Config, tokenizer: str, notes: dict[str, str]) -> None:
-        """Raises CheckpointError where config.json or tokenizer.json, a text, is not what the model was saved with."""
-        for name in MEANING:
-            if notes[name] != str(getattr(config, name)):
-                now = f"{name} is {getattr(config, name)}, and the model was trained with {notes[name]}"
-                raise CheckpointError(f"{self.config_file}: {now}: copy it again")
-        if notes["tokenizer"] != digest(tokenizer):
+    def check(self, config: Config, tokenizer_text: str, notes: dict[str, str]) -> None:
+        """Raise CheckpointError if config.json or tokenizer.json is not the one that the model was saved with."""
+        for name in MODEL_FIELDS:
+            value = str(getattr(config, name))
+            if notes[name] != value:
+                raise CheckpointError(
+                    f"{self.config_file}: {name} is {value}, but the model was trained with {notes[name]}: "
+                    "copy it again"
+                )
+        if notes["tokenizer"] != digest(tokenizer_text):
             raise CheckpointError(f"{self.tokenizer_file} is not the one the model was trained with: copy it again")
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write metrics.json."""
         text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
         write_text(self.metrics_file, text)
 
     def load_metrics(self) -> dict[str, Any]:
-        with contextlib.suppress(ValueError, RecursionError, CheckpointError):  # nothing that a training needs
+        """Read metrics.json; empty if it is missing or damaged, since neither training nor translating needs it."""
+        with contextlib.suppress(ValueError, RecursionError, CheckpointError):
             return dict(json.loads(self.read(self.metrics_file)))
         return {}
 
     def save_state(self, state: dict[str, Any]) -> None:
-        """Tensors, numbers and strings in dicts and lists: what weights_only can load again."""
+        """Write the training state. It may contain tensors, numbers, strings, dicts and lists: see weights_only."""
 
         def write(path: Path) -> None:
             try:
                 torch.save(state, path)
-            except RuntimeError as error:  # torch's for a write that fails, without a reason
-                raise OSError("not all of it fits; is its disk full?") from error
+            except RuntimeError as error:  # torch raises it for a failed write and gives no reason
+                raise OSError("the write failed; is the disk full?") from error
 
         write_whole(self.state_file, write)
 
     def load_state(self) -> dict[str, Any]:
+        """Read the training state, with its tensors on the CPU. Raises CheckpointError if it is missing or damaged."""
         if not self.state_file.is_file():
             raise CheckpointError(
-                f"{self.state_file} is missing, so there is nothing to resume\nstart afresh, with --overwrite"
+                f"{self.state_file} is missing: there is nothing to resume\nstart again with --overwrite"
             )
         try:
             with zipfile.ZipFile(self.state_file) as archive:
-                if part := archive.testzip():
-                    raise ValueError(f"{part} is not what was saved")
+                damaged_part = archive.testzip()
+            if damaged_part:
+                raise ValueError(f"{damaged_part} does not match its checksum")
             state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
-        except Exception as error:  # pickle, zip and torch each raise their own
+        except Exception as error:  # pickle, zipfile and torch raise different types
             reason = str(error).splitlines()[0]
             raise CheckpointError(
-                f"{self.state_file} is damaged ({reason})\nthe best model still translates; to train, start afresh"
+                f"{self.state_file} is damaged ({reason})\n"
+                "the best model can still translate; to train, start again with --overwrite"
             ) from None
         return state

@@ -1,6 +1,6 @@
-"""Every knob of a training: one frozen, typed, checked `Config`, its presets and its JSON; and what errors are.
+"""The configuration of a training run: the frozen, validated `Config`, its presets and its JSON; and `TapisError`.
 
-A preset is a `Config`; on the command line each field is a flag of the same name (cli.py).
+Each preset is a `Config`. On the command line, each field is a flag of the same name (system/cli.py).
 """
 
 import dataclasses
@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
-PAD, UNK, BOS, EOS = range(4)  # the first ids of every vocabulary
-LENGTH_PENALTY = 1.5  # of beam search, where none is asked for
+PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
+LENGTH_PENALTY = 1.5  # default of beam search
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -28,147 +28,162 @@ RuleName = Literal[
 
 
 class TapisError(Exception):
-    """Something the user can put right: one or two lines that say what is wrong and what to type instead."""
+    """An error that the user can correct; its message, one or two lines, says what is wrong and what to do.
+
+    Commands print the message without a traceback (`system.cli.run_command`).
+    """
 
     exit_code = 1
-    from_any = False
-    """Of several processes with the same error on one machine, the first one says it; whether any should"""
+    printed_by_every_process = False
+    """Whether each process of a distributed training prints it. By default, only the first process of each machine
+    does, since the others usually raise the same error."""
 
 
 class ConfigError(TapisError):
-    """A flag or a field is out of its range, or two of them do not fit together."""
+    """A flag or a field has an invalid value, or two of them conflict."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a training is made of."""
+    """The data, the model and the training."""
 
     # Data
     data: str = "Helsinki-NLP/opus_books"
-    """Hub id, folder in its layout, folder of train/valid/test.<language>, .tsv .csv .jsonl .parquet file, or demo"""
+    """demo, a hub id, a folder (hub layout or train/valid/test.<language>), or a .tsv, .csv, .jsonl or .parquet file"""
     source: str = "en"
     """Language to translate from"""
     target: str = "fr"
     """Language to translate into"""
     valid_share: float = 0.02
-    """Share of the pairs kept for validation when the data has no valid part"""
+    """Share of the pairs used for validation if the data has no validation part"""
     test_share: float = 0.02
-    """Share of the pairs kept for the test when the data has no test part"""
+    """Share of the pairs used for testing if the data has no test part"""
     skip_rules: tuple[RuleName, ...] = ()
-    """Cleaning rules to leave out"""
+    """Cleaning rules to skip"""
     vocab_size: int = 16_000
-    """Joint subword vocabulary, at most"""
+    """Maximum size of the subword vocabulary that both languages share"""
     max_length: int = 128
-    """Longest side of a training pair, in tokens; longer pairs are dropped and counted"""
+    """Maximum length of each side of a training pair, in tokens; longer pairs are dropped and counted"""
 
     # Model
     d_model: int = 256
-    """Width of the model"""
+    """Width of the embeddings and of every layer's output"""
     n_heads: int = 4
-    """Attention heads"""
+    """Attention heads per layer"""
     n_encoder_layers: int = 3
-    """Encoder blocks"""
+    """Encoder layers"""
     n_decoder_layers: int = 3
-    """Decoder blocks"""
+    """Decoder layers"""
     d_ff: int = 1024
-    """Width inside the feed-forward blocks"""
+    """Inner width of the feed-forward layers"""
     dropout: float = 0.1
-    """Share of activations dropped in training"""
+    """Probability of dropping an activation during training"""
     norm: Literal["pre", "post"] = "pre"
-    """Normalization before each sublayer, or after it as in the paper"""
+    """Layer normalization before each sublayer (pre) or after it, as in the paper (post)"""
     tie_embeddings: bool = True
-    """One matrix for source embeddings, target embeddings and projection"""
+    """Share one matrix among source embeddings, target embeddings and output projection"""
 
     # Training
     epochs: int = 10
     """Passes over the training pairs"""
     steps: int = 0
-    """Updates of the weights in all; 0 for as many as --epochs takes"""
+    """Optimizer steps in total, instead of --epochs; 0 to use --epochs"""
     patience: int = 0
-    """Validations without a better one after which the training ends; 0 for never"""
+    """Stop after this many validations in a row without improvement; 0 for never"""
     batch_tokens: int = 4096
-    """Budget of a batch: sentences times the length of its longest side, in tokens"""
+    """Maximum size of a batch: sentences times the length of the longest side, in tokens"""
     accumulate: int = 1
     """Batches per optimizer step"""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Adam for everything, as in the paper, or Muon for the matrices of the blocks and Adam for the rest"""
+    """adam for all parameters, as in the paper; muon for the matrices of the layers, with Adam for the rest"""
     lr: float = 1e-3
-    """Highest learning rate, reached at the end of the warm-up"""
+    """Peak learning rate, reached at the end of the warm-up"""
     warmup_steps: int = 1000
-    """Steps of linear warm-up, at most a tenth of the training"""
+    """Steps of linear warm-up, limited to a tenth of the training"""
     schedule: Literal["linear", "inverse_sqrt"] = "linear"
-    """Decay after the warm-up: to zero over the second half, in a straight line, or the paper's inverse square root"""
-    plain: bool = False
-    """Compute by the plain formulas of model.py alone: slower, for reading and debugging"""
+    """Decay of the learning rate: linear to zero over the second half, or inverse square root, as in the paper"""
     subword_dropout: float = 0.0
-    """Share of the tokens that fall, in training, into the two that they were merged from"""
+    """Share of training tokens to split into the two tokens that they were merged from"""
     self_distillation: float = 0.0
-    """Share of the steps, the last ones, that learn from the own translations that come nearest to the targets"""
+    """Share of the steps, at the end, that train on the model's own translations closest to the references"""
     label_smoothing: float = 0.1
-    """Share of the target probability spread over the vocabulary"""
+    """Share of the target probability spread over the whole vocabulary"""
     clip_norm: float = 1.0
-    """Gradients longer than this are scaled down to it; 0 for never"""
+    """Gradients with a larger norm are scaled down to this; 0 to disable"""
     seed: int = 1
-    """Seed of the initialization, the batch order and dropout"""
+    """Random seed of the initialization, the batch order and dropout"""
 
     # Run
     name: str = ""
-    """Folder under weights/ and runs/; by default PRESET-SOURCE-TARGET"""
+    """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET"""
     device: DeviceName = "auto"
-    """Where to compute; auto takes cuda, then mps, then cpu"""
+    """Device to compute on; auto prefers cuda, then mps, then cpu"""
     precision: Precision = "auto"
-    """bf16 and fp16 are autocast; auto takes bf16 where the hardware is fast at it, fp16 on older GPUs"""
+    """Precision of matrix products; auto chooses bf16 or fp16 if the hardware accelerates it"""
+    plain: bool = False
+    """Compute with the plain formulas of model.py, without fast/: slower, for reading and debugging"""
     valid_every: int = 0
-    """Steps between validations; 0 for once an epoch"""
+    """Steps between validations; 0 for one each epoch"""
     save_minutes: float = 5.0
-    """Minutes between saves of the training state, besides those at every validation"""
+    """Minutes between saves of the training state, in addition to one after each validation"""
     log_every: int = 10
     """Steps between TensorBoard scalars"""
 
     def __post_init__(self) -> None:
+        # Each field alone: one of its choices, or within its range
         for field in fields(self):
-            allowed = get_args(field.type)
-            if field.name != "skip_rules" and allowed and getattr(self, field.name) not in allowed:
-                raise ConfigError(f"{flag(field.name)} is {getattr(self, field.name)}; it takes {', '.join(allowed)}")
+            choices, value = get_args(field.type), getattr(self, field.name)
+            if field.name != "skip_rules" and choices and value not in choices:
+                raise ConfigError(f"{flag(field.name)} is {value!r}; it must be one of {', '.join(choices)}")
         if unknown := set(self.skip_rules) - set(get_args(RuleName)):
-            raise ConfigError(f"--skip-rules has no {', '.join(unknown)}; there are {', '.join(get_args(RuleName))}")
+            unknown_names = ", ".join(map(repr, sorted(unknown)))
+            raise ConfigError(f"--skip-rules has no {unknown_names}; there are {', '.join(get_args(RuleName))}")
         for (low, high), names in _RANGES.items():
             for name in names:
                 if not low <= getattr(self, name) <= high:
                     raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
+        for name in ("source", "target", "name"):
+            text: str = getattr(self, name)
+            if text in (".", "..") or any(c in r'/\:*?"<>|' or not c.isprintable() for c in text):
+                raise ConfigError(f"{flag(name)} {text!r} cannot be part of a file name")
+
+        # Fields that depend on each other
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
         if self.batch_tokens < self.max_length + 1:
             raise ConfigError(
-                f"--batch-tokens ({self.batch_tokens}) must hold a sentence of --max-length ({self.max_length}) + 1"
+                f"--batch-tokens ({self.batch_tokens}) must be greater than --max-length ({self.max_length}): "
+                "a batch holds at least one sentence and its end token"
             )
         if self.source == self.target:
             raise ConfigError(f"--source and --target are both {self.source}")
-        for name in ("source", "target", "name"):
-            value = getattr(self, name)
-            if value in (".", "..") or any(c in r'/\:*?"<>|' or not c.isprintable() for c in value):
-                raise ConfigError(f"{flag(name)} {value!r} cannot be part of a file name")
         if self.valid_share + self.test_share > 0.5:
-            raise ConfigError("--valid-share and --test-share together must leave half of the pairs for training")
+            raise ConfigError("--valid-share and --test-share must leave at least half of the pairs for training")
 
     def to_json(self) -> str:
+        """All fields, as an indented JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
-        """The inverse of `to_json`. Unknown, missing and ill-typed fields are named in a ConfigError."""
+        """The inverse of `to_json`. Raises ConfigError if a field is unknown, missing, ill-typed or out of range."""
+        # Parse the JSON.
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise ConfigError("not a JSON object")
+
+        # Check that the fields are those of this version.
         types = {field.name: type(field.default) for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise ConfigError(f"fields missing or unknown: {', '.join(wrong[:5])}{more}"[:300])
+
+        # Convert what JSON writes differently, a float without decimals and a tuple, and check the types.
         for name, expected in types.items():
             if expected is float and type(values[name]) is int:
                 values[name] = float(values[name])
@@ -180,17 +195,17 @@ class Config:
 
 
 def flag(name: str) -> str:
-    """A field's name as it is typed."""
+    """Return the command-line flag of a field: `d_model` → `--d-model`."""
     return "--" + name.replace("_", "-")
 
 
-# What --resume may change: none of these alters the model, the data or the batches.
+# Fields that may change on --resume: they affect neither the model nor the data nor the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
 
 _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
-    (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # how many steps there are is known after half
+    (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # --minutes fixes the number of steps half-way
     (0.0, 0.9): ("dropout", "subword_dropout", "label_smoothing"),
-    (260, 1_000_000): ("vocab_size",),  # 4 special tokens and the 256 bytes are always there
+    (260, 1_000_000): ("vocab_size",),  # every vocabulary has the 4 special tokens and the 256 bytes
     (2, 100_000): ("max_length",),
     (2, 65_536): ("d_model",),
     (1, 1024): ("n_heads",),
@@ -206,10 +221,10 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
 }
 
 PRESETS = {
-    # Novels, 127,000 pairs in en-fr; 15 million parameters. Not measured; expected to take an evening on two CPU cores,
-    # which made 7,800 tokens/s of 5,200 pairs of such novels (AMD EPYC, bf16), and minutes on a GPU.
+    # Novels, 127,000 pairs in en-fr; 15 million parameters. The whole run has not been measured. At the 7,800 tokens/s
+    # that two CPU cores (AMD EPYC, bf16) reached on 5,200 such pairs, it takes an evening. On a GPU, expect minutes.
     "opus_books": Config(),
-    # The built-in English-French corpus, about a minute on two CPU cores; 1 million parameters.
+    # The built-in English-French corpus; 1 million parameters; about a minute on two CPU cores.
     "demo": Config(
         data="demo",
         vocab_size=1000,
@@ -223,9 +238,9 @@ PRESETS = {
         warmup_steps=100,
         name="demo",
     ),
-    # Captions of photographs, 29,000 pairs: text files in the folder that --data names. 4.3 million parameters;
-    # about an hour on two CPU cores. On the test part, with beam 5 and as published tables count, that reaches
-    # 41.4 BLEU from English to German and 62.8 to French, and 41.0 and 62.0 with greedy search.
+    # Photo captions, 29,000 pairs, as text files in the folder that --data names; 4.3 million parameters; about an hour
+    # on two CPU cores. BLEU on test2016, computed as in published tables: 41.4 en-de and 62.8 en-fr with beam 5, 41.0
+    # and 62.0 with greedy search.
     "multi30k": Config(
         data="multi30k",
         vocab_size=6000,
@@ -240,8 +255,8 @@ PRESETS = {
         subword_dropout=0.1,
         self_distillation=0.1,
     ),
-    # The paper's base model and schedule (table 3, section 5.3), 63 million parameters; for a GPU and a large corpus.
-    # Not measured; at 45 % of its peak an H200 would make 2.4 million tokens/s (benchmarks/planning.py).
+    # The paper's base model and schedule (table 3, section 5.3); 63 million parameters; for a GPU and a large corpus.
+    # Not measured. Estimate for an H200 at 45 % of its peak: 2.4 million tokens/s (benchmarks/planning.py).
     "base": Config(
         vocab_size=37_000,
         d_model=512,
@@ -257,7 +272,7 @@ PRESETS = {
         clip_norm=0.0,
     ),
 }
-# The paper's big model (table 3), 214 million parameters; for several GPUs and millions of pairs.
-# Not measured; at 45 % of its peak an H200 would make 0.7 million tokens/s (benchmarks/planning.py).
-# Its rate is 1024^-0.5 · 4000^-0.5.
+# The paper's big model (table 3); 214 million parameters; for several GPUs and millions of pairs.
+# Not measured. Estimate for an H200 at 45 % of its peak: 0.7 million tokens/s (benchmarks/planning.py).
+# Its learning rate is 1024^-0.5 · 4000^-0.5.
 PRESETS["big"] = replace(PRESETS["base"], d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, lr=5e-4)

@@ -1,10 +1,10 @@
-"""A run in the forms of others: for CTranslate2, for Hugging Face's transformers, and as a release to give away.
+"""Converts a run for other programs: CTranslate2, Hugging Face's transformers, or a release to publish.
 
     python export.py --run NAME --to ctranslate2 OUT --quantization int8
     python export.py --run NAME --to huggingface OUT
-    python export.py --run NAME --release OUT --license cc-by-4.0        and OUT.tar.gz beside it
+    python export.py --run NAME --release OUT --license cc-by-4.0        also writes OUT.tar.gz
 
-`translate.py --run OUT` takes the first and the last. Every OUT is made whole or not at all.
+`translate.py --run OUT` accepts the first and the last. OUT is created complete or not at all.
 """
 
 from functools import partial
@@ -31,15 +31,16 @@ from torch import Tensor, nn
 
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
-from decoding.search import NEVER
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
-from system.hub import is_hub_id, write_sums
+from decoding.search import NEVER
+from decoding.translator import EXTRA_LENGTH
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
+from system.hub import is_hub_id, write_sums
 from text.tokenizer import BLANK, SPECIAL, Tokenizer
-from decoding.translator import EXTRA_LENGTH
 
-EXAMPLE = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."
+# Written beside a CTranslate2 model: it translates without Tapis.
+EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."
 import sys
 from pathlib import Path
 
@@ -56,57 +57,79 @@ for result in translator.translate_batch(sources, beam_size=5):
 """
 
 
-def positions(config: Config) -> int:
-    """How long a source or a translation may be elsewhere, in tokens: with room to spare."""
+TOKEN_IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
+
+
+def max_positions(config: Config) -> int:
+    """The maximum length of a source or a translation in the exported model, in tokens, with room to spare."""
     return 4 * (config.max_length + EXTRA_LENGTH)
 
 
+# CTranslate2
+
+
 def ctranslate2_specification(model: Transformer, tokens: list[str]) -> Any:
-    """The model in CTranslate2's terms, for `save`; tokens are those of the vocabulary, by id."""
+    """Return the model as a `TransformerSpec` of CTranslate2. tokens is the vocabulary, in the order of the ids."""
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec  # noqa: PLC0415
 
     config = model.config
-    pre = config.norm == "pre"
+    is_pre_norm = config.norm == "pre"
     spec = TransformerSpec(
-        TransformerEncoderSpec(config.n_encoder_layers, config.n_heads, pre_norm=pre),
-        TransformerDecoderSpec(config.n_decoder_layers, config.n_heads, pre_norm=pre),
+        TransformerEncoderSpec(config.n_encoder_layers, config.n_heads, pre_norm=is_pre_norm),
+        TransformerDecoderSpec(config.n_decoder_layers, config.n_heads, pre_norm=is_pre_norm),
     )
 
     def numpy(values: Tensor) -> Any:
-        return values.detach().float().cpu().contiguous().numpy().copy()  # it is changed in place later
+        return values.detach().float().cpu().contiguous().numpy().copy()  # a copy: `optimize` changes it in place
 
-    def linear(into: Any, *layers: nn.Linear) -> None:
-        into.weight = numpy(torch.cat([layer.weight for layer in layers]))
+    def set_linear(target: Any, *layers: nn.Linear) -> None:
+        """Set one layer of CTranslate2 to our layers, concatenated over their outputs."""
+        target.weight = numpy(torch.cat([layer.weight for layer in layers]))
         if layers[0].bias is not None:
-            into.bias = numpy(torch.cat([layer.bias for layer in layers]))
+            target.bias = numpy(torch.cat([layer.bias for layer in layers]))
 
-    def norm(into: Any, layer: Any) -> None:
-        into.gamma, into.beta = numpy(layer.alpha), numpy(layer.bias)
+    def set_norm(target: Any, layer: Any) -> None:
+        target.gamma = numpy(layer.alpha)
+        target.beta = numpy(layer.bias)
 
-    def attention(into: Any, residual: Any, block: Any, own: bool) -> None:
-        first = [block.w_q, block.w_k, block.w_v]
-        groups = [first, [block.w_o]] if own else [first[:1], first[1:], [block.w_o]]
-        for part, layers in zip(into.linear, groups, strict=True):
-            linear(part, *layers)
-        norm(into.layer_norm, residual.norm)
+    def set_self_attention(target: Any, block: Any, residual: Any) -> None:
+        """CTranslate2 has one layer for queries, keys and values, and one for the output."""
+        set_linear(target.linear[0], block.w_q, block.w_k, block.w_v)
+        set_linear(target.linear[1], block.w_o)
+        set_norm(target.layer_norm, residual.norm)
 
+    def set_cross_attention(target: Any, block: Any, residual: Any) -> None:
+        """CTranslate2 has one layer for queries, one for keys and values, and one for the output."""
+        set_linear(target.linear[0], block.w_q)
+        set_linear(target.linear[1], block.w_k, block.w_v)
+        set_linear(target.linear[2], block.w_o)
+        set_norm(target.layer_norm, residual.norm)
+
+    # The layers of the encoder and of the decoder
     block: Any
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        for into, block in zip(side.layer, stack.blocks, strict=True):
-            attention(into.self_attention, block.residuals[0], block.self_attention, own=True)
+        for layer, block in zip(side.layer, stack.blocks, strict=True):
+            set_self_attention(layer.self_attention, block.self_attention, block.residuals[0])
             if stack is model.decoder:
-                attention(into.attention, block.residuals[1], block.cross_attention, own=False)
-            linear(into.ffn.linear_0, block.feed_forward.linear_1)
-            linear(into.ffn.linear_1, block.feed_forward.linear_2)
-            norm(into.ffn.layer_norm, block.residuals[-1].norm)
-        if pre:
-            norm(side.layer_norm, stack.norm)
-        side.position_encodings.encodings = numpy(model.src_position.sinusoids(positions(config)))
+                set_cross_attention(layer.attention, block.cross_attention, block.residuals[1])
+            set_linear(layer.ffn.linear_0, block.feed_forward.linear_1)
+            set_linear(layer.ffn.linear_1, block.feed_forward.linear_2)
+            set_norm(layer.ffn.layer_norm, block.residuals[-1].norm)
+        if is_pre_norm:
+            set_norm(side.layer_norm, stack.norm)
+
+    # Embeddings, positions and output projection
+    for side in (spec.encoder, spec.decoder):
+        side.position_encodings.encodings = numpy(model.src_position.sinusoids(max_positions(config)))
     spec.encoder.embeddings[0].weight = numpy(model.src_embed.embedding.weight)
     spec.decoder.embeddings.weight = numpy(model.tgt_embed.embedding.weight)
-    linear(spec.decoder.projection, model.projection.linear)
+    set_linear(spec.decoder.projection, model.projection.linear)
+
+    # The vocabulary and its special tokens
     spec.config.add_source_eos = True
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = tokens[BOS], tokens[EOS], tokens[UNK]
+    spec.config.bos_token = tokens[BOS]
+    spec.config.eos_token = tokens[EOS]
+    spec.config.unk_token = tokens[UNK]
     spec.config.decoder_start_token = tokens[BOS]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
@@ -114,7 +137,10 @@ def ctranslate2_specification(model: Transformer, tokens: list[str]) -> Any:
 
 
 def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
-    """Fills a folder as engine.py says. Raises EngineError where CTranslate2 is not installed."""
+    """Fill a folder with the run in CTranslate2's format; decoding/ctranslate2.py lists the files.
+
+    Raises EngineError if CTranslate2 is not installed.
+    """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
     try:
         spec = ctranslate2_specification(model, tokenizer.tokens())
@@ -125,138 +151,169 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     spec.save(str(into))
     (into / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     (into / CONFIG).write_text(config.to_json(), encoding="utf-8")
-    (into / "example.py").write_text(EXAMPLE, encoding="utf-8")
+    (into / "example.py").write_text(EXAMPLE_SCRIPT, encoding="utf-8")
     write_sums(into)
 
 
-ENDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
+# Hugging Face
 
 
 def to_hugging_face(folder: RunFolder, into: Path) -> None:
-    """Fills a folder that `AutoModelForSeq2SeqLM` and `AutoTokenizer` of transformers load.
+    """Fill a folder that `AutoModelForSeq2SeqLM` and `AutoTokenizer` of transformers load.
 
-    Marian is our model with norm "post", Pegasus with "pre": same sinusoids, same scale, ReLU. They have all sines
-    before all cosines, so that the dimensions between the blocks are put in that order, and biases in attention, which
-    are 0. Both have one matrix for all embeddings. Raises ConfigError for a model that has three.
+    Our model is Marian with norm "post" and Pegasus with norm "pre": they have the same sinusoids, embedding scale and
+    ReLU. They differ from it in three ways. All sines precede all cosines, so the columns of d_model are reordered.
+    Attention has biases, which are set to 0. All embeddings share one matrix; raises ConfigError if ours do not.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
     if not config.tie_embeddings:
         raise ConfigError("--to huggingface: Marian and Pegasus have one matrix for all embeddings, this run has three")
+
+    # [0, 2, 4, …, 1, 3, 5, …]: the sines, in our even columns, before the cosines, in our odd columns
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    weights: dict[str, Tensor] = {"model.shared.weight": model.src_embed.embedding.weight[:, order]}
+    weights: dict[str, Tensor] = {}
 
     def put(name: str, weight: Tensor, bias: Tensor | None) -> None:
         weights[f"{name}.weight"] = weight
         weights[f"{name}.bias"] = torch.zeros(len(weight)) if bias is None else bias
 
-    def norm(name: str, layer: Any) -> None:
+    def put_norm(name: str, layer: Any) -> None:
         put(name, layer.alpha[order], layer.bias[order])
 
-    def attention(name: str, block: MultiHeadAttentionBlock) -> None:
-        for letter, layer in (("q", block.w_q), ("k", block.w_k), ("v", block.w_v)):
-            put(f"{name}.{letter}_proj", layer.weight[:, order], None)
+    def put_attention(name: str, block: MultiHeadAttentionBlock) -> None:
+        put(f"{name}.q_proj", block.w_q.weight[:, order], None)
+        put(f"{name}.k_proj", block.w_k.weight[:, order], None)
+        put(f"{name}.v_proj", block.w_v.weight[:, order], None)
         put(f"{name}.out_proj", block.w_o.weight[order], None)
 
+    # Embeddings, positions and the layers of both sides, by the names that transformers gives them
+    weights["model.shared.weight"] = model.src_embed.embedding.weight[:, order]
     block: Any
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        sinusoids = model.src_position.sinusoids(max_positions(config))
+        weights[f"model.{side}.embed_positions.weight"] = sinusoids[:, order]
         for i, block in enumerate(stack.blocks):
             name = f"model.{side}.layers.{i}"
-            attention(f"{name}.self_attn", block.self_attention)
-            norm(f"{name}.self_attn_layer_norm", block.residuals[0].norm)
+            put_attention(f"{name}.self_attn", block.self_attention)
+            put_norm(f"{name}.self_attn_layer_norm", block.residuals[0].norm)
             if side == "decoder":
-                attention(f"{name}.encoder_attn", block.cross_attention)
-                norm(f"{name}.encoder_attn_layer_norm", block.residuals[1].norm)
+                put_attention(f"{name}.encoder_attn", block.cross_attention)
+                put_norm(f"{name}.encoder_attn_layer_norm", block.residuals[1].norm)
             first, second = block.feed_forward.linear_1, block.feed_forward.linear_2
             put(f"{name}.fc1", first.weight[:, order], first.bias)
             put(f"{name}.fc2", second.weight[order], second.bias[order])
-            norm(f"{name}.final_layer_norm", block.residuals[-1].norm)
+            put_norm(f"{name}.final_layer_norm", block.residuals[-1].norm)
         if config.norm == "pre":
-            norm(f"model.{side}.layer_norm", stack.norm)
-        weights[f"model.{side}.embed_positions.weight"] = model.src_position.sinusoids(positions(config))[:, order]
-    kept = {name: weight.detach().contiguous() for name, weight in weights.items()}
-    (into / "model.safetensors").write_bytes(safetensors.torch.save(kept, {"format": "pt"}))
-    dump(into / "config.json", hugging_face_config(config, len(tokenizer)))
-    dump(into / "generation_config.json", {**ENDS, "suppress_tokens": NEVER, "max_length": positions(config)})
+            put_norm(f"model.{side}.layer_norm", stack.norm)
+
+    # The model and its settings
+    contiguous = {name: weight.detach().contiguous() for name, weight in weights.items()}
+    (into / "model.safetensors").write_bytes(safetensors.torch.save(contiguous, {"format": "pt"}))
+    write_json(into / "config.json", hugging_face_config(config, len(tokenizer)))
+    generation = {**TOKEN_IDS, "suppress_tokens": NEVER, "max_length": max_positions(config)}
+    write_json(into / "generation_config.json", generation)
+
+    # The tokenizer and its settings
     hugging_face_tokenizer(tokenizer).save(str(into / "tokenizer.json"))
-    names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL, strict=True))
-    more = {"model_max_length": config.max_length, "clean_up_tokenization_spaces": False}
-    dump(into / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names, **more})
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": SPECIAL[PAD],
+        "unk_token": SPECIAL[UNK],
+        "bos_token": SPECIAL[BOS],
+        "eos_token": SPECIAL[EOS],
+        "model_max_length": config.max_length,
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(into / "tokenizer_config.json", settings)
 
 
 def hugging_face_config(config: Config, vocab_size: int) -> dict[str, Any]:
-    """The config.json of Marian or Pegasus."""
-    pre = config.norm == "pre"
-    sides = {"layers": (config.n_encoder_layers, config.n_decoder_layers)}
-    sides |= {"attention_heads": (config.n_heads,) * 2, "ffn_dim": (config.d_ff,) * 2}
-    each = {f"{side}_{name}": both[i] for name, both in sides.items() for i, side in enumerate(("encoder", "decoder"))}
+    """Return the config.json of Marian or Pegasus for this model."""
+    is_pre_norm = config.norm == "pre"
     return {
-        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
-        "model_type": "pegasus" if pre else "marian",
+        "architectures": ["PegasusForConditionalGeneration" if is_pre_norm else "MarianMTModel"],
+        "model_type": "pegasus" if is_pre_norm else "marian",
         "vocab_size": vocab_size,
         "d_model": config.d_model,
-        **each,
+        "encoder_layers": config.n_encoder_layers,
+        "decoder_layers": config.n_decoder_layers,
+        "encoder_attention_heads": config.n_heads,
+        "decoder_attention_heads": config.n_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
         "activation_function": "relu",
         "scale_embedding": True,
-        "max_position_embeddings": positions(config),
+        "max_position_embeddings": max_positions(config),
         "dropout": config.dropout,
-        **ENDS,
+        **TOKEN_IDS,
         "forced_eos_token_id": None,
     }
 
 
 def hugging_face_tokenizer(tokenizer: Tokenizer) -> Inner:
-    """Our tokenizer with what is ours to do around it: the blank before a text, EOS behind it."""
+    """Return our tokenizer with the steps that our code adds around it: a blank before each text, EOS after it."""
     inner = Inner.from_str(tokenizer.to_json())
     inner.normalizer = normalizers.Prepend(BLANK)
-    end = SPECIAL[EOS]
-    inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, EOS)])
+    eos = SPECIAL[EOS]
+    inner.post_processor = processors.TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, EOS)])
     inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(BLANK, 1, 0)])
     return inner
 
 
-def dump(file: Path, content: dict[str, Any]) -> None:
-    """Writes JSON."""
+def write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 # The release
 
 
-def to_release(folder: RunFolder, into: Path, licence: str) -> None:
-    """Fills a folder with the run, without its training state and without this machine's paths, and a model card."""
-    config, _, _ = folder.load_model(torch.device("cpu"))  # which checks all of it
+def to_release(folder: RunFolder, into: Path, license: str) -> None:
+    """Fill a folder with the run and a model card, without the training state and without paths of this machine.
+
+    license is the hub's identifier, such as mit or cc-by-4.0.
+    """
+    config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
     metrics = folder.load_metrics()
     data = data_name(config.data)
     if isinstance(metrics.get("data"), dict):
         metrics["data"]["name"] = data
+
     released = RunFolder(into)
     released.save_config(replace(config, data=data))
-    shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # as it is: the model holds its digest
+    shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
     released.save_metrics(metrics)
-    (into / "README.md").write_text(card(config, metrics, data, licence), encoding="utf-8")
+    (into / "README.md").write_text(card(config, metrics, data, license), encoding="utf-8")
     write_sums(into)
 
 
 def data_name(data: str) -> str:
-    """What the data is called elsewhere: a hub id as it is, of a path the last part."""
+    """Return a public name for the data: a hub id unchanged, of a path only the last part."""
     return data if is_hub_id(data) and not Path(data).exists() else Path(data).name
 
 
-def card(config: Config, metrics: dict[str, Any], data: str, licence: str) -> str:
-    """The model card, in the hub's format: fields that it reads, then what people read."""
-    from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - half a second
+def card(config: Config, metrics: dict[str, Any], data: str, license: str) -> str:
+    """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out."""
+    from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - takes half a second
 
-    test, size = metrics.get("test"), metrics.get("parameters")
-    of: Any = {"task_type": "translation", "dataset_type": data, "dataset_name": data, "dataset_split": "test"}
-    results = [
-        EvalResult(**of, metric_type=name.lower(), metric_name=name, metric_value=round(test[name.lower()], 2))
-        for name in ("BLEU", "chrF")
-        if test
-    ]
-    fields = ModelCardData(
+    # The metadata
+    test: dict[str, Any] | None = metrics.get("test")
+    results = []
+    if test:
+        for name in ("BLEU", "chrF"):
+            result = EvalResult(
+                task_type="translation",
+                dataset_type=data,
+                dataset_name=data,
+                dataset_split="test",
+                metric_type=name.lower(),
+                metric_name=name,
+                metric_value=round(test[name.lower()], 2),
+            )
+            results.append(result)
+    metadata = ModelCardData(
         language=[config.source, config.target],
-        license=licence,
+        license=license,
         library_name="tapis",
         pipeline_tag="translation",
         tags=["translation", "transformer"],
@@ -265,18 +322,21 @@ def card(config: Config, metrics: dict[str, Any], data: str, licence: str) -> st
         model_name=config.name,
         eval_results=results or None,
     )
-    parts = {
+    # The text
+    sections = {
         "Use": USE.format(name=config.name),
         "Data": about_data(config, metrics.get("data") or {}, data),
         "Training": about_training(config, metrics),
         "Scores": about_scores(test),
         "Examples": about_examples(metrics.get("examples") or []),
-        "Limits": LIMITS.format(longest=config.max_length, data=data),
+        "Limits": LIMITS.format(max_length=config.max_length, data=data),
     }
-    large = f" of {size:,} parameters" if size else ""
-    head = f"A Transformer{large} that translates {config.source} to {config.target}, trained from scratch with Tapis."
-    text = "\n\n".join(f"## {title}\n\n{part}" for title, part in parts.items() if part)
-    return f"---\n{fields.to_yaml()}\n---\n\n# {config.name}\n\n{head}\n\n{text}\n"
+    size = f" of {metrics['parameters']:,} parameters" if metrics.get("parameters") else ""
+    summary = (
+        f"A Transformer{size} that translates {config.source} to {config.target}, trained from scratch with Tapis."
+    )
+    text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
+    return f"---\n{metadata.to_yaml()}\n---\n\n# {config.name}\n\n{summary}\n\n{text}\n"
 
 
 USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
@@ -285,34 +345,38 @@ USE = """With Tapis, in the folder of its code, where `{name}` is this folder, i
 $ python translate.py --run {name} --beam 5 "…"
 ```
 
-`sha256sum -c SHA256SUMS` checks the files; Tapis does so itself. Nothing in them can execute."""
+Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files
+contain no executable code."""
 
-LIMITS = """It knows the kind of text it was trained on ({data}) and little else; what it has not seen it makes up,
-fluently. Sentences of more than {longest} tokens are cut. It was not checked for prejudice or offence, in its data or
-in what it says. A person who reads both languages should look at whatever matters."""
+LIMITS = """The model translates text similar to its training data ({data}). On other text it can produce fluent
+translations that are wrong. Sentences of more than {max_length} tokens are cut. Neither the data nor the translations
+were checked for bias or offensive content. Have a person who reads both languages review translations that matter."""
 
 
 def about_data(config: Config, report: dict[str, Any], data: str) -> str:
-    """Which pairs, how many of them, and what was cleaned."""
+    """Describe the data: how many pairs there are for what, and which cleaning rules applied."""
     if not report:
         return ""
-    counts = ", ".join(f"{report[part]:,} to {use}" for part, use in PARTS.items() if report.get(part))
-    rules = [(name, rule["pairs"]) for name, rule in report.get("rules", {}).items() if rule["pairs"]]
-    table = "".join(f"| {name} | {n:,} |\n" for name, n in rules)
-    found = f"\n\n| rule of cleaning | pairs it met |\n|---|---|\n{table}".rstrip() if rules else ""
-    return f"{data}, {config.source} to {config.target}: of {report.get('read', 0):,} pairs, {counts}.{found}"
+    counts = ", ".join(f"{report[part]:,} for {purpose}" for part, purpose in PURPOSES.items() if report.get(part))
+    summary = f"{data}, {config.source} to {config.target}: {report.get('read', 0):,} pairs, of which {counts}."
+
+    pairs_by_rule = {name: rule["pairs"] for name, rule in report.get("rules", {}).items() if rule["pairs"]}
+    if not pairs_by_rule:
+        return summary
+    rows = "\n".join(f"| {name} | {pairs:,} |" for name, pairs in pairs_by_rule.items())
+    return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}"
 
 
-PARTS = {"trained on": "train on", "valid": "choose the best weights by", "test": "test"}
+PURPOSES = {"trained on": "training", "valid": "validation", "test": "testing"}
 
 
 def about_training(config: Config, metrics: dict[str, Any]) -> str:
-    """Sizes, settings and what it cost."""
+    """Describe the training in a table: sizes, settings, time and hardware."""
     rows = {
-        "layers": f"{config.n_encoder_layers} of the encoder, {config.n_decoder_layers} of the decoder",
+        "layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder",
         "d_model, d_ff, heads": f"{config.d_model}, {config.d_ff}, {config.n_heads}",
         "vocabulary": f"{metrics['vocabulary']:,} joint byte-level BPE tokens" if "vocabulary" in metrics else "",
-        "optimizer": f"{config.optimizer}, {config.schedule} schedule, rate {config.lr:g}",
+        "optimizer": f"{config.optimizer}, {config.schedule} schedule, learning rate {config.lr:g}",
         "steps": f"{metrics['best']['step']:,} to the best weights" if "best" in metrics else "",
         "time": f"{metrics['seconds'] / 60:,.1f} minutes" if "seconds" in metrics else "",
         "hardware": f"{metrics['hardware']}, {metrics['precision']}" if "hardware" in metrics else "",
@@ -322,9 +386,9 @@ def about_training(config: Config, metrics: dict[str, Any]) -> str:
 
 
 def about_scores(test: dict[str, Any] | None) -> str:
-    """BLEU and chrF of the test part, and how they were counted."""
+    """State BLEU and chrF on the test part, with sacreBLEU's signature."""
     if not test:
-        return "There was no test part to score."
+        return "The data has no test part."
     return (
         f"Test part, greedy search, cased: BLEU {test['bleu']:.1f}, chrF {test['chrf']:.1f}, brevity penalty "
         f"{test['brevity']:.3f}. Signature: `{test['signature']}`"
@@ -332,18 +396,23 @@ def about_scores(test: dict[str, Any] | None) -> str:
 
 
 def about_examples(examples: Sequence[Sequence[str]]) -> str:
-    """The first sentences of the test part, not chosen."""
+    """List the first sentences of the test part with their translations."""
     if not examples:
         return ""
-    rows = "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |" for row in examples)
-    return f"The first of the test part, greedy search:\n\n| source | reference | translation |\n|---|---|---|\n{rows}"
+    rows = "\n".join("| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in examples)
+    return (
+        "The first sentences of the test part, not selected, with greedy search:\n\n"
+        f"| source | reference | translation |\n|---|---|---|\n{rows}"
+    )
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Writes a folder as a .tar.gz, the same bytes for the same files."""
+    """Write a folder as a .tar.gz archive. The same files always give the same bytes."""
 
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        member.mtime = member.uid = member.gid = 0
+        """Remove what depends on this machine: the time and the owner."""
+        member.mtime = 0
+        member.uid = member.gid = 0
         member.uname = member.gname = ""
         return member
 
@@ -359,37 +428,45 @@ def pack(folder: Path, archive: Path) -> None:
     write_whole(archive, write)
 
 
+# The command
+
+NEXT_STEP = {
+    "": 'try it with: python translate.py --run {out} "…"; publish it with: hf upload OWNER/NAME {out}',
+    "ctranslate2": 'try it with: python translate.py --run {out} "…", or: python {out}/example.py "…"',
+    "huggingface": "load it with AutoModelForSeq2SeqLM and AutoTokenizer of transformers",
+}
+
+
 def main(args: Sequence[str]) -> None:
+    # Check where to write, and what to export.
     options = parse(ExportOptions, args)
     out = options.release or options.out
-    assert out  # ExportOptions sees to it
+    assert out  # ExportOptions checks it
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ConfigError(f"{out} exists already: name a folder that does not")
+        raise ConfigError(f"{out} already exists: name a new folder")
     folder = RunFolder.find(options.run)
     if is_exported(folder.path):
-        raise ConfigError(f"{folder.path} is an export already: name the run that it was made of")
+        raise ConfigError(f"{folder.path} is an export already: name the run that it was made from")
     if not options.run:
         print(f"run {folder.path.name}", file=sys.stderr)
-    fills: dict[str, Callable[[Path], None]] = {
+
+    # Write the folder and, of a release, the archive.
+    fill: dict[str, Callable[[Path], None]] = {
         "": lambda into: to_release(folder, into, options.license),
         "ctranslate2": lambda into: to_ctranslate2(folder, into, options.quantization),
         "huggingface": lambda into: to_hugging_face(folder, into),
     }
-    whole_folder(out, fills[options.to])
-    made = [out]
+    whole_folder(out, fill[options.to])
+    outputs = [out]
     if options.release:
-        made.append(out.with_name(f"{out.name}.tar.gz"))
-        pack(*made)
+        archive = out.with_name(f"{out.name}.tar.gz")
+        pack(out, archive)
+        outputs.append(archive)
+
+    # Print the size and the next step, and the paths on standard output.
     size = sum(file.stat().st_size for file in out.iterdir())
-    print(f"{size / 1e6:,.1f} MB; {NEXT[options.to].format(out=out)}", file=sys.stderr)
-    print(*made, sep="\n")
-
-
-NEXT = {
-    "": 'try it with: python translate.py --run {out} "…", give it away with: hf upload OWNER/NAME {out}',
-    "ctranslate2": 'try it with: python translate.py --run {out} "…", or: python {out}/example.py "…"',
-    "huggingface": "load it with AutoModelForSeq2SeqLM and AutoTokenizer of transformers",
-}
+    print(f"{size / 1e6:,.1f} MB; {NEXT_STEP[options.to].format(out=out)}", file=sys.stderr)
+    print(*outputs, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The command lines: their flags, read by one function, and how a command ends.
+"""The command lines: the flags of each command, `parse`, which reads them, and `run_command`, which ends a command.
 
-`python train.py [preset] [--flag value …]`: each field of `Config` is a flag of the same name, and what is not given
-keeps the preset's value. Nothing here imports torch, so that help and wrong flags are answered at once
-(`answer_early`), before a command spends a second or two on its imports.
+`python train.py [preset] [--flag value …]`: each field of `Config` is a flag of the same name. A flag that is not given
+keeps the preset's value. This module does not import torch. `answer_early` can therefore answer --help and wrong flags
+before a command spends a second or two on its imports.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from typing import Annotated, Literal, TypeVar
 import tyro
 
 from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision
+from system.terminal import is_first_on_machine, is_main
+from system.usage import usage_error
 
 T = TypeVar("T")
 
@@ -28,27 +30,27 @@ class TrainOptions:
 
     config: tyro.conf.OmitArgPrefixes[Config]
     minutes: float = 0.0
-    """Wall-clock time for the whole command, instead of --epochs: how many --steps fit is measured over half of it"""
+    """Wall-clock limit for the whole command, instead of --epochs; the number of steps follows from the speed"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Load, split and tokenize the data, print what it is and how long the training would take, and train nothing"""
+    """Load, split and tokenize the data, print a report with the expected training time, and exit"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with weights/NAME exactly where it stopped"""
+    """Continue the run weights/NAME exactly where it stopped"""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Start afresh where weights/NAME holds a run already"""
+    """Replace the existing run weights/NAME"""
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which model, and how it computes."""
+    """Which model to load, and how it computes."""
 
     run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
+    """Name of a run in weights/, folder, release archive, or hub id; by default the most recent run"""
     device: DeviceName = "auto"
-    """Where to compute"""
+    """Device to compute on; auto prefers cuda, then mps, then cpu"""
     precision: TranslatingPrecision = "auto"
+    """Precision of matrix products; auto chooses the fastest on this hardware"""
     plain: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Translate by the plain formulas of model.py in fp32"""
-    """fp32, or int8, bf16 or fp16, of which auto takes what the hardware is fastest at"""
+    """Translate by the plain formulas of model.py in fp32, without fused or quantized layers"""
 
 
 @dataclass(frozen=True)
@@ -56,29 +58,29 @@ class TranslateOptions(ModelOptions):
     """Translate sentences with a trained model."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """What to translate, one line of output each; without any, the lines of standard input"""
+    """Sentences to translate, one line of output each; without any, translate the lines of standard input"""
     beam: int = 1
-    """Hypotheses that the search keeps for each sentence; 1 is greedy"""
+    """Beam size; 1 is greedy search"""
     n_best: int = 1
-    """Translations of each line, best first, each after its score and a tab; at most --beam"""
+    """Translations to print per line, best first, each as SCORE<tab>TEXT; at most --beam"""
     length_penalty: float = LENGTH_PENALTY
-    """0 favours short translations; the higher, the longer"""
+    """Exponent of the length penalty of beam search: higher values favour longer translations"""
     attention: Path | None = None
-    """File to draw what the translation of one sentence attends to, .png or .html"""
+    """Draw the attention of one sentence's translation in this file, .png or .html"""
     layer: int = 0
-    """Layer of the decoder to draw, from 1; 0 for the last one"""
+    """Decoder layer to draw, from 1; 0 for the last"""
     head: int = 0
-    """Head to draw, from 1; 0 for all of them and their mean"""
+    """Attention head to draw, from 1; 0 for all heads and their mean"""
 
 
 @dataclass(frozen=True)
 class AppOptions(ModelOptions):
-    """Serve a page to translate in."""
+    """Serve a web page that translates."""
 
     run: str = ""
-    """Run under weights/, or a folder; by default all under weights/, to choose among"""
+    """Name of a run in weights/, folder, release archive, or hub id; by default all runs in weights/ are offered"""
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 lets other machines in"""
+    """Address to listen on; 0.0.0.0 accepts connections from other machines"""
     port: int = 7860
     """Port to listen on"""
 
@@ -89,106 +91,123 @@ class AppOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Give a trained model the form of other programs (--to FORM OUT), or of a release (--release OUT)."""
+    """Convert a trained model for another program (--to FORMAT OUT), or package it as a release (--release OUT)."""
 
     out: Annotated[Path | None, tyro.conf.Positional] = None
-    """Folder to make, with --to"""
+    """Folder to create, with --to"""
     run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
+    """Name of a run in weights/, folder, release archive, or hub id; by default the most recent run"""
     to: Literal["", "ctranslate2", "huggingface"] = ""
-    """Whose form: CTranslate2's, or that of Hugging Face's transformers"""
+    """Format to convert to: CTranslate2, or Hugging Face's transformers"""
     quantization: Literal["float32", "float16", "int8"] = "float32"
-    """What CTranslate2 keeps the weights in"""
+    """Type of the weights in CTranslate2's format"""
     release: Path | None = None
-    """Folder to make with all that translating needs and a model card; a .tar.gz of it comes beside it"""
+    """Folder to create with all files that translating needs and a model card, and an archive of it, OUT.tar.gz"""
     license: str = "unknown"
-    """Licence of the release, as the hub names it: mit, cc-by-4.0, …"""
+    """License of the release, as the hub names it: mit, cc-by-4.0, …"""
 
     def __post_init__(self) -> None:
         if bool(self.to) == bool(self.release):
-            raise ConfigError("one of these is needed: --to ctranslate2 OUT, --to huggingface OUT, --release OUT")
+            raise ConfigError("give one of --to ctranslate2 OUT, --to huggingface OUT, --release OUT")
         if bool(self.to) != bool(self.out):
-            raise ConfigError("--to goes with OUT, the folder to make: --to ctranslate2 OUT")
+            raise ConfigError("--to needs OUT, the folder to create: --to ctranslate2 OUT")
         if self.quantization != "float32" and self.to != "ctranslate2":
             raise ConfigError("--quantization is for --to ctranslate2")
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
-            raise ConfigError(f"--license {self.license}: an identifier in small letters is wanted, such as cc-by-4.0")
+            raise ConfigError(f"--license {self.license!r}: it must be an identifier in lower case, such as cc-by-4.0")
 
 
 @dataclass(frozen=True)
 class EvaluateOptions(ModelOptions):
-    """Score a trained model: BLEU, chrF and the signature."""
+    """Score a trained model: BLEU, chrF and sacreBLEU's signature."""
 
     split: Literal["valid", "test"] = "test"
-    """Part of the run's own data to score, where no files are given"""
+    """Part of the run's own data to score, if no files are given"""
     source: Path | None = None
-    """File of sentences to translate, one a line"""
+    """File of sentences to translate, one per line"""
     reference: Path | None = None
-    """File of their translations, one a line"""
+    """File of their reference translations, one per line"""
     output: Path | None = None
-    """File to write the hypotheses to, one a line"""
+    """File to write the translations to, one per line"""
     against: str = ""
-    """Second run, of the same languages, to compare with by paired bootstrap"""
+    """Another run for the same languages, to compare with by paired bootstrap resampling"""
     beam: int = 1
-    """Hypotheses that the search keeps for each sentence; 1 is greedy"""
+    """Beam size; 1 is greedy search"""
     length_penalty: float = LENGTH_PENALTY
-    """0 favours short translations; the higher, the longer"""
+    """Exponent of the length penalty of beam search: higher values favour longer translations"""
 
 
 def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
-    """A command's line as a dataclass, whose docstring heads its help; --help prints and exits with 0.
+    """Parse a command line into a dataclass. --help prints the fields' docstrings and their values in `default`.
 
-    Raises a ConfigError for a wrong flag: what is wrong, and what was perhaps meant, out of tyro's framed page.
+    Raises ConfigError for a wrong line, and SystemExit(0) after --help.
     """
-    printed = io.StringIO()
+
+    def read(*, console_outputs: bool) -> T:
+        parsed: T = tyro.cli(  # type: ignore[assignment]
+            options,
+            description=options.__doc__,
+            args=list(args),
+            default=default,
+            console_outputs=console_outputs,
+        )
+        return parsed
+
     try:
-        with contextlib.redirect_stderr(printed):
-            parsed: T = tyro.cli(options, description=options.__doc__, args=list(args), default=default)  # type: ignore[assignment]
-            return parsed
+        with contextlib.redirect_stderr(io.StringIO()):  # for some errors tyro ignores console_outputs=False
+            return read(console_outputs=False)
     except SystemExit as exit:
-        if not exit.code:
-            raise
-        lines = [line.strip("│╭╰─╮╯ ") for line in printed.getvalue().splitlines()]
-        message, _, rest = "\n".join(lines[1:]).partition("\n\n")
-        meant = re.search(r"^--\S+", rest.partition("Perhaps you meant")[2], re.MULTILINE)
-        hint = f"did you mean {meant.group()}? " if meant else ""
-        if options is TrainOptions and PRESETS.keys() & set(message.split()[-1:]):
-            hint = "one preset may be named, before the flags; "
-        raise ConfigError(f"{' '.join(message.split())}\n{hint}--help lists the flags") from None
+        is_help = not exit.code
+    if is_help:
+        read(console_outputs=True)  # prints the help and raises SystemExit(0)
+    misplaced = dict.fromkeys(PRESETS, "one preset may be named, before the flags") if options is TrainOptions else {}
+    raise ConfigError(usage_error(options, args, misplaced))
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
-    """train.py's line, `[preset] [flags]`: the preset's name, the flags, and what both come to."""
-    preset, *flags = args if args and not args[0].startswith("-") else ("opus_books", *args)
+    """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options."""
+    preset, flags = "opus_books", list(args)
+    if flags and not flags[0].startswith("-"):
+        preset = flags.pop(0)
     if preset not in PRESETS:
-        raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books when none is named)")
+        raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
+
     return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
 
 
 def named(config: Config, preset: str) -> Config:
-    """The config with its run's name filled in."""
+    """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET."""
     return config if config.name else replace(config, name=f"{preset}-{config.source}-{config.target}")
 
 
-def answer_early(name: str, read: Callable[[Sequence[str]], object]) -> None:
-    """What a command's file, of that __name__, calls above its slow imports: answers --help and wrong flags.
+def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:
+    """Answer --help and wrong flags at once. Call it above the slow imports of a command, with its `__name__`.
 
-    read takes the line and raises what is wrong with it; to read it twice costs less than a tenth of a second.
+    `read` parses the line and raises an error if the line is wrong. Parsing the line a second time, in `main`, takes
+    less than a tenth of a second. Does nothing if the module is imported.
     """
-    if name == "__main__":
+    if module_name == "__main__":
         run_command(read)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, or torch on any device, had no more memory; on a CPU and on mps torch says so in words alone."""
-    words = ("can't allocate memory", "out of memory")
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
+    """Whether an error means that memory ran out, on any device. On CPUs and mps, only torch's message tells."""
+    if isinstance(error, MemoryError):
+        return True
+    messages = ("can't allocate memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in messages)
 
 
 def run_command(main: Callable[[Sequence[str]], object]) -> None:
-    """Runs a command's main and ends the process: 0, 2 for a wrong flag, 1 for another error, 130 for Ctrl-C.
+    """Run a command's `main` with its arguments. Returns on success; otherwise ends the process.
 
-    Errors that the user can put right are printed on standard error without a traceback.
+    Exit codes: 2 for a wrong flag, 1 for another error that the user can correct, 130 for Ctrl-C, 141 for a closed
+    pipe. Such errors are printed on standard error without a traceback.
+
+    Of several processes, the first on each machine prints its error: the processes of one machine usually raise the
+    same one, and each machine has its own standard error, where an error of that machine alone must appear. An error
+    that a single process may raise has `printed_by_every_process` set. Other processes than the main one add their
+    number.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -197,19 +216,25 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
         main(sys.argv[1:])
         sys.stdout.flush()
     except TapisError as error:
-        if error.from_any or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        if is_first_on_machine() or error.printed_by_every_process:
+            print_error(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # such as `| head`; send the rest to devnull, so that Python's flush at exit does not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except (MemoryError, RuntimeError) as error:  # training has words of its own
+    except (MemoryError, RuntimeError) as error:  # train.py raises its own error
         if not is_out_of_memory(error):
             raise
-        print(f"{Path(sys.argv[0]).name}: out of memory: shorter lines, or a lower --beam, take less", file=sys.stderr)
+        print_error("out of memory: shorter lines or a lower --beam need less")
         sys.exit(1)
-    except OSError as error:  # a full disk, a folder that may not be written to
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+    except OSError as error:  # a full disk, a folder without write permission
+        print_error(str(error))
         sys.exit(1)
+
+
+def print_error(message: str) -> None:
+    """Print an error after the command's name and, except for the main process, the process's number."""
+    number = "" if is_main() else f" (process {os.environ['RANK']})"
+    print(f"{Path(sys.argv[0]).name}{number}: {message}", file=sys.stderr)

@@ -1,8 +1,9 @@
-"""Several processes as one training, by torch.distributed: who this one is, and what they tell one another.
+"""Several processes that train one model: which process this is, and how they exchange values (torch.distributed).
 
-`torchrun --nproc-per-node N train.py …` starts the same command N times, on one machine or on several, and says in the
-environment who is who. All hold the same weights and make the same steps; of a step's batches each computes its own
-share, and the gradients are summed over all. A command that was started alone is a group of one, and says nothing.
+`torchrun --nproc-per-node N train.py …` starts the same command N times, on one machine or on several, and describes
+the processes in environment variables. Every process holds the same weights and takes the same steps. Each computes its
+share of a step's batches, and the gradients are summed over all processes. A command started without torchrun is a
+group of one process, and its methods communicate nothing.
 """
 
 import os
@@ -22,68 +23,86 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of one training, as one of them sees it. Every method but `leads` must be called by all."""
+    """The processes of one training, seen from one of them. All processes must call a method together."""
 
     rank: int = 0
+    """Number of this process, from 0; `system.terminal.is_main` tells whether it is 0"""
     size: int = 1
+    """Number of processes"""
     local_rank: int = 0
-    """Among those on this machine: the number of its GPU"""
+    """Number of this process on its machine, from 0, which is also the number of its GPU"""
 
     @classmethod
     def join(cls) -> "Group":
-        """The group that torchrun started; alone, a group of one. On GPUs they talk by NCCL, on CPUs by Gloo."""
+        """Join the processes that torchrun started. Without torchrun, return a group of one.
+
+        Processes communicate by NCCL between GPUs and by Gloo between CPUs. Raises ConfigError, in every process of a
+        machine, if that machine has fewer GPUs than processes.
+        """
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
-        rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        if torch.cuda.is_available():
-            if local >= torch.cuda.device_count():
-                raise ConfigError(f"--nproc-per-node: this machine has {torch.cuda.device_count()} GPUs")
-            torch.cuda.set_device(local)
-        if size > 1:
-            both = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            # The others wait while one of them prepares the data, which may take hours.
-            distributed.init_process_group(both, timeout=timedelta(days=1))
-        return cls(rank, size, local)
+        rank = int(os.environ["RANK"])
+        size = int(os.environ["WORLD_SIZE"])
+        local_rank = int(os.environ["LOCAL_RANK"])
 
-    @property
-    def leads(self) -> bool:
-        """Whether this is the one that writes and speaks."""
-        return self.rank == 0
+        # Give each process of this machine its own GPU.
+        has_gpus = torch.cuda.is_available()
+        if has_gpus:
+            local_size, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+            if local_size > gpus:
+                raise ConfigError(f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, one for each process")
+            torch.cuda.set_device(local_rank)
+
+        # Connect the processes. While one of them prepares the data, the others wait, perhaps for hours.
+        if size > 1:
+            backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
+            distributed.init_process_group(backend, timeout=timedelta(days=1))
+        return cls(rank, size, local_rank)
 
     def all_sums(self, *numbers: float) -> list[float]:
-        """Each number summed over the processes."""
+        """Return each number summed over the processes."""
         if self.size == 1:
             return list(numbers)
-        summed = torch.tensor(numbers, dtype=torch.float64)
-        distributed.all_reduce(summed)
-        return [float(number) for number in summed]
+        totals = torch.tensor(numbers, dtype=torch.float64)
+        distributed.all_reduce(totals)
+        return [float(total) for total in totals]
 
-    def gather(self, mine: list[T]) -> list[T]:
-        """What all have, one from each in turn: what was dealt out by [rank::size], together again."""
+    def gather(self, local_items: list[T]) -> list[T]:
+        """Return the items of all processes, in the order that they had before each process took `items[rank::size]`.
+
+        Three processes with [a, d], [b, e], [c] all receive [a, b, c, d, e].
+        """
         if self.size == 1:
-            return mine
+            return local_items
         lists: list[list[T]] = [[] for _ in range(self.size)]
-        distributed.all_gather_object(lists, mine)
-        return [lists[i % self.size][i // self.size] for i in range(sum(map(len, lists)))]
+        distributed.all_gather_object(lists, local_items)
+        total = sum(len(items) for items in lists)
+        return [lists[i % self.size][i // self.size] for i in range(total)]
 
     def broadcast(self, value: T) -> T:
-        """The leader's value."""
+        """Return the main process's value."""
+        if self.size == 1:
+            return value
         values = [value]
-        if self.size > 1:
-            distributed.broadcast_object_list(values, device=torch.device("cpu"))
+        distributed.broadcast_object_list(values, device=torch.device("cpu"))
         return values[0]
 
     @contextmanager
     def first_on_each_machine(self) -> Iterator[None]:
-        """One process of each machine does what is inside before the others: they find on disk what it prepared."""
-        if self.size > 1 and self.local_rank:
-            self.all_sums(0)
+        """The first process of each machine runs the block before the others: they find its results on disk."""
+        is_first = self.local_rank == 0
+        if not is_first:
+            self._wait()
         yield
-        if self.size > 1 and not self.local_rank:
-            self.all_sums(0)
+        if is_first:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until all processes have reached this point."""
+        self.all_sums(0)
 
     def leave(self) -> None:
-        """Ends what `join` began."""
+        """Disconnect from the other processes."""
         if self.size > 1:
             distributed.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, hashed by content, and cached under that hash."""
+"""Files: atomic writes, content hashes, and the paths of cached results."""
 
 import contextlib
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def digest(*parts: object) -> str:
-    """A key of all that it is given, in words or bytes."""
+    """Return a hash of the parts, in order, as 32 hexadecimal digits. Parts other than bytes are hashed as `str`."""
     total = hashlib.sha256()
     for part in parts:
         raw = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
@@ -18,7 +18,7 @@ def digest(*parts: object) -> str:
 
 
 def digest_files(paths: Iterable[Path]) -> str:
-    """A key of the contents of files, whatever their names and times: 1 GB takes about a second."""
+    """Return a hash of the files' contents, in order, as 32 hexadecimal digits; 1 GB takes about a second."""
     total = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -27,26 +27,30 @@ def digest_files(paths: Iterable[Path]) -> str:
 
 
 def cache_file(kind: str, key: str, ending: str) -> Path:
-    """Where the thing of that key is, or will be."""
+    """Return the path in the cache for a result of this kind and key, whether it exists or not."""
     import datasets  # noqa: PLC0415
 
     return Path(datasets.config.HF_DATASETS_CACHE) / "tapis" / f"{kind}-{key}{ending}"
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a whole file or none: under a temporary name beside it, to the disk, then over the old one.
+    """Write a file atomically: after a failure or a kill, `path` holds the old file or the new one, never a part.
 
-    Raises an OSError that names the file where it cannot be written.
+    `write` receives the path of a temporary file beside `path`, which then replaces it. Raises OSError, with `path` in
+    its message, if the file cannot be written.
     """
     temporary = None
     try:
+        # Write to a temporary file in the same folder, and flush it to disk.
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         write(Path(temporary))
         with open(temporary, "rb+") as file:  # noqa: PTH123
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp's files are their owner's alone
+
+        # Move it over the old file, readable by all users (mkstemp's files are readable by their owner only).
+        os.chmod(temporary, 0o644)  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105
     except BaseException as error:
         if temporary:
@@ -58,17 +62,22 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def whole_folder(path: Path, write: Callable[[Path], None]) -> None:
-    """Makes a whole folder of files or none, where there is none or an empty one: under a temporary name first."""
+    """Create a folder atomically: `path` appears with all its files, or not at all.
+
+    `write` fills a temporary folder beside `path`, which is then renamed. `path` must not exist, or be an empty folder.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
-        write(made)
+        # Not the temporary folder itself: TemporaryDirectory removes it, and only its owner may read it.
+        filled = Path(temporary) / "filled"
+        filled.mkdir()
+        write(filled)
+
         if path.is_dir():
             path.rmdir()
-        os.replace(made, path)  # noqa: PTH105
+        os.replace(filled, path)  # noqa: PTH105
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 text file whole or not at all. Raises OSError as `write_whole` does."""
+    """Write a UTF-8 text file atomically. Raises OSError as `write_whole` does."""
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The terminal: lines and progress bars on standard error, from the main process alone."""
+"""The terminal: messages and progress bars on standard error, and which processes write them."""
 
 import os
 import sys
@@ -8,12 +8,23 @@ from tqdm import tqdm
 
 
 def is_main() -> bool:
-    """Whether this is the main process: the one, of all that torchrun started, that writes files and prints."""
+    """Whether this is the main process: rank 0 of those that torchrun started, or the only one.
+
+    The main process alone writes files, and prints progress and reports.
+    """
     return os.environ.get("RANK", "0") == "0"
 
 
+def is_first_on_machine() -> bool:
+    """Whether this is the first process of its machine, which prints the errors of all processes there.
+
+    Each machine has its own standard error. The main process is the first on its machine.
+    """
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def say(line: str) -> None:
-    """Prints a line on standard error, above the progress bar if there is one. Only the main process prints."""
+    """Print a line on standard error, above any progress bar. Does nothing outside the main process."""
     if is_main():
         tqdm.write(line, file=sys.stderr)
 
@@ -21,7 +32,11 @@ def say(line: str) -> None:
 def progress_bar(
     description: str, total: int | None, unit: str, *, initial: int = 0, shown: bool = True, leave: bool = True
 ) -> "tqdm[Any]":
-    """A progress bar on standard error, which only the main process shows, and only on a terminal."""
+    """A progress bar on standard error; hidden outside the main process and when standard error is no terminal.
+
+    `initial` is the number of units already done. With `leave`, the finished bar stays on the screen.
+    """
+    is_hidden = not (shown and is_main())
     return tqdm(
         desc=description or None,
         total=total,
@@ -29,6 +44,6 @@ def progress_bar(
         unit=unit,
         unit_scale=unit == "pair",
         leave=leave,
-        disable=None if shown and is_main() else True,  # None: wherever standard error is no terminal
+        disable=True if is_hidden else None,  # None: tqdm shows the bar only on a terminal
         dynamic_ncols=True,
     )

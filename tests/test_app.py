@@ -1,4 +1,4 @@
-"""The page: what it answers to many at once, what it refuses, and how it looks in a real browser."""
+"""The web page: concurrent requests, invalid and malicious requests, and the page in a real browser."""
 
 import os
 import shutil
@@ -17,10 +17,10 @@ from conftest import ROOT, Command, eventually, own_port
 
 from checkpoint import RunFolder
 from decoding.search import Search
+from decoding.translator import Translator
 from export import to_ctranslate2
 from system.cli import AppOptions
 from system.files import whole_folder
-from translate import Translator
 
 gradio_client = pytest.importorskip("gradio_client")
 
@@ -32,7 +32,7 @@ NOUNS = ["cat", "dog", "man", "woman", "child", "friend", "teacher", "bird", "gi
 
 @pytest.fixture(scope="session")
 def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the page, served by its command as a user starts it."""
+    """The address of the page, served by the command app.py."""
     log = tmp_path_factory.mktemp("app") / "log"
     with log.open("w") as out:
         served = subprocess.Popen(
@@ -52,14 +52,16 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def client(page: str) -> Any:
-    return gradio_client.Client(page, verbose=False, httpx_kwargs={"timeout": 60})  # fifty at once, on two busy cores
+    return gradio_client.Client(
+        page, verbose=False, httpx_kwargs={"timeout": 60}
+    )  # for fifty requests at once on two cores
 
 
-def test_it_listens_on_this_machine_only() -> None:
+def test_by_default_it_listens_on_this_machine_only() -> None:
     assert AppOptions().host == "127.0.0.1"
 
 
-def test_without_gradio_the_line_that_installs_it_is_said(command: Command, tmp_path: Path) -> None:
+def test_without_gradio_the_error_says_how_to_install_it(command: Command, tmp_path: Path) -> None:
     (tmp_path / "gradio.py").write_text("raise ImportError")
     done = command("app.py", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1 and 'pip install -e ".[app]"' in done.stderr and len(done.stderr.splitlines()) == 1
@@ -73,48 +75,52 @@ def test_without_gradio_the_line_that_installs_it_is_said(command: Command, tmp_
         (["--run", "nothing"], 1, "no run 'nothing'"),
     ],
 )
-def test_what_it_cannot_serve_is_said(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
+def test_what_it_cannot_serve_is_an_error(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
     says = says.replace("PORT", str(PORT))
     line = [sys.executable, str(ROOT / "app.py"), "--device", "cpu", *(arg.replace("PORT", str(PORT)) for arg in args)]
     done = subprocess.run(line, cwd=trained.args[0], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
 
 
-def test_fifty_at_once_get_right_answers(page: str, translator: Translator) -> None:
+def test_fifty_concurrent_requests_get_the_right_translations(page: str, translator: Translator) -> None:
     sentences = [f"The {noun} is {what}." for noun in NOUNS for what in ("tired", "old", "here", "small", "happy")]
-    expected = [found[0].text for found in translator.n_best(sentences, Search(beam=5, n_best=5))]
+    expected = [results[0].text for results in translator.n_best(sentences, Search(beam=5, n_best=5))]
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda s: client(page).predict(s, "demo", api_name="/translate"), sentences))
     assert [answer[0] for answer in answers] == expected
 
 
-def test_an_answer_has_alternatives_a_map_and_a_speed(page: str, translator: Translator) -> None:
-    best, alternatives, shown, speed = client(page).predict(SENTENCE, "demo", api_name="/translate")
+def test_an_answer_has_alternatives_an_attention_map_and_a_speed(page: str, translator: Translator) -> None:
+    best, alternatives, attention_map, speed = client(page).predict(SENTENCE, "demo", api_name="/translate")
     assert best == TRANSLATION and "sentences/s" in speed
     n_best = translator.n_best([SENTENCE], Search(beam=5, n_best=5))[0]
     assert alternatives["data"] == [[f"{score:.3f}", text] for text, score in n_best]
-    assert shown.count("<table>") == 1 + translator.config.n_heads
+    assert attention_map.count("<table>") == 1 + translator.config.n_heads
 
 
-def test_a_damaged_run_is_left_out_and_an_exported_one_shows_no_map(run_folder: RunFolder) -> None:
+def test_a_damaged_run_is_not_offered_and_an_export_has_no_attention_map(run_folder: RunFolder) -> None:
     whole_folder(Path("out"), lambda into: to_ctranslate2(run_folder, into, "float32"))
     broken = Path("weights/broken")
     shutil.copytree(run_folder.path, broken)
     (broken / "config.json").write_text("{", encoding="utf-8")
     script = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from app import Page, listed; print(*listed()); "
-        "best, others, shown, speed = Page('cpu', 'auto').translate('A cat.', 'out'); print(len(others), repr(shown))"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import checkpoint; checkpoint.PROJECT_WEIGHTS = checkpoint.WEIGHTS.resolve()\n"  # without a developer's runs
+        "from app import AppOptions, Page, available_runs\n"
+        "print(*available_runs())\n"
+        "_, alternatives, attention_map, _ = Page(AppOptions(device='cpu')).translate('A cat.', 'out')\n"
+        "print(len(alternatives), repr(attention_map))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.splitlines() == ["tiny", "5 ''"]
     assert "left out: weights/broken/config.json" in done.stderr
 
 
-def test_paragraphs_keep_their_lines(page: str) -> None:
+def test_a_text_keeps_its_lines(page: str) -> None:
     best, *_ = client(page).predict(f"{SENTENCE} {SENTENCE}\n\n{SENTENCE}", "demo", api_name="/translate")
     assert best == f"{TRANSLATION} {TRANSLATION}\n\n{TRANSLATION}"
-    best, alternatives, shown, _ = client(page).predict("2. 1914", "demo", api_name="/translate")
-    assert best == "2. 1914" and not alternatives["data"] and not shown
+    best, alternatives, attention_map, _ = client(page).predict("2. 1914", "demo", api_name="/translate")
+    assert best == "2. 1914" and not alternatives["data"] and not attention_map
 
 
 @pytest.mark.parametrize(
@@ -126,15 +132,15 @@ def test_paragraphs_keep_their_lines(page: str) -> None:
         (SENTENCE, "../../../etc", "Value: ../../../etc is not in the list of choices"),
     ],
 )
-def test_what_it_refuses_is_said_in_words(page: str, text: str, run: str, says: str) -> None:
+def test_invalid_requests_are_explained(page: str, text: str, run: str, says: str) -> None:
     with pytest.raises(gradio_client.exceptions.AppError) as error:
         client(page).predict(text, run, api_name="/translate")
     assert says in str(error.value)
 
 
-def test_what_it_shows_is_escaped(page: str) -> None:
-    _, _, shown, _ = client(page).predict("<script>alert(1)</script>", "demo", api_name="/translate")
-    assert "<script" not in shown
+def test_the_attention_map_escapes_html(page: str) -> None:
+    _, _, attention_map, _ = client(page).predict("<script>alert(1)</script>", "demo", api_name="/translate")
+    assert "<script" not in attention_map
 
 
 def test_other_files_are_not_served(page: str, trained: Trained) -> None:
@@ -162,7 +168,7 @@ def test_other_files_are_not_served(page: str, trained: Trained) -> None:
         b"[" * 100_000,
     ],
 )
-def test_after_a_malformed_request_it_answers_the_next(page: str, body: bytes) -> None:
+def test_after_a_malformed_request_the_next_is_answered(page: str, body: bytes) -> None:
     for path in ("/gradio_api/call/translate", "/gradio_api/queue/join", "/gradio_api/run/translate"):
         request = urllib.request.Request(page + path, body, {"Content-Type": "application/json"})
         try:
@@ -178,17 +184,17 @@ def test_after_a_malformed_request_it_answers_the_next(page: str, body: bytes) -
 @pytest.mark.browser
 def test_the_page_in_a_browser(page: str, browser: Any) -> None:
     browser.get(page)
-    box, shown = browser.find_elements("css selector", "textarea")[:2]
+    text_box, translation_box = browser.find_elements("css selector", "textarea")[:2]
     button = browser.find_element("xpath", "//button[normalize-space()='Translate']")
-    box.send_keys(SENTENCE)
+    text_box.send_keys(SENTENCE)
     button.click()
-    eventually(lambda: shown.get_attribute("value") == TRANSLATION)
+    eventually(lambda: translation_box.get_attribute("value") == TRANSLATION)
     cells = eventually(lambda: browser.find_elements("css selector", ".attention td"))
     assert all(0 < cell.size["height"] < 30 for cell in cells[:20])
     assert "%" in cells[0].get_attribute("title")
     eventually(lambda: TRANSLATION in browser.find_element("tag name", "body").text)  # among the alternatives
-    box.clear()
-    box.send_keys("a" * 2100)
+    text_box.clear()
+    text_box.send_keys("a" * 2100)
     button.click()
     eventually(lambda: "2,000 at most" in browser.find_element("tag name", "body").text)
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

@@ -1,4 +1,4 @@
-"""What a run folder gives back, what it refuses, and that it is never half-written."""
+"""Run folders: saving and loading, finding runs, rejecting damaged or mixed files, and atomic writes."""
 
 import os
 import pickle
@@ -12,7 +12,8 @@ from random import Random
 import pytest
 import torch
 
-from checkpoint import MEANING, CheckpointError, RunFolder, parameters
+import checkpoint
+from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters
 from config import Config, TapisError
 from model import Transformer
 from system.files import write_whole
@@ -22,7 +23,15 @@ from text.tokenizer import Tokenizer
 CPU = torch.device("cpu")
 
 
-def test_what_is_saved_is_what_is_loaded(run_folder: RunFolder, model: Transformer, tiny: Config) -> None:
+@pytest.fixture(autouse=True)
+def project_weights(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in place of the project's weights/, which may hold runs of a developer."""
+    folder = tmp_path_factory.mktemp("project") / "weights"
+    monkeypatch.setattr(checkpoint, "PROJECT_WEIGHTS", folder)
+    return folder
+
+
+def test_loading_returns_what_was_saved(run_folder: RunFolder, model: Transformer, tiny: Config) -> None:
     config, tokenizer, loaded = RunFolder.find("tiny").load_model(CPU)
     assert config == tiny
     assert tokenizer.encode(["The cat"]) == run_folder.load_tokenizer().encode(["The cat"])
@@ -37,7 +46,7 @@ def test_a_tied_matrix_is_saved_once(model: Transformer) -> None:
     assert sum(w.numel() for w in parameters(model).values()) == sum(p.numel() for p in model.parameters())
 
 
-def test_the_release_is_the_folder_without_training(run_folder: RunFolder) -> None:
+def test_the_state_for_resuming_is_in_a_subfolder_of_its_own(run_folder: RunFolder) -> None:
     run_folder.save_metrics({"best": 1})
     run_folder.save_state({"step": 1})
     names = {path.name for path in run_folder.path.iterdir()}
@@ -45,7 +54,7 @@ def test_the_release_is_the_folder_without_training(run_folder: RunFolder) -> No
     assert [path.name for path in (run_folder.path / "training").iterdir()] == ["state.pt"]
 
 
-def test_runs_are_found_by_name_folder_or_time(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
+def test_runs_are_found_by_name_path_or_time(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
     later = RunFolder(Path("weights/later"))
     later.start(replace(tiny, name="later"), tokenizer)
     later.save_model({"x": torch.zeros(1)})
@@ -58,12 +67,46 @@ def test_runs_are_found_by_name_folder_or_time(run_folder: RunFolder, tiny: Conf
         RunFolder.find("other")
 
 
-def test_without_any_run_the_way_to_one_is_named() -> None:
+def test_runs_of_the_project_are_found_from_any_folder(
+    run_folder: RunFolder, project_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folder.path.parent.rename(project_weights)
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "tiny"):
+        assert RunFolder.find(name).path == project_weights / "tiny"
+    assert [run.path for run in RunFolder.trained()] == [project_weights / "tiny"]
+
+
+def test_runs_of_the_current_folder_precede_those_of_the_project(run_folder: RunFolder, project_weights: Path) -> None:
+    for name in ("tiny", "newer"):
+        shutil.copytree(run_folder.path, project_weights / name)
+    os.utime(run_folder.model_file, (0, 0))
+    for name in ("", "tiny"):
+        assert RunFolder.find(name).path == Path("weights/tiny")
+    assert [run.path for run in RunFolder.trained()] == [Path("weights/tiny"), project_weights / "newer"]
+
+
+@pytest.mark.parametrize(("name", "problem"), [("", "no trained model"), ("other", "no run 'other'")])
+def test_errors_name_the_folders_that_were_searched(name: str, problem: str, project_weights: Path) -> None:
+    with pytest.raises(CheckpointError, match=re.escape(f"{problem} in weights/ or {project_weights}/")):
+        RunFolder.find(name)
+
+
+def test_inside_the_project_its_weights_are_searched_once(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "PROJECT_WEIGHTS", Path("weights").resolve())
+    assert [run.path for run in RunFolder.trained()] == [Path("weights/tiny")]
+    with pytest.raises(CheckpointError, match=r"no run 'other' in weights/, and"):
+        RunFolder.find("other")
+
+
+def test_without_any_run_the_error_says_how_to_train_one() -> None:
     with pytest.raises(CheckpointError, match=r"python train\.py demo"):
         RunFolder.find("")
 
 
-def test_a_run_before_its_first_validation_says_so(tiny: Config, tokenizer: Tokenizer) -> None:
+def test_a_run_without_a_validated_model_can_be_continued(tiny: Config, tokenizer: Tokenizer) -> None:
     RunFolder(Path("weights/tiny")).start(tiny, tokenizer)
     with pytest.raises(CheckpointError, match="--resume --name tiny"):
         RunFolder.find("tiny").load_model(CPU)
@@ -73,11 +116,11 @@ FILES = ["config.json", "tokenizer.json", "model.safetensors", "training/state.p
 
 
 def loaded(folder: RunFolder) -> list[object]:
-    """All that a run folder gives, in what can be compared."""
+    """Everything in a run folder, in a form that can be compared."""
     config, tokenizer, model = folder.load_model(CPU)
     state = folder.load_state()
     weights = [*parameters(model).values(), *state["model"].values()]
-    return [*(getattr(config, name) for name in MEANING), tokenizer.to_json(), *(w.tolist() for w in weights)]
+    return [*(getattr(config, name) for name in MODEL_FIELDS), tokenizer.to_json(), *(w.tolist() for w in weights)]
 
 
 @pytest.fixture
@@ -97,10 +140,17 @@ def test_a_damaged_file_is_named(saved: RunFolder, name: str, damage: str) -> No
             path.mkdir()
         case "huge":
             with path.open("wb") as file:
-                file.truncate(2**40)  # takes no room
+                file.truncate(2**40)  # a sparse file
         case "cut" | "empty" | "noise" | "text" | "pickle" | "zeros":
-            to = {"cut": whole[: len(whole) // 2], "empty": b"", "noise": os.urandom(500), "text": b'{"a": 1}'}
-            path.write_bytes({**to, "pickle": pickle.dumps(_Bomb()), "zeros": bytes(len(whole))}[damage])
+            contents = {
+                "cut": whole[: len(whole) // 2],
+                "empty": b"",
+                "noise": os.urandom(500),
+                "text": b'{"a": 1}',
+                "pickle": pickle.dumps(_Bomb()),
+                "zeros": bytes(len(whole)),
+            }
+            path.write_bytes(contents[damage])
     with pytest.raises(TapisError, match=re.escape(path.name)) as error:
         loaded(saved)
     assert len(str(error.value).splitlines()) <= 2 and len(str(error.value)) < 400
@@ -108,30 +158,31 @@ def test_a_damaged_file_is_named(saved: RunFolder, name: str, damage: str) -> No
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_flipped_bit_goes_through(saved: RunFolder, name: str) -> None:
-    """It is refused, by the file's name, or it is where it does no harm."""
-    path, before, random = saved.path / name, loaded(saved), Random(1)
-    whole = path.read_bytes()
-    refused = 0
+def test_a_flipped_bit_is_harmless_or_rejected(saved: RunFolder, name: str) -> None:
+    """The error names the file."""
+    path = saved.path / name
+    whole, before = path.read_bytes(), loaded(saved)
+    random = Random(1)
+    rejected = 0
     for _ in range(100):
-        place, bit = random.randrange(len(whole)), 1 << random.randrange(8)
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        position, bit = random.randrange(len(whole)), 1 << random.randrange(8)
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ bit]) + whole[position + 1 :])
         try:
             assert loaded(saved) == before
         except TapisError as error:
             assert path.name in str(error)
-            refused += 1
-    assert refused > (10 if name == "config.json" else 80)
+            rejected += 1
+    assert rejected > (10 if name == "config.json" else 80)
 
 
-def test_a_folder_works_wherever_it_is_copied_to(saved: RunFolder, tmp_path: Path) -> None:
+def test_a_run_can_be_copied_to_any_path(saved: RunFolder, tmp_path: Path) -> None:
     shutil.copytree(saved.path, tmp_path / "a b" / "été")
     assert loaded(RunFolder.find(str(tmp_path / "a b" / "été"))) == loaded(saved)
 
 
 @pytest.mark.parametrize("name", FILES[:2])
-def test_files_of_two_runs_are_not_mixed(saved: RunFolder, tiny: Config, demo: Corpus, name: str) -> None:
-    """Also where weights of the same shapes would fit."""
+def test_mixed_files_of_two_runs_are_rejected(saved: RunFolder, tiny: Config, demo: Corpus, name: str) -> None:
+    """Even if the shapes of the weights are the same."""
     texts = [side for pair in demo.train[1000:2000] for side in pair]
     other = RunFolder(Path("weights/other"))
     other.start(replace(tiny, n_heads=4, norm="post"), Tokenizer.train(texts, 300))
@@ -140,15 +191,15 @@ def test_files_of_two_runs_are_not_mixed(saved: RunFolder, tiny: Config, demo: C
         saved.load_model(CPU)
 
 
-def test_a_config_may_not_ask_for_all_the_memory(saved: RunFolder, tiny: Config) -> None:
-    greedy = replace(tiny, d_model=65_536, d_ff=1_000_000, n_decoder_layers=100)
-    saved.save_config(greedy)
-    saved.save_model({"x": torch.zeros(1)})  # its notes agree with that config.json
+def test_a_config_with_huge_sizes_is_rejected_without_allocating_them(saved: RunFolder, tiny: Config) -> None:
+    huge = replace(tiny, d_model=65_536, d_ff=1_000_000, n_decoder_layers=100)
+    saved.save_config(huge)
+    saved.save_model({"x": torch.zeros(1)})  # with notes that match the config.json
     with pytest.raises(CheckpointError, match=r"model\.safetensors does not fit"):
         saved.load_model(CPU)
 
 
-def test_one_training_at_a_time_writes_to_a_run(run_folder: RunFolder) -> None:
+def test_only_one_training_can_lock_a_run(run_folder: RunFolder) -> None:
     with (
         run_folder.held(),
         pytest.raises(CheckpointError, match="another training writes to"),
@@ -159,19 +210,19 @@ def test_one_training_at_a_time_writes_to_a_run(run_folder: RunFolder) -> None:
         pass
 
 
-def test_a_training_that_came_to_nothing_leaves_no_folder() -> None:
+def test_a_training_that_saved_nothing_leaves_no_folder() -> None:
     with RunFolder(Path("weights/new")).held():
         assert Path("weights/new/training/lock").exists()
     assert not Path("weights/new").exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there, only administrators make links")
-def test_nothing_is_written_through_links(run_folder: RunFolder, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="only administrators can create symbolic links on Windows")
+def test_nothing_is_written_through_symbolic_links(run_folder: RunFolder, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("kept")
     (run_folder.path / "training").symlink_to(elsewhere)
-    with pytest.raises(CheckpointError, match="is a link"), run_folder.held():
+    with pytest.raises(CheckpointError, match="is a symbolic link"), run_folder.held():
         pass
     run_folder.metrics_file.symlink_to(elsewhere / "file")
     run_folder.save_metrics({"a": 1})
@@ -183,13 +234,13 @@ class _Bomb:
         return os.mkdir, ("exploded",)
 
 
-def test_weights_of_another_model_are_refused(run_folder: RunFolder, tiny: Config) -> None:
+def test_weights_of_another_model_are_rejected(run_folder: RunFolder, tiny: Config) -> None:
     run_folder.save_model(parameters(Transformer(300, replace(tiny, d_model=32))))
     with pytest.raises(CheckpointError, match="does not fit"):
         run_folder.load_model(CPU)
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(run_folder: RunFolder) -> None:
+def test_a_failed_write_leaves_the_old_files_and_nothing_else(run_folder: RunFolder) -> None:
     before = {path: path.read_bytes() for path in run_folder.path.iterdir()}
     with pytest.raises(TypeError):
         run_folder.save_metrics({"not JSON": object()})
@@ -205,7 +256,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(run_folder: RunFolder) 
     assert {path: path.read_bytes() for path in run_folder.path.iterdir()} == before
 
 
-def test_starting_afresh_leaves_nothing_of_before(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
+def test_starting_a_run_removes_the_files_of_the_earlier_one(
+    run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer
+) -> None:
     run_folder.save_state({"step": 5})
     run_folder.start(tiny, tokenizer)
     left = {path.relative_to(run_folder.path).as_posix() for path in run_folder.path.rglob("*")}

@@ -1,4 +1,4 @@
-"""Ranges, fits between fields, JSON and the command line."""
+"""The config: ranges, conflicts between fields, JSON, presets, and the command line."""
 
 import subprocess
 import sys
@@ -8,11 +8,20 @@ import pytest
 from conftest import ROOT
 
 from config import PRESETS, RESUMABLE, Config, ConfigError, flag
-from system.cli import TrainOptions, named, parse, parse_training
+from system.cli import (
+    AppOptions,
+    EvaluateOptions,
+    ModelOptions,
+    TrainOptions,
+    TranslateOptions,
+    named,
+    parse,
+    parse_training,
+)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_json_gives_the_same_config_back(preset: str) -> None:
+def test_a_config_survives_json(preset: str) -> None:
     assert Config.from_json(PRESETS[preset].to_json()) == PRESETS[preset]
 
 
@@ -34,7 +43,7 @@ def test_json_gives_the_same_config_back(preset: str) -> None:
         ({"valid_share": 0.4, "test_share": 0.4}, "--valid-share"),
     ],
 )
-def test_what_is_out_of_range_is_named(change: dict[str, object], names: str) -> None:
+def test_errors_name_the_invalid_field(change: dict[str, object], names: str) -> None:
     with pytest.raises(ConfigError, match=names):
         replace(Config(), **change)  # type: ignore[arg-type]
 
@@ -52,7 +61,7 @@ def test_what_is_out_of_range_is_named(change: dict[str, object], names: str) ->
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_damaged_config_is_refused_in_words(text: str, says: str) -> None:
+def test_a_damaged_config_is_rejected_with_a_reason(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Config.from_json(text)
 
@@ -66,8 +75,14 @@ def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_flags_change_the_preset_and_nothing_else() -> None:
-    options = parse(TrainOptions, ["--d-model", "64", "--no-tie-embeddings"], TrainOptions(PRESETS["demo"]))
-    assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False)
+    flags = ["--d-model", "64", "--no-tie-embeddings", "--plain"]
+    options = parse(TrainOptions, flags, TrainOptions(PRESETS["demo"]))
+    assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False, plain=True)
+
+
+@pytest.mark.parametrize("options", [TranslateOptions, EvaluateOptions, AppOptions])
+def test_the_commands_that_translate_have_the_flag_plain(options: type[ModelOptions]) -> None:
+    assert parse(options, ["--plain"]).plain and not parse(options, []).plain
 
 
 @pytest.mark.parametrize(
@@ -76,12 +91,12 @@ def test_flags_change_the_preset_and_nothing_else() -> None:
         (["--d-modle", "5"], "did you mean --d-model"),
         (["--minutes", "5", "demo"], "Unrecognized options: demo\none preset may be named, before the flags"),
         (["--d-model", "wide"], "--d-model"),
-        (["--norm", "x"], "'pre', 'post'"),
+        (["--norm", "x"], "must be one of pre, post"),
         (["--lr"], "--lr"),
         (["--epochs", "0"], "--epochs is 0; it must be from 1"),
     ],
 )
-def test_a_wrong_flag_gets_two_lines(args: list[str], says: str) -> None:
+def test_a_wrong_flag_is_explained_in_two_lines(args: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as error:
         parse(TrainOptions, args, TrainOptions(PRESETS["demo"]))
     assert len(str(error.value).splitlines()) <= 2
@@ -89,7 +104,7 @@ def test_a_wrong_flag_gets_two_lines(args: list[str], says: str) -> None:
 
 @pytest.mark.parametrize("command", ["train", "translate", "evaluate"])
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--hlep", 2)])
-def test_help_and_wrong_flags_are_answered_before_torch_is_imported(command: str, argument: str, code: int) -> None:
+def test_help_and_wrong_flags_do_not_import_torch(command: str, argument: str, code: int) -> None:
     script = f"""
 import runpy, sys
 sys.argv = ["{command}.py", "{argument}"]
@@ -106,7 +121,7 @@ def test_the_help_names_every_preset() -> None:
     assert ", ".join(PRESETS) in (TrainOptions.__doc__ or "")
 
 
-def test_presets() -> None:
+def test_the_first_argument_chooses_the_preset() -> None:
     assert parse_training([])[:2] == ("opus_books", [])
     for args, preset in ((["--lr", "1"], "opus_books"), (["demo", "--lr", "1"], "demo")):
         assert parse_training(args) == (preset, ["--lr", "1"], TrainOptions(config=replace(PRESETS[preset], lr=1.0)))
@@ -119,12 +134,12 @@ def test_a_run_is_named_after_its_preset_and_languages() -> None:
     assert named(replace(PRESETS["base"], name="mine"), "base").name == "mine"
 
 
-def test_the_base_preset_is_the_papers() -> None:
+def test_the_base_preset_has_the_sizes_of_the_paper() -> None:
     base = PRESETS["base"]
     assert (base.d_model, base.d_ff, base.n_heads, base.n_encoder_layers, base.n_decoder_layers) == (512, 2048, 8, 6, 6)
     assert (base.dropout, base.label_smoothing, base.norm, base.warmup_steps) == (0.1, 0.1, "post", 4000)
     assert base.lr == pytest.approx(512**-0.5 * 4000**-0.5, rel=0.01)
 
 
-def test_resuming_may_change_only_fields_that_exist() -> None:
+def test_the_fields_that_may_change_on_resume_exist() -> None:
     assert {field.name for field in fields(Config)} >= RESUMABLE

@@ -1,4 +1,4 @@
-"""A run in the forms of others: the same translations there, whole folders or none, and nothing believed unchecked."""
+"""Exports and releases: same translations as the run, complete folders or none, and checksums before loading."""
 
 import contextlib
 import io
@@ -19,23 +19,23 @@ from checkpoint import RunFolder, parameters
 from config import BOS, EOS, Config, ConfigError
 from dataset import causal_mask, pad, padding_mask
 from decoding.ctranslate2 import EngineError
+from decoding.scoring import score
 from decoding.search import Search
-from evaluate import score
+from decoding.translator import Translator
 from export import card, pack, to_ctranslate2, to_hugging_face, to_release
 from model import Transformer
 from system.files import whole_folder
-from system.hub import FetchError, check_sums, fetched, write_sums
+from system.hub import FetchError, check_sums, fetch, write_sums
 from text.corpus import Corpus
 from text.readers import lines
 from text.tokenizer import Tokenizer
-from translate import ExportedTranslator, Translator
 
 CPU = torch.device("cpu")
 TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]
 
 
 def saved(config: Config, tokenizer: Tokenizer, name: str) -> RunFolder:
-    """A run with an untrained model of such a config."""
+    """A run with this config and an untrained model."""
     folder = RunFolder(Path("weights") / name)
     folder.start(config, tokenizer)
     model = Transformer(len(tokenizer), config)
@@ -51,15 +51,16 @@ def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
 
 
 def exported(folder: RunFolder, quantization: str = "float32") -> Translator:
+    """Export a run to CTranslate2's format, and load the export."""
     out = Path(f"out-{quantization}")
     whole_folder(out, lambda into: to_ctranslate2(folder, into, quantization))
-    found = Translator.load(out, "cpu")
-    assert isinstance(found, ExportedTranslator)
-    return found
+    translator = Translator.load(out, "cpu")
+    assert not translator.can_show_attention
+    return translator
 
 
 def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
-    """log P(target, EOS | source), the whole target at once."""
+    """log P(target, EOS | source), computed without a cache."""
     src, tgt = pad([source]), pad([target], before=[BOS], after=())
     mask = padding_mask(src)
     with torch.no_grad():
@@ -69,61 +70,71 @@ def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
 
 
 def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[int, int]:
-    """How many greedy translations, and how many by beam search, differ; fails where they may not."""
+    """Count the greedy translations, and those by beam search, that differ. Fails if one may not differ."""
+    # Greedy search: a translation may differ only if both are equally probable.
     ids = own.tokenizer.encode
     ties = 0
-    for source, a, b in zip(sources, own(sources), engine(sources), strict=True):
-        if a != b:
-            both = [log_prob(own.model, ids([source])[0], ids([text])[0]) for text in (a, b)]
-            assert both[0] == pytest.approx(both[1], abs=0.02), (source, a, b)
+    for source, ours, theirs in zip(sources, own(sources), engine(sources), strict=True):
+        if ours != theirs:
+            log_probs = [log_prob(own.model, ids([source])[0], ids([text])[0]) for text in (ours, theirs)]
+            assert log_probs[0] == pytest.approx(log_probs[1], abs=0.02), (source, ours, theirs)
             ties += 1
-    search, shorter = Search(beam=4, n_best=4), 0
-    for found, theirs in zip(own.n_best(sources, search), engine.n_best(sources, search), strict=True):
-        scores = [one.score for one in theirs]
+
+    # Beam search: the engine stops once it has K results; ours may continue and find a better one.
+    search = Search(beam=4, n_best=4)
+    better = 0
+    for own_results, results in zip(own.n_best(sources, search), engine.n_best(sources, search), strict=True):
+        scores = [result.score for result in results]
         assert scores == sorted(scores, reverse=True)
-        if found[0].text == theirs[0].text:
-            assert found[0].score == pytest.approx(scores[0], abs=1e-3)
-        else:  # ours went on where the engine had as many results as the beam is wide
-            assert found[0].score > scores[0] - 1e-3
-            shorter += 1
-    return ties, shorter
+        if own_results[0].text == results[0].text:
+            assert own_results[0].score == pytest.approx(scores[0], abs=1e-3)
+        else:
+            assert own_results[0].score > scores[0] - 1e-3
+            better += 1
+    return ties, better
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("tie", [True, False])
-def test_ctranslate2_says_what_we_say(norm: str, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
+def test_ctranslate2_gives_the_same_translations(
+    norm: str, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus
+) -> None:
     folder = saved(replace(tiny, norm=norm, tie_embeddings=tie), tokenizer, "one")  # type: ignore[arg-type]
     own, engine = Translator.load("one", "cpu", "fp32"), exported(folder)
     sources = [source for source, _ in demo.test[:60]]
-    found = own(sources)
-    assert len(set(found)) > 5
-    assert sum(a == b for a, b in zip(found, engine(sources), strict=True)) >= 58
+    translations = own(sources)
+    assert len(set(translations)) > 5
+    assert sum(a == b for a, b in zip(translations, engine(sources), strict=True)) >= 58
 
 
-def test_a_trained_model_says_the_same_there(demo_run: RunFolder, translator: Translator, demo: Corpus) -> None:
+def test_ctranslate2_gives_the_same_translations_with_a_trained_model(
+    demo_run: RunFolder, translator: Translator, demo: Corpus
+) -> None:
     engine = exported(demo_run)
     sources = [source for source, _ in demo.test]
-    ties, shorter = compare(translator, engine, sources)
-    assert ties <= 2 and shorter <= 0.03 * len(sources)
+    ties, better = compare(translator, engine, sources)
+    assert ties <= 2 and better <= 0.03 * len(sources)
     assert engine(["The cat is sitting on the mat.", " "]) == ["Le chat est assis sur le tapis.", ""]
-    eight = exported(demo_run, "int8")
+    int8 = exported(demo_run, "int8")
     references = [target for _, target in demo.test]
-    bleu = [score(one(sources), references, "fr").bleu for one in (engine, eight)]
-    assert bleu[1] > bleu[0] - 0.3
+    bleu_float32, bleu_int8 = (score(one(sources), references, "fr").bleu for one in (engine, int8))
+    assert bleu_int8 > bleu_float32 - 0.3
     with pytest.raises(ConfigError, match="no attention"):
-        eight.attention("The cat.")
+        int8.attention("The cat.")
     assert sum(file.stat().st_size for file in Path("out-int8").iterdir()) < 0.5 * demo_run.model_file.stat().st_size
 
 
-def test_the_command_and_its_example(demo_run: RunFolder, command: Command, called: Command) -> None:
+def test_the_exported_folder_translates_with_and_without_tapis(
+    demo_run: RunFolder, command: Command, called: Command
+) -> None:
     done = command("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
     assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
     text = "The cat sits on the mat.\n\n- Our cat does not run.\n"
     args = ["--beam", "3", "--n-best", "2", "--device", "cpu"]
-    said = command("translate.py", "--run", "out", *args, text=text)
+    engine = command("translate.py", "--run", "out", *args, text=text)
     own = command("translate.py", "--run", str(demo_run.path), *args, "--precision", "fp32", text=text)
-    assert (said.returncode, said.stderr) == (0, "")
-    ours, theirs = ([line.split("\t") for line in done.stdout.splitlines()] for done in (own, said))
+    assert (engine.returncode, engine.stderr) == (0, "")
+    ours, theirs = ([line.split("\t") for line in done.stdout.splitlines()] for done in (own, engine))
     assert [text for _, text in ours[::2]] == [text for _, text in theirs[::2]]
     assert all(abs(float(a) - float(b)) < 2e-3 for (a, _), (b, _) in zip(ours[::2], theirs[::2], strict=True))
     example = [sys.executable, "-I", "out/example.py", "The cat sits on the mat.", "Our cat does not run."]
@@ -132,24 +143,24 @@ def test_the_command_and_its_example(demo_run: RunFolder, command: Command, call
     twice = called("export.py", "--run", "out", "--release", "more")
     assert twice.returncode == 2 and "out is an export already" in twice.stderr and not Path("more").exists()
     again = called("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
-    assert again.returncode == 2 and again.stderr == "export.py: out exists already: name a folder that does not\n"
+    assert again.returncode == 2 and again.stderr == "export.py: out already exists: name a new folder\n"
 
 
-def test_a_precision_that_the_cpu_has_not_is_said(run_folder: RunFolder) -> None:
+def test_a_precision_that_the_cpu_lacks_is_a_config_error(run_folder: RunFolder) -> None:
     exported(run_folder)
     assert Translator.load("out-float32", "cpu", "int8")(["A cat."])
-    with contextlib.suppress(ConfigError):  # where the CPU has it, it works
+    with contextlib.suppress(ConfigError):  # on CPUs without bf16
         assert Translator.load("out-float32", "cpu", "bf16")(["A cat."])
 
 
 @needs_shared("multi30k")
-def test_real_sentences_there(demo_run: RunFolder, translator: Translator) -> None:
-    """Words that the demo's model has never seen, cut into many pieces."""
+def test_ctranslate2_gives_the_same_translations_of_unknown_words(demo_run: RunFolder, translator: Translator) -> None:
+    """The tokenizer splits words that it has never seen into many tokens."""
     compare(translator, exported(demo_run), list(lines(SHARED / "multi30k" / "test.en"))[:100])
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_hugging_face_says_what_we_say(norm: str, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
+def test_hugging_face_gives_the_same_translations(norm: str, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: make huggingface")
 
     folder = saved(replace(tiny, norm=norm), tokenizer, "one")  # type: ignore[arg-type]
@@ -163,14 +174,17 @@ def test_hugging_face_says_what_we_say(norm: str, tiny: Config, tokenizer: Token
         assert theirs.decode(ids) == text
     sources = [source for source, _ in demo.test[:40]]
     batch = theirs(sources, return_tensors="pt", padding=True)
-    found = theirs.batch_decode(model.generate(**batch, max_length=40, do_sample=False), skip_special_tokens=True)
+    generated = theirs.batch_decode(model.generate(**batch, max_length=40, do_sample=False), skip_special_tokens=True)
     ours = own(sources)
     assert len(set(ours)) > 5
-    same = [a.startswith(" ".join(b.split())) for a, b in zip(ours, found, strict=True)]  # ours may be longer than 40
+    # Ours may be longer than 40 tokens.
+    same = [a.startswith(" ".join(b.split())) for a, b in zip(ours, generated, strict=True)]
     assert sum(same) >= 39
 
 
-def test_hugging_face_has_one_embedding(tiny: Config, tokenizer: Tokenizer, command: Command) -> None:
+def test_a_model_without_tied_embeddings_has_no_hugging_face_format(
+    tiny: Config, tokenizer: Tokenizer, command: Command
+) -> None:
     saved(replace(tiny, tie_embeddings=False), tokenizer, "one")
     done = command("export.py", "--to", "huggingface", "hf")
     assert done.returncode == 2 and "this run has three" in done.stderr and not Path("hf").exists()
@@ -180,23 +194,25 @@ def test_hugging_face_has_one_embedding(tiny: Config, tokenizer: Tokenizer, comm
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ([], "one of these is needed"),
-        (["--to", "ctranslate2"], "--to goes with OUT"),
-        (["--to", "ctranslate2", "a", "--release", "b"], "one of these is needed"),
-        (["out"], "one of these is needed"),
+        ([], "give one of --to ctranslate2 OUT"),
+        (["--to", "ctranslate2"], "--to needs OUT"),
+        (["--to", "ctranslate2", "a", "--release", "b"], "give one of --to ctranslate2 OUT"),
+        (["out"], "give one of --to ctranslate2 OUT"),
         (["--release", "b", "--quantization", "int8"], "--quantization is for --to ctranslate2"),
-        (["--release", "b", "--license", "My licence"], "an identifier in small letters"),
+        (["--release", "b", "--license", "My licence"], "an identifier in lower case"),
         (["--to", "marian", "a"], "--to"),
         (["--release", "b", "--run", "nowhere"], "no run 'nowhere'"),
     ],
 )
-def test_wrong_lines_are_answered(args: list[str], says: str, command: Command) -> None:
+def test_wrong_command_lines_are_explained(args: list[str], says: str, command: Command) -> None:
     done = command("export.py", *args)
     assert done.returncode in (1, 2) and says in done.stderr and len(done.stderr.splitlines()) <= 3
     assert not list(Path().iterdir())
 
 
-def test_without_ctranslate2(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ctranslate2_the_error_says_how_to_install_it(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exported(run_folder)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(EngineError, match=r'pip install -e "\.\[export\]"'):
@@ -209,51 +225,52 @@ def test_without_ctranslate2(run_folder: RunFolder, monkeypatch: pytest.MonkeyPa
 # The release
 
 
-def test_a_release_translates_in_all_its_forms(
+def test_a_release_translates_from_its_folder_its_archive_and_the_hub(
     demo_run: RunFolder, command: Command, hub: tuple[str, Path], tmp_path: Path
 ) -> None:
     endpoint, folder = hub
     args = ["export.py", "--run", str(demo_run.path), "--release", "given/demo", "--license", "cc-by-4.0"]
     done = command(*args)
     assert (done.returncode, done.stdout.split()) == (0, ["given/demo", "given/demo.tar.gz"]), done.stderr
-    held = {file.name for file in Path("given/demo").iterdir()}
-    assert held == {"config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", "SHA256SUMS"}
+    files = {file.name for file in Path("given/demo").iterdir()}
+    assert files == {"config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", "SHA256SUMS"}
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd="given/demo", capture_output=True, check=True)
     Path("given/demo").rename(folder)
-    there = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
-    said = command("translate.py", "--run", "owner/books", "--device", "cpu", "The cat sits on the mat.", **there)
-    assert (said.stdout, said.stderr) == ("Le chat est assis sur le tapis.\n", "")
-    gone = {**there, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    again = command("translate.py", "--run", "owner/books", "--device", "cpu", "The cat sits on the mat.", **gone)
+    args = ["translate.py", "--run", "owner/books", "--device", "cpu", "The cat sits on the mat."]
+    online = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
+    first = command(*args, **online)
+    assert (first.stdout, first.stderr) == ("Le chat est assis sur le tapis.\n", "")
+    offline = {**online, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    again = command(*args, **offline)
     assert (again.stdout, again.stderr) == ("Le chat est assis sur le tapis.\n", "")
-    none = command("translate.py", "--run", "owner/other", "x", **there)
+    none = command("translate.py", "--run", "owner/other", "x", **online)
     assert none.returncode == 1 and none.stderr.startswith("translate.py: no run 'owner/other', neither here nor on")
     assert len(none.stderr.splitlines()) == 1
-    for run in (folder, "given/demo.tar.gz", "given/demo.tar.gz"):  # the second time it is unpacked already
+    for run in (folder, "given/demo.tar.gz", "given/demo.tar.gz"):  # the second time, from the cache
         assert Translator.load(run)(["The cat sits on the mat."]) == ["Le chat est assis sur le tapis."]
 
 
-def test_the_card_is_one_that_the_hub_reads(demo_run: RunFolder) -> None:
+def test_the_hub_can_read_the_model_card(demo_run: RunFolder) -> None:
     from huggingface_hub import ModelCard
 
     whole_folder(Path("given"), lambda into: to_release(demo_run, into, "mit"))
-    found = ModelCard.load(Path("given/README.md"))
-    assert (found.data.language, found.data.license, found.data.pipeline_tag) == (["en", "fr"], "mit", "translation")
+    loaded = ModelCard.load(Path("given/README.md"))
+    assert (loaded.data.language, loaded.data.license, loaded.data.pipeline_tag) == (["en", "fr"], "mit", "translation")
     test = demo_run.load_metrics()["test"]
-    results = found.data.eval_results
+    results = loaded.data.eval_results
     assert results and results[0].metric_value == round(test["bleu"], 2)
     for part in ("## Use", "## Data", "## Training", "## Scores", "## Examples", "## Limits", test["signature"]):
-        assert part in found.text
-    assert found.text.count("\n| ") > 10
+        assert part in loaded.text
+    assert loaded.text.count("\n| ") > 10
 
 
-def test_a_card_can_do_without_metrics(tiny: Config) -> None:
+def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
     text = card(tiny, {}, "owner/pairs", "mit")
     assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
 
 
-def test_a_release_tells_nothing_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
+def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
     run_folder.save_config(replace(tiny, data=str(tmp_path / "my pairs")))
     run_folder.save_metrics({"data": {"name": str(tmp_path / "my pairs"), "rules": {}}})
     for name in ("a", "b"):
@@ -294,7 +311,7 @@ def test_a_changed_file_of_an_export_is_named(name: str, run_folder: RunFolder) 
             Translator.load("out-float32")
 
 
-def test_an_export_is_not_believed_without_its_sums(run_folder: RunFolder) -> None:
+def test_an_export_with_a_missing_checksum_is_rejected(run_folder: RunFolder) -> None:
     exported(run_folder)
     sums = Path("out-float32/SHA256SUMS")
     lines = sums.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -303,8 +320,8 @@ def test_an_export_is_not_believed_without_its_sums(run_folder: RunFolder) -> No
         Translator.load("out-float32")
 
 
-def test_a_release_keeps_the_tokenizer_as_it_was_written(run_folder: RunFolder) -> None:
-    """By another version of its library, which lays out its file otherwise."""
+def test_a_release_copies_the_tokenizer_byte_by_byte(run_folder: RunFolder) -> None:
+    """Another version of the tokenizers library may format the file differently."""
     text = json.dumps(json.loads(run_folder.tokenizer_file.read_text(encoding="utf-8")), indent=7)
     run_folder.tokenizer_file.write_text(text, encoding="utf-8")
     run_folder.save_model(parameters(Transformer(len(run_folder.load_tokenizer()), run_folder.load_config())))
@@ -312,7 +329,7 @@ def test_a_release_keeps_the_tokenizer_as_it_was_written(run_folder: RunFolder) 
     assert Translator.load("given", "cpu")(["A cat."])
 
 
-def test_sums_reach_no_other_folder() -> None:
+def test_checksums_cannot_name_files_of_other_folders() -> None:
     Path("given").mkdir()
     Path("secret").write_text("x", encoding="utf-8")
     Path("given/a").write_text("a", encoding="utf-8")
@@ -336,22 +353,22 @@ def member(name: str, content: bytes = b"{}", **fields: object) -> tuple[tarfile
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        ([member("../config.json"), member("/etc/config.json")], ""),  # of any path, only the file's name is used
+        ([member("../config.json"), member("/etc/config.json")], ""),  # accepted: the folders of a path are ignored
         ([member("x/notes.txt"), member("x/run.py", b"print()")], "no config.json in it"),
         ([member("config.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "no config.json in it"),
         ([member("config.json", b"", type=tarfile.DIRTYPE)], "no config.json in it"),
-        ([member("config.json", b"\0" * 10_000_000)], "no config.json in it"),  # a bomb: it shrinks a thousand times
+        ([member("config.json", b"\0" * 10_000_000)], "no config.json in it"),  # a decompression bomb
     ],
 )
-def test_of_an_archive_only_its_files_are_taken(members: list[tuple[tarfile.TarInfo, bytes]], says: str) -> None:
+def test_only_the_files_of_a_release_are_unpacked(members: list[tuple[tarfile.TarInfo, bytes]], says: str) -> None:
     with tarfile.open("x.tar.gz", "w:gz") as archive:
         for info, content in members:
             archive.addfile(info, io.BytesIO(content))
     if says:
         with pytest.raises(FetchError, match=says):
-            fetched("x.tar.gz")
+            fetch("x.tar.gz")
     else:
-        folder = fetched("x.tar.gz")
+        folder = fetch("x.tar.gz")
         assert folder and [file.name for file in folder.iterdir()] == ["config.json"]
     assert [path.name for path in Path().iterdir()] == ["x.tar.gz"] and not Path("../config.json").exists()
 
@@ -365,7 +382,9 @@ def test_a_broken_archive_is_named(spoil: Callable[[bytes], bytes], run_folder: 
         Translator.load("x.tar.gz")
 
 
-def test_a_new_training_takes_the_place_of_a_release(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
+def test_a_new_training_replaces_a_release_in_its_folder(
+    run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer
+) -> None:
     whole_folder(Path("weights/given"), lambda into: to_release(run_folder, into, "mit"))
     folder = RunFolder(Path("weights/given"))
     folder.start(tiny, tokenizer)
@@ -373,7 +392,7 @@ def test_a_new_training_takes_the_place_of_a_release(run_folder: RunFolder, tiny
     folder.load_model(CPU)
 
 
-def test_the_readmes_python_runs(trained: "subprocess.CompletedProcess[str]") -> None:
+def test_the_python_examples_of_the_readme_run(trained: "subprocess.CompletedProcess[str]") -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [block.partition("```")[0] for block in readme.split("```python\n")[1:]]
     assert blocks
@@ -385,6 +404,6 @@ def test_the_readmes_python_runs(trained: "subprocess.CompletedProcess[str]") ->
     assert done.stdout.splitlines() == [line.partition("#")[2].strip() for line in printed]
 
 
-def test_a_training_keeps_examples(demo_run: RunFolder, demo: Corpus) -> None:
+def test_a_training_saves_example_translations(demo_run: RunFolder, demo: Corpus) -> None:
     examples = json.loads(demo_run.metrics_file.read_text(encoding="utf-8"))["examples"]
     assert [tuple(row[:2]) for row in examples] == list(demo.test[:5]) and all(row[2] for row in examples)

@@ -1,4 +1,4 @@
-"""The device and the precision are those asked for, or an error says which there are."""
+"""Choosing devices and precisions, memory settings, and dividing work among threads."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from system.devices import autocast, choose_device, choose_precision, choose_tra
 CPU = torch.device("cpu")
 
 
-def test_auto_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device("auto").type == "mps"
@@ -27,7 +27,7 @@ def test_auto_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ("has", "precision"),
     [({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_bf16": False}, "fp32"), ({}, "fp32")],
 )
-def test_auto_takes_bf16_where_the_processor_has_it(
+def test_auto_trains_in_bf16_on_processors_that_support_it(
     has: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
@@ -37,14 +37,14 @@ def test_auto_takes_bf16_where_the_processor_has_it(
 
 
 @pytest.mark.parametrize(("capability", "precision"), [((9, 0), "bf16"), ((7, 5), "fp16"), ((6, 1), "fp32")])
-def test_auto_takes_what_the_gpu_is_fast_at(
+def test_auto_trains_in_the_fastest_precision_of_the_gpu(
     capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert choose_precision("auto", torch.device("cuda")) == precision
 
 
-def test_autocast_is_bf16_or_fp16_or_nothing() -> None:
+def test_autocast_computes_in_the_given_precision() -> None:
     a = torch.ones(2, 2)
     with autocast(CPU, "fp16"):
         assert (a @ a).dtype == torch.float16
@@ -54,15 +54,15 @@ def test_autocast_is_bf16_or_fp16_or_nothing() -> None:
         assert (a @ a).dtype == torch.float32
 
 
-def test_the_label_names_the_device() -> None:
+def test_the_label_names_the_device_and_its_threads() -> None:
     assert device_label(CPU).startswith("cpu (") and "threads" in device_label(CPU)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_kept() -> None:
-    """Of blocks of 32 MiB taken and freed in turn, most take the place of an earlier one: they fault nothing in.
+    """Most of the blocks of 32 MiB, allocated and freed in turn, reuse freed memory: they cause no page faults.
 
-    Not larger ones: after an allocation that failed, in another test, glibc maps those in any case.
+    Larger blocks would not do: after a failed allocation, such as in another test, glibc maps them in any case.
     """
     resource = pytest.importorskip("resource")
     keep_freed_memory()
@@ -73,20 +73,20 @@ def test_freed_memory_is_kept() -> None:
     assert faults < 40 * 2**25 / resource.getpagesize() / 2
 
 
-def test_what_the_environment_says_of_caches_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_sizes_in_the_environment_have_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"LRU_CACHE_CAPACITY": "7"})
     bound_caches()
     assert os.environ == {"LRU_CACHE_CAPACITY": "7", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
-def test_work_is_spread_and_stays_in_order(n: int) -> None:
+def test_spread_keeps_the_order_and_gives_each_worker_one_thread(n: int) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        found = list(spread(lambda i: (i, torch.get_num_threads()), range(n), torch.device("cpu")))
-        assert [i for i, _ in found] == list(range(n))
-        assert {inside for _, inside in found} == ({1} if n > 1 else {2} if n else set())
+        results = list(spread(lambda i: (i, torch.get_num_threads()), range(n), torch.device("cpu")))
+        assert [i for i, _ in results] == list(range(n))
+        assert {inside for _, inside in results} == ({1} if n > 1 else {2} if n else set())
         assert torch.get_num_threads() == 2
         with ThreadPoolExecutor(1) as new:
             assert new.submit(torch.get_num_threads).result() == 2
@@ -94,7 +94,7 @@ def test_work_is_spread_and_stays_in_order(n: int) -> None:
         torch.set_num_threads(threads)
 
 
-def test_an_error_in_spread_work_comes_out() -> None:
+def test_spread_raises_the_errors_of_its_workers() -> None:
     with pytest.raises(ZeroDivisionError):
         list(spread(lambda i: 1 // i, [1, 0, 1], torch.device("cpu")))
 
@@ -110,12 +110,12 @@ def test_an_error_in_spread_work_comes_out() -> None:
         ({"avx512_vnni": True, "avx512_bf16": True, "amx_bf16": True}, "bf16"),
     ],
 )
-def test_translating_takes_what_the_cpu_is_fastest_at(
+def test_auto_translates_in_the_fastest_precision_of_the_cpu(
     has: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
     assert choose_translating("auto", CPU) == precision
-    assert choose_precision("auto", CPU) in ("fp32", "bf16")  # no training is in int8
+    assert choose_precision("auto", CPU) in ("fp32", "bf16")  # training never uses int8
     assert choose_translating("int8", CPU) == "int8" and choose_translating("fp32", CPU) == "fp32"
-    with pytest.raises(ConfigError, match="int8 is for CPUs, not for mps"):
+    with pytest.raises(ConfigError, match="int8 is for CPUs; on mps, choose"):
         choose_translating("int8", torch.device("mps"))

@@ -1,9 +1,10 @@
-"""Several processes as one training: the same weights as one, resuming with more or fewer, and one that dies."""
+"""Distributed training: same weights as one process, resuming with another number of them, and their errors."""
 
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -12,34 +13,47 @@ import torch
 from conftest import ROOT, Command
 from test_train import small_run
 
-from config import Config, ConfigError
+from config import Config, ConfigError, TapisError
+from system.cli import run_command
 from system.distributed import ALONE, Group
+from system.terminal import is_main
 from train import dealt_out
 
 
-def together(n: int, *args: str) -> "subprocess.Popen[str]":
-    """A command of ours in so many processes."""
+def start_processes(n: int, *args: str) -> "subprocess.Popen[str]":
+    """Start one of the commands in n processes."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
     return subprocess.Popen(
         [*torchrun, str(ROOT / args[0]), *args[1:]], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     )
 
 
-def test_alone_nothing_is_said() -> None:
-    assert Group.join() == ALONE and ALONE.leads
-    assert ALONE.sums(1, 2.5) == [1.0, 2.5]
-    assert ALONE.gathered(["a", "b"]) == ["a", "b"]
-    assert ALONE.agreed("a") == "a"
+def test_a_group_of_one_returns_its_own_values() -> None:
+    assert Group.join() == ALONE and is_main()
+    assert ALONE.all_sums(1, 2.5) == [1.0, 2.5]
+    assert ALONE.gather(["a", "b"]) == ["a", "b"]
+    assert ALONE.broadcast("a") == "a"
+
+
+@pytest.mark.parametrize("local_rank", ["0", "3"])
+def test_every_process_of_a_machine_with_too_few_gpus_raises(local_rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    for name, value in {**environment, "RANK": local_rank, "LOCAL_RANK": local_rank}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match="--nproc-per-node 4: this machine has 2 GPUs"):
+        Group.join()
 
 
 def test_two_processes_train_as_one(called: Command, few: Path) -> None:
-    """With dropout, and with an odd number of batches in an epoch, of which the last is one process's alone."""
+    """Also with dropout, and with an odd number of batches per epoch, the last of which only one process computes."""
     shape = ["--epochs", "2", "--subword-dropout", "0.1", "--precision", "fp32", "--batch-tokens", "512"]
-    with together(2, *small_run(few, *shape, "--name", "two")) as process:
+    with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, ""), err
     assert called(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
-    assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "one speaks for both"
+    assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "only the main process prints"
     configs = [json.loads(Path(f"weights/{name}/config.json").read_text(encoding="utf-8")) for name in ("one", "two")]
     assert configs[0]["accumulate"] == configs[1]["accumulate"] == 2
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "two")]
@@ -48,15 +62,15 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
         torch.testing.assert_close(states[1]["model"][name], weight, rtol=1e-3, atol=1e-4)
     metrics = [json.loads(Path(f"weights/{name}/metrics.json").read_text(encoding="utf-8")) for name in ("one", "two")]
     assert metrics[0]["last"] == pytest.approx(metrics[1]["last"], rel=1e-3)
-    assert metrics[0]["batches"]["in an epoch"] % 2, "no last step of one batch: choose other sizes"
+    assert metrics[0]["batches"]["in an epoch"] % 2, "every step has two batches: change the sizes of this test"
 
 
-def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(called: Command, few: Path) -> None:
+def test_when_one_process_dies_the_training_ends_and_can_be_resumed(called: Command, few: Path) -> None:
     args = small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
-    with together(2, *args) as process:
+    with start_processes(2, *args) as process:
         state = Path("weights/killed/training/state.pt")
-        until = time.monotonic() + 60
-        while not state.exists() and time.monotonic() < until:
+        deadline = time.monotonic() + 60
+        while not state.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         psutil.Process(process.pid).children()[-1].kill()
         _, err = process.communicate(timeout=120)
@@ -67,13 +81,43 @@ def test_one_that_dies_ends_the_training_and_what_was_saved_goes_on(called: Comm
     assert alone.returncode == 0, alone.stderr
 
 
-@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
-def test_one_process_speaks_of_an_error(rank: str, lines: int, command: Command) -> None:
-    done = command("train.py", "demoo", LOCAL_RANK=rank)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == lines
+@pytest.mark.parametrize(
+    ("rank", "local_rank", "prints"),
+    [
+        ("0", "0", "train.py: no preset 'demoo'"),
+        ("1", "1", ""),
+        ("8", "0", "train.py (process 8): no preset 'demoo'"),
+        ("9", "1", ""),
+    ],
+    ids=["main process", "same machine", "first of another machine", "second of another machine"],
+)
+def test_the_first_process_of_each_machine_prints_an_error(
+    rank: str, local_rank: str, prints: str, command: Command
+) -> None:
+    done = command("train.py", "demoo", RANK=rank, LOCAL_RANK=local_rank)
+    assert done.returncode == 2 and done.stderr.startswith(prints)
+    assert len(done.stderr.splitlines()) == (1 if prints else 0)
 
 
-def test_more_processes_than_batches_cannot_resume(tiny: Config) -> None:
+def test_an_error_of_a_single_process_is_always_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class SingleProcessError(TapisError):
+        printed_by_every_process = True
+
+    def fail(args: Sequence[str]) -> None:
+        raise SingleProcessError("the disk is full")
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    with pytest.raises(SystemExit) as exit:
+        run_command(fail)
+    assert exit.value.code == 1
+    assert capsys.readouterr().err == "train.py (process 3): the disk is full\n"
+
+
+def test_a_run_cannot_be_resumed_by_more_processes_than_a_step_has_batches(tiny: Config) -> None:
     with pytest.raises(ConfigError, match="too few for 2 processes\nresume it with at most 1"):
         dealt_out(tiny, True, Group(size=2))
     assert dealt_out(tiny, False, Group(size=2)).accumulate == 2

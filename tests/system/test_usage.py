@@ -1,0 +1,75 @@
+"""Errors in command lines are explained in two lines, without the help of tyro's own messages."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from config import PRESETS, ConfigError
+from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "message"),
+    [
+        (TrainOptions, "--d-modle 5", "Unrecognized options: --d-modle\ndid you mean --d-model?"),
+        (TrainOptions, "--d_modle 5", "Unrecognized options: --d-modle\ndid you mean --d-model?"),
+        (TrainOptions, "--hlep", "Unrecognized options: --hlep\ndid you mean --help?"),
+        (TrainOptions, "--xyz", "Unrecognized options: --xyz\n--help"),
+        (TrainOptions, "--tie-embeddings=False", "Unrecognized options: --tie-embeddings=False\ndid you mean --tie"),
+        (TrainOptions, "--tie-embeddings False", "Unrecognized options: False\n--help"),
+        (TrainOptions, "--no-resume", "Unrecognized options: --no-resume\ndid you mean --resume?"),
+        (TrainOptions, "--lr 1 demo", "Unrecognized options: demo\none preset may be named, before the flags; --help"),
+        (TrainOptions, "--lr", "--lr needs a value\n--help"),
+        (TrainOptions, "--lr --resume", "--lr needs a value\n--help"),
+        (TrainOptions, "--lr fast", "--lr is 'fast'; it must be a number\n--help"),
+        (TrainOptions, "--epochs=1.5", "--epochs is '1.5'; it must be an integer\n--help"),
+        (TrainOptions, "--norm x", "--norm is 'x'; it must be one of pre, post\n--help"),
+        (TrainOptions, "--skip-rules headings x", "--skip-rules is 'x'; it must be one of unicode, empty-side"),
+        (TranslateOptions, "--rnu x", "Unrecognized options: --rnu\ndid you mean --run?"),
+        (TranslateOptions, "-x", "Unrecognized options: -x\n--help"),
+        (TranslateOptions, "A. --beam 2 B.", "Unrecognized options: B.\n--help"),
+        (TranslateOptions, "--attention", "--attention needs a value\n--help"),
+        (EvaluateOptions, "demo", "Unrecognized options: demo\n--help"),
+        (EvaluateOptions, "--split train", "--split is 'train'; it must be one of valid, test\n--help"),
+        (ExportOptions, "--to marian out", "--to is 'marian'; it must be one of ctranslate2, huggingface\n--help"),
+        (ExportOptions, "--to ctranslate2 a b", "Unrecognized options: b\n--help"),
+    ],
+)
+def test_an_error_names_the_mistake(
+    options: type[object], line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    default = TrainOptions(PRESETS["demo"]) if options is TrainOptions else None
+    with pytest.raises(ConfigError) as error:
+        parse(options, line.split(), default)
+    assert str(error.value).startswith(message) and str(error.value).endswith("--help lists the flags")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-1", "2"],
+        ["--length-penalty", "-1"],
+        ["--length_penalty=-1"],
+        ["--", "--beam"],
+        ["--beam", "2", "--beam", "3"],
+        ["--attention", "a.png", "--plain", "A sentence.", "Another."],
+    ],
+)
+def test_unusual_but_valid_lines_are_accepted(args: Sequence[str]) -> None:
+    parse(TranslateOptions, args)
+
+
+@pytest.mark.parametrize("line", ["--hlep\u2028x", "a\nb", "\x0b", "", "--d-model\n"])
+def test_an_error_has_two_lines_whatever_the_arguments(line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(EvaluateOptions, [line])
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_help_is_printed_by_tyro(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        parse(TrainOptions, ["--lr", "1", "--help"], TrainOptions(PRESETS["demo"]))
+    assert exit.value.code == 0
+    printed = capsys.readouterr().out
+    assert "--vocab-size" in printed and str(PRESETS["demo"].vocab_size) in printed
