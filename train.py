@@ -233,7 +233,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         precision = choose_precision(config.precision, choose_device(config.device))
         return replace(options, config=replace(config, precision=precision))
 
-    saved = RunFolder.find(config.name).load_config()
+    saved = saved_config(config.name)
     options = parse(TrainOptions, flags, TrainOptions(config=saved))
     changed = changes(saved, options.config)
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
@@ -241,6 +241,14 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
     return options
+
+
+def saved_config(name: str) -> Config:
+    """The config of the run to resume, under weights/ in the current folder: a training writes nowhere else."""
+    folder = RunFolder(WEIGHTS / name)
+    if not folder.config_file.is_file():
+        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume\nstart it without --resume")
+    return folder.load_config()
 
 
 def changes(before: Config, after: Config) -> dict[str, list[Any]]:

@@ -34,13 +34,14 @@ from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
 from decoding.inference import in_precision  # noqa: E402
 from decoding.search import NEVER, Search, beam_search, greedy_search  # noqa: E402
+from decoding.steps import fast_step  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
+from fast.topk import best_continuations_in_blocks  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import choose_device, device_label, spread  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
-from translate import model_step  # noqa: E402
 
 # (batches of source ids, beam) → the translation of each sentence
 Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
@@ -66,14 +67,14 @@ class Options(Work):
 def ours(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
     """Our search, with no end before length."""
     keep_freed_memory()
-    model = in_precision(model.to(device), precision)
+    prepared = in_precision(model.to(device), precision)
 
     def translated(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
         with torch.inference_mode():
             return searched(beam, sources)
 
     def searched(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        step = model_step(model, pad(sources).to(device))
+        step = fast_step(prepared, pad(sources).to(device))
 
         def endless(tokens: Tensor, rows: Tensor | None) -> Tensor:
             logits = step(tokens, rows)
@@ -82,8 +83,8 @@ def ours(model: Transformer, length: int, device: torch.device, precision: Trans
 
         limits = torch.full((len(sources),), length, device=device)
         if beam == 1:
-            return greedy_search(endless, limits)
-        return [found[0].ids for found in beam_search(endless, limits, Search(beam))]
+            return greedy_search(endless, limits, best_continuations_in_blocks)
+        return [found[0].ids for found in beam_search(endless, limits, Search(beam), best_continuations_in_blocks)]
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         return [ids for found in spread(partial(translated, beam), batches, device) for ids in found]

@@ -27,13 +27,13 @@ from measure import Contender, alternate, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from config import TranslatingPrecision  # noqa: E402
+from decoding.scoring import score  # noqa: E402
 from decoding.search import Search  # noqa: E402
-from evaluate import score  # noqa: E402
+from decoding.translator import Translator  # noqa: E402
 from export import to_ctranslate2  # noqa: E402
 from system.devices import choose_device, choose_translating, device_label, peak_gigabytes  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
-from translate import Translator  # noqa: E402
 
 
 @dataclass(frozen=True)

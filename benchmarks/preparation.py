@@ -29,6 +29,7 @@ from config import PRESETS, Config  # noqa: E402
 from system.devices import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
 from text.corpus import Corpus, load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
+from train import take_step  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def prepare(config: Config, n: int, again: str) -> None:
     corpus: Corpus = timed(f"clean and split{again}", n, lambda: load_corpus(config))
     tokenizer = timed(f"train the tokenizer{again}", n, lambda: learn_tokenizer(corpus.train, config.vocab_size))
     training = timed(f"encode, deal, build{again}", n, lambda: Training(config, corpus, tokenizer))
-    logs = [training.update(step) for step in range(1, STEPS + 1)]
+    logs = [take_step(training, step) for step in range(1, STEPS + 1)]
     speed = sum(log.n_tokens for log in logs) / sum(log.seconds for log in logs)
     print(
         f"{STEPS} steps: {speed:,.0f} tokens/s; peak {peak_gigabytes(CPU):.2f} GB; padding {training.padding:.1%}",

@@ -33,7 +33,10 @@ from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from config import EOS, PRESETS, Config, DeviceName  # noqa: E402
 from dataset import EncodedPairs, collate  # noqa: E402
+from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
+from fast.modules import install_fast_modules  # noqa: E402
+from fast.packing import PackedBatch  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import (  # noqa: E402
     autocast,
@@ -45,7 +48,7 @@ from system.devices import (  # noqa: E402
 from text.cleaning import RULES  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
-from training.objective import BatchLoss, optimizers  # noqa: E402
+from training.optimizers import make_optimizers  # noqa: E402
 
 STEPS = 6  # of which the first is not counted
 
@@ -83,10 +86,11 @@ def step_cost(config: Config, vocabulary: int, length: int) -> Cost:
     keep_freed_memory()
     torch.manual_seed(1)
     model = Transformer(vocabulary, config).to(device)
-    objective, updates = BatchLoss(model, config.label_smoothing), optimizers(model, config)
+    install_fast_modules(model)
+    objective, optimizers = PackedBatchLoss(model, config.label_smoothing), make_optimizers(model, config)
     random = np.random.default_rng(1)
     rows = random.integers(EOS + 1, vocabulary, (config.batch_tokens // length, length - 1))
-    batch = collate(list(rows), list(rows))
+    batch = PackedBatch.of(collate(list(rows), list(rows)))
     seconds = []
     for _ in range(STEPS):
         synchronize(device)
@@ -95,9 +99,9 @@ def step_cost(config: Config, vocabulary: int, length: int) -> Cost:
             loss, _ = objective(batch.to(device))
         (loss / batch.n_tgt).backward()
         clip_grad_norm_(model.parameters(), config.clip_norm)
-        for update in updates:
-            update.step()
-            update.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         synchronize(device)
         seconds.append(time.perf_counter() - start)
     peak = peak_gigabytes(device)
@@ -112,7 +116,7 @@ def corpus_cost(pairs: int) -> Cost:
         config = replace(PRESETS["opus_books"], data=f"{folder}/pairs.tsv", vocab_size=8000)
         start = time.perf_counter()
         corpus = load_corpus(replace(config, skip_rules=tuple(RULES)))
-        EncodedPairs(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
+        EncodedPairs.of(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
         return Cost(time.perf_counter() - start, pairs, peak_gigabytes(torch.device("cpu")))
 
 

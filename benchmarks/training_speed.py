@@ -6,8 +6,9 @@
 All train models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. The textbook
 (`torch.nn.Transformer`, cross-entropy over all positions) even gets our batches. MarianMT, where `transformers` is
 installed, gets as many sentences in random order, padded to the longest, as its users do. Each has its own process,
-theirs with the memory allocator and oneDNN's caches as they come; a second textbook has those as we do. Tokens are
-source and target tokens that are not padding.
+theirs with the memory allocator and oneDNN's caches as they come; a second textbook has those as we do. "Tapis,
+--plain" computes by the formulas of model.py alone: beside it stands what fast/ is worth. Tokens are source and target
+tokens that are not padding.
 """
 
 import statistics
@@ -26,7 +27,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-import trainer  # noqa: E402
 import tyro  # noqa: E402
 from measure import Contender, Work, alternate, matmul_rate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
@@ -36,14 +36,17 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from config import PAD, Config, Precision  # noqa: E402
 from dataset import Batch  # noqa: E402
+from fast.packing import PackedBatch  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from system.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
+from train import take_step  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
 Logits = Callable[[Batch], Tensor]
-OURS, TEXTBOOK, WITH_OURS = "Tapis", "torch.nn.Transformer, our batches", "the same, with our settings of memory"
+OURS, PLAIN = "Tapis", "Tapis, --plain"
+TEXTBOOK, WITH_OURS = "torch.nn.Transformer, our batches", "the same, with our settings of memory"
 MARIAN = "MarianMT, random order, dynamic padding"
 STEPS = 4  # of a turn; the first, not timed, lets caches and the allocator settle
 
@@ -159,7 +162,7 @@ class Shuffled:
     def __init__(self, training: Training) -> None:
         self.pairs, self.split = training.train_pairs, training.config.subword_dropout
         self.rows = np.random.default_rng(1).permutation(len(self.pairs))
-        self.size = len(self.rows) // len(training.dealt)
+        self.size = len(self.rows) // len(training.epoch_batches[1])
 
     def __call__(self, i: int) -> Batch:
         start = i * self.size % (len(self.rows) - self.size)
@@ -169,8 +172,7 @@ class Shuffled:
 def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, float]]:
     """Of a name: the work of a turn, (number of its first batch, steps) → its tokens, and FLOP a token."""
     if name not in (OURS, WITH_OURS):
-        for setting in ("keep_freed_memory", "bound_caches"):
-            setattr(trainer, setting, lambda: None)
+        config = replace(config, plain=True)  # memory and oneDNN's caches as they come
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
     step = steps(name, training)
@@ -198,8 +200,8 @@ def steps(name: str, training: Training) -> Callable[[int], int]:
 
         return update
 
-    if name == OURS:
-        return lambda i: training.update(i + 1).n_tokens
+    if name in (OURS, PLAIN):
+        return lambda i: take_step(training, i + 1).n_tokens
     if name == MARIAN:
         hf = cast(nn.Module, marian(size, config))
 
@@ -212,8 +214,14 @@ def steps(name: str, training: Training) -> Callable[[int], int]:
     return plain(
         book,
         lambda batch: cast(Tensor, book(batch.src, batch.tgt)),
-        lambda i: training.step_batches(i + 1)[0][1],
+        lambda i: plain_batch(training, i + 1),
     )
+
+
+def plain_batch(training: Training, step: int) -> Batch:
+    """The batch of a step, without its packing."""
+    ((_, batch),) = training.batches_of(step)
+    return batch.batch if isinstance(batch, PackedBatch) else batch
 
 
 def compare(options: Options, config: Config) -> None:
@@ -227,7 +235,7 @@ def compare(options: Options, config: Config) -> None:
     corpus = load_corpus(config)
     tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
     dtype = DTYPES[config.precision]
-    names = [OURS, TEXTBOOK]
+    names = [PLAIN, OURS, TEXTBOOK]
     if device.type == "cpu" and sys.platform == "linux":
         names.append(WITH_OURS)
     if find_spec("transformers"):
@@ -271,10 +279,10 @@ def compare(options: Options, config: Config) -> None:
 
 def where_time_goes(training: Training) -> None:
     """A profile of five steps: the operations that take the most time, themselves."""
-    training.update(1)
+    take_step(training, 1)
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         for i in range(5):
-            training.update(i + 2)
+            take_step(training, i + 2)
     table = sorted(profiled.key_averages(), key=lambda entry: -entry.self_cpu_time_total)
     total = sum(entry.self_cpu_time_total for entry in table)
     print("\nwhere a step's time goes (with the profiler's own)")

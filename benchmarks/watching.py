@@ -21,13 +21,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import tyro  # noqa: E402
 from measure import Work  # noqa: E402
-from training.report import Logs  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from system.devices import choose_device, choose_precision, device_label  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
-from train import run  # noqa: E402
+from train import loop  # noqa: E402
+from training.tensorboard import Logs  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
 
@@ -62,10 +62,10 @@ def main() -> None:
         os.chdir(out)
         folder = RunFolder(Path("weights/watched"))
         folder.start(config, training.tokenizer)
-        logs, told = Logs(Path("runs/watched"), training.at, config.log_every), defaultdict[str, float](float)
+        logs, told = Logs(Path("runs/watched"), training.progress, config.log_every), defaultdict[str, float](float)
         for name in ("steps", "validation", "pictures"):
             setattr(logs, name, timed(told, name, getattr(logs, name)))
-        run(training, folder, logs, [])
+        loop(training, folder, logs, [])
         logs.close()
     print(f"{device_label(device)}, {options.sizes(len(training.tokenizer))}; {training.step:,} steps", end=", ")
     print(f"{training.seconds:.1f} s with {options.epochs} validations")

@@ -101,6 +101,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test in a folder of its own, which is where weights/ and runs/ are, with the random state of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", tmp_path / "no weights")
     torch.manual_seed(0)
     yield
 

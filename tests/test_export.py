@@ -21,7 +21,7 @@ from dataset import causal_mask, pad, padding_mask
 from decoding.ctranslate2 import EngineError
 from decoding.scoring import score
 from decoding.search import Search
-from decoding.translator import Translator
+from decoding.translator import ModelSearcher, Translator
 from export import card, pack, to_ctranslate2, to_hugging_face, to_release
 from model import Transformer
 from system.files import whole_folder
@@ -71,12 +71,13 @@ def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
 
 def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[int, int]:
     """Count the greedy translations, and those by beam search, that differ. Fails if one may not differ."""
+    assert isinstance(own.searcher, ModelSearcher)
     # Greedy search: a translation may differ only if both are equally probable.
     ids = own.tokenizer.encode
     ties = 0
     for source, ours, theirs in zip(sources, own(sources), engine(sources), strict=True):
         if ours != theirs:
-            log_probs = [log_prob(own.model, ids([source])[0], ids([text])[0]) for text in (ours, theirs)]
+            log_probs = [log_prob(own.searcher.model, ids([source])[0], ids([text])[0]) for text in (ours, theirs)]
             assert log_probs[0] == pytest.approx(log_probs[1], abs=0.02), (source, ours, theirs)
             ties += 1
 

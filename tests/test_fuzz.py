@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 import translate
 from checkpoint import RunFolder
 from config import Config, TapisError
+from decoding.scoring import score
 from decoding.search import Search
-from evaluate import score
+from decoding.translator import Translator
 from system.cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
 from text.cleaning import Cleaner
 from text.readers import read_parts
 from text.sentences import take_apart, whole_characters
 from text.tokenizer import Tokenizer
-from translate import Translator
 
 ODD = [
     *("", " ", "\t", "\r", "\u00a0", "\u3000", "\0", "\ud800", "\udcff", "\ufeff", "\u200b", "\u2028", "\x85", "\x0b"),

@@ -19,7 +19,7 @@ class StoppedError(TapisError):
 class BrokenOffError(TapisError):
     """Something outside of the training ended it: the disk, the memory, another of its processes."""
 
-    from_any = True
+    printed_by_every_process = True
 
 
 def not_finite(step: int, epoch: int, batch: int) -> TrainingError:

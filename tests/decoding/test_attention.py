@@ -13,8 +13,8 @@ from torch import Tensor
 import model as model_module
 from decoding.attention import END, Attention, cross_attention, draw, to_html
 from decoding.search import Search
+from decoding.translator import ModelSearcher, Translator
 from text.tokenizer import Tokenizer
-from translate import Translator
 
 SENTENCE = "The cat is sitting on the mat."
 
@@ -80,7 +80,8 @@ def test_tokens_of_any_characters_are_printable(translator: Translator, tokenize
 
 
 def test_an_empty_translation_has_one_row_of_weights(translator: Translator) -> None:
-    attention = cross_attention(translator.model, translator.tokenizer, [50, 51], [])
+    assert isinstance(translator.searcher, ModelSearcher)
+    attention = cross_attention(translator.searcher.model, translator.tokenizer, [50, 51], [])
     assert attention.weights.shape[2:] == (1, 3) and attention.target == [END]
 
 

@@ -1,4 +1,4 @@
-"""Sentences in, sentences out: the number of lines, the order, and that batches, threads and plainness change nothing."""
+"""Sentences in, sentences out: the number of lines, their order, and that batches and threads change nothing."""
 
 import subprocess
 from pathlib import Path
