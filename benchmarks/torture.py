@@ -90,7 +90,7 @@ def whole(folder: RunFolder) -> str:
 
 def end(folder: RunFolder) -> dict[str, Any]:
     """All that must be the same in the end, whatever came between."""
-    state = {name: value for name, value in folder.load_state().items() if name not in ("seconds", "of")}
+    state = {name: value for name, value in folder.load_state().items() if name not in ("seconds", "resume_signature")}
     metrics = folder.load_metrics()
     scores = {name: metrics[name] for name in ("best", "last", "test", "data", "batches", "parameters")}
     files = [file.read_bytes() for file in (folder.model_file, folder.tokenizer_file)]

@@ -43,6 +43,6 @@ def install_fast_modules(model: nn.Module) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Dropout:
-                setattr(parent, name, ByteDropout(child.p))
+                setattr(parent, name, ByteDropout(child.p).train(child.training))
             elif type(child) is LayerNormalization:
-                setattr(parent, name, FusedLayerNormalization(child))
+                setattr(parent, name, FusedLayerNormalization(child).train(child.training))
