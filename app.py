@@ -146,6 +146,7 @@ def available_runs() -> dict[str, Config]:
 
 
 def main(args: Sequence[str]) -> None:
+    """Runs the command: serves the page until it is stopped."""
     # Load the model that the page starts with: that of --run, or the most recent one. Fails if there is none.
     options = parse(AppOptions, args)
     page = Page(options)

@@ -27,6 +27,7 @@ from text.readers import DataError, lines
 
 
 def main(args: Sequence[str]) -> None:
+    """Runs the command: translates and scores one run, or two and their difference."""
     options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
@@ -57,6 +58,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def load(options: EvaluateOptions, run: str) -> Translator:
+    """The translator of a run, as the options say."""
     return Translator.load(run, options.device, options.precision, plain=options.plain)
 
 

@@ -261,6 +261,7 @@ def hugging_face_tokenizer(tokenizer: Tokenizer) -> Inner:
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file."""
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -438,6 +439,7 @@ NEXT_STEP = {
 
 
 def main(args: Sequence[str]) -> None:
+    """Runs the command: makes the export or the release, and prints what was made."""
     # Check where to write, and what to export.
     options = parse(ExportOptions, args)
     out = options.release or options.out

@@ -206,6 +206,7 @@ def attention_pictures(training: Training) -> Iterator[tuple[str, "Figure"]]:
 
 
 def main(args: Sequence[str]) -> None:
+    """Runs the command: joins the processes, holds the run folder, and puts failures into words."""
     options = resolve(args)
     group = Group.join()
     folder = RunFolder(WEIGHTS / options.config.name)

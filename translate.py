@@ -36,6 +36,7 @@ LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, few enough 
 
 
 def main(args: Sequence[str]) -> None:
+    """Runs the command: translates its arguments, standard input, or what is typed at the prompt."""
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device, options.precision, plain=options.plain)

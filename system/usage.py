@@ -89,6 +89,7 @@ def split_line(args: Sequence[str], types: dict[str, Any]) -> list[Given]:
 
 
 def is_number(text: str) -> bool:
+    """Whether a text reads as a number, negative ones included: they are values, not flags."""
     try:
         float(text)
     except ValueError:

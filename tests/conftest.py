@@ -3,17 +3,13 @@
 import contextlib
 import importlib
 import io
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +34,10 @@ ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytest_plugins = ["hub_double"]
+# Tests with these start other processes or train a model: `make quick` leaves them out.
+SLOW_FIXTURES = {"command", "trained", "once", "page", "browser", "board", "few"}
 
 
 def first(pairs: Pairs, n: int) -> Pairs:
@@ -71,12 +71,16 @@ def eventually(done: Any, seconds: float = 40.0) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The test that trains the demo first, those that wait for it last: two processes share the tests."""
+    """Marks slow tests. Starts with the test that trains the demo, and ends with those that wait for it."""
 
-    def when(item: pytest.Item) -> int:
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+
+    def rank(item: pytest.Item) -> int:
         return 0 if "reaches_90_bleu" in item.name else 1 + ("trained" in getattr(item, "fixturenames", ()))
 
-    items.sort(key=when)
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -251,74 +255,3 @@ def browser() -> Iterator[Any]:
     chromium.implicitly_wait(20)
     yield chromium
     chromium.quit()
-
-
-def entry(folder: Path, path: Path) -> dict[str, object]:
-    """A file or folder as the hub's API describes it."""
-    kind = "directory" if path.is_dir() else "file"
-    return {"type": kind, "oid": path.name, "size": path.stat().st_size, "path": str(path.relative_to(folder))}
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
-    """A hub on loopback with one dataset or model, owner/books, of the files of a folder: as much as is needed."""
-    folder = Path("hub").absolute()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
-            path = re.sub(r"^/(api/)?(datasets/|models/)?owner/books", r"/\1repo", self.path.partition("?")[0])
-            body, status = b"{}", 404
-            headers = {"X-Repo-Commit": "0" * 40}
-            if path.startswith("/repo/resolve/"):
-                name = path.removeprefix("/repo/resolve/").partition("/")[2]
-                if name in files:
-                    body, status = files[name].read_bytes(), 200
-                    headers["ETag"] = f'"{hash(body)}"'
-                else:
-                    headers["X-Error-Code"] = "EntryNotFound"
-            elif path.startswith("/api/repo/tree"):
-                rest = path.removeprefix("/api/repo/tree/").partition("/")[2]
-                body, status = json.dumps([entry(folder, p) for p in sorted((folder / rest).iterdir())]).encode(), 200
-            elif path.startswith("/api/repo"):
-                siblings = [{"rfilename": name} for name in files]
-                info = {
-                    "id": "owner/books",
-                    "sha": "0" * 40,
-                    "siblings": siblings,
-                    "tags": [],
-                    "downloads": 0,
-                    "likes": 0,
-                }
-                body, status = json.dumps({**info, "private": False, "gated": False, "disabled": False}).encode(), 200
-            self.send_response(status)
-            for name, value in {
-                **headers,
-                "Content-Length": str(len(body)),
-                "Content-Type": "application/json",
-            }.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def do_POST(self) -> None:
-            wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["paths"]
-            body = json.dumps([entry(folder, folder / p) for p in wanted if (folder / p).exists()]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_HEAD = do_GET  # noqa: N815
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", folder
-    server.shutdown()
-    server.server_close()
-    thread.join()

@@ -26,6 +26,8 @@ from text.readers import read_parts
 from text.sentences import take_apart, whole_characters
 from text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 ODD = [
     *("", " ", "\t", "\r", "\u00a0", "\u3000", "\0", "\ud800", "\udcff", "\ufeff", "\u200b", "\u2028", "\x85", "\x0b"),
     *("\x0c", "\x1c", "\x1d", "\x1e", "\u2029", "\r\n"),

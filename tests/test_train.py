@@ -198,6 +198,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(called: Command, few: Path) -> 
     assert all(torch.equal(weight, resumed["model"][name]) for name, weight in states[0]["model"].items())
 
 
+@pytest.mark.slow
 def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
     """benchmarks/torture.py in short: after each kill all files are whole, and the end is the same, to the bit."""
     spec = importlib.util.spec_from_file_location("torture", ROOT / "benchmarks" / "torture.py")

@@ -54,6 +54,7 @@ def model_lines(report: dict[str, Any]) -> list[str]:
 
 
 def shortened(text: str) -> str:
+    """The start of a long text, with an ellipsis."""
     return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"
 
 

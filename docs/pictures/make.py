@@ -1,6 +1,6 @@
-"""Make curves.png and attention.png from the demo's run. From the project's root, after `make demo`:
+"""Make curves.png and attention.png from the run of the demo.
 
-python docs/pictures/make.py
+Type, in the folder of the project and after `make demo`: python docs/pictures/make.py
 """
 
 import subprocess

@@ -19,6 +19,8 @@ from system.distributed import ALONE, Group
 from system.terminal import is_main
 from train import with_a_batch_for_each_process
 
+pytestmark = pytest.mark.slow
+
 
 def start_processes(n: int, *args: str) -> "subprocess.Popen[str]":
     """Start one of the commands in n processes."""

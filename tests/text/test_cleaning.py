@@ -137,6 +137,7 @@ def test_swapped_columns_of_tatoeba() -> None:
     assert right >= 0.98 and wrong <= 0.002
 
 
+@pytest.mark.slow
 @needs_shared("opus_books")
 def test_swapped_columns_of_opus_books() -> None:
     """Whole works of the double are swapped, and known; identical sides cannot be told and do not count."""

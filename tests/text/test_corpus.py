@@ -152,6 +152,7 @@ def test_broken_data_leaves_no_table(tmp_path: Path) -> None:
     assert set(cache.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_many_processes_clean_as_one_does() -> None:
     pairs = [*PAIRS, ("Le roi dort bien.", "The king sleeps well."), ("", "x")] * 2
     cleaner = Cleaner("en", "fr")

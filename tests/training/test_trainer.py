@@ -140,6 +140,7 @@ def test_plain_training_equals_fast_training(
     assert len(translations) == len(plain_translations) == len(small.valid)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated")  # both torch's own
 def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     """Only the capture of the graphs can be tried everywhere. Byte dropout, which GPUs do not use, is no part of it."""
@@ -205,6 +206,7 @@ def test_fp16_that_overflows_skips_the_step_and_goes_on(tiny: Config, small: Cor
 # What it learns
 
 
+@pytest.mark.slow
 def test_ten_pairs_are_learned_by_heart(tiny: Config, demo: Corpus, tokenizer: Tokenizer) -> None:
     ten = replace(demo, train=first(demo.train, 10), valid=first(demo.train, 10))
     config = replace(
