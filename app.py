@@ -82,7 +82,7 @@ class Page:
         best = "\n".join(line[0].text for line in translations)
 
         # Of a single sentence, show the alternatives and the attention.
-        sentences = [unit for line in lines for unit in translator.taken_apart(line).units if has_letters(unit)]
+        sentences = [unit for line in lines for unit in translator.split_line(line).units if has_letters(unit)]
         alternatives: list[list[str]] = []
         attention_map = ""
         if len(sentences) == len(lines) == 1:

@@ -1,8 +1,8 @@
-"""Pairs of texts → token ids → batches: bucketed by length on both sides, within a token budget, padded, masked.
+"""Sentence pairs → token ids → batches: bucketed by length on both sides, within a token budget, padded and masked.
 
-`EncodedPairs` holds a part's ids; `batches` deals them out anew in each epoch, as a pure function of seed and epoch;
-`collate` makes the tensors of one batch, and is the one place where the target is shifted for teacher forcing;
-`padding_mask` and `causal_mask` say who may attend to whom (True = may attend).
+`EncodedPairs` holds the token ids of one part. `batches` groups them into the batches of an epoch, as a pure function
+of seed and epoch. `collate` makes the tensors of one batch; only there is the target shifted for teacher forcing.
+`padding_mask` and `causal_mask` define which positions may attend to which (True = may attend).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,19 +17,19 @@ from torch import Tensor
 from config import BOS, EOS, PAD
 from system.files import digest
 from system.terminal import progress_bar
-from text.tables import Ints, Pairs, Ragged, chunks, table
+from text.tables import Ints, Pairs, Ragged, cached_table, chunks
 from text.tokenizer import Tokenizer
 
 IdList = Sequence[int] | Ints
 
 
 def padding_mask(ids: Tensor) -> Tensor:
-    """ids (B, S) → (B, 1, 1, S): every position may attend to the tokens, none to the padding."""
+    """ids (B, S) → (B, 1, 1, S): every position may attend to every token, but not to padding."""
     return (ids != PAD)[:, None, None, :]
 
 
 def causal_mask(size: int, device: torch.device | None = None) -> Tensor:
-    """(1, 1, T, T): a position may attend to itself and to those before it."""
+    """(1, 1, T, T) for T = size: a position may attend to itself and to earlier positions."""
     return torch.ones(size, size, dtype=torch.bool, device=device).tril()[None, None]
 
 
@@ -70,8 +70,13 @@ class Batch:
 
 
 def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int] = (EOS,)) -> Tensor:
-    """Rows of ids, each between before and after → (B, longest), padded on the right."""
-    padded = np.full((len(rows), max(map(len, rows)) + len(before) + len(after)), PAD, dtype=np.int64)
+    """Pad rows of ids on the right, after enclosing each in the ids `before` and `after`.
+
+    Returns int64 ids (B, T), where T is the longest enclosed row. There must be at least one row.
+    """
+    longest = max(len(row) for row in rows)
+    width = len(before) + longest + len(after)
+    padded = np.full((len(rows), width), PAD, dtype=np.int64)
     padded[:, : len(before)] = before
     for i, row in enumerate(rows):
         end = len(before) + len(row)
@@ -99,21 +104,47 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
 
 
 def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random: np.random.Generator) -> list[Ints]:
-    """Undoes merges at random: each token falls with that probability into the two it was made from, and so do those.
+    """Undo BPE merges at random, so that a word comes in many spellings and the model learns what its parts mean.
 
-    A word then comes in many spellings, of which the model learns what its parts mean: the effect of BPE-dropout
-    (Provilkov et al. 2020, arXiv 1910.13267), which leaves merges out while it encodes.
-    merged_from is `Tokenizer.merged_from`.
+    Each token is split with probability `share` into the two tokens that it was merged from; these may be split again.
+    The effect is that of BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267), which skips merges while encoding.
+
+    Args:
+        rows: token ids of sentences.
+        merged_from: (V, 2) `Tokenizer.merged_from`.
+        share: probability of a split, from 0 to 1.
+        random: source of randomness; it is advanced.
+
+    Returns the new ids of each row. They decode to the same text.
+
     """
-    ids, ends = np.concatenate(rows).astype(np.int64), np.cumsum([len(row) for row in rows])
-    row_of = np.repeat(np.arange(len(rows)), np.diff(ends, prepend=0))
-    fresh = np.ones(len(ids), dtype=bool)
-    while (falls := fresh & (merged_from[ids, 0] >= 0) & (random.random(len(ids)) < share)).any():
-        left = np.flatnonzero(falls) + np.arange(falls.sum())  # where the first of each two comes to stand
-        halves, parts = merged_from[ids[falls]], 1 + falls
-        ids, row_of, fresh = np.repeat(ids, parts), np.repeat(row_of, parts), np.repeat(falls, parts)
-        ids[left], ids[left + 1] = halves.T
-    return np.split(ids, np.searchsorted(row_of, np.arange(1, len(rows))))
+    # all rows in one flat array, with the row of each token
+    ids = np.concatenate(rows).astype(np.int64)
+    row_of_token = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+
+    # In each round only tokens that are new, all of them at first, get a chance to be split.
+    is_new = np.ones(len(ids), dtype=bool)
+    while True:
+        is_merged = merged_from[ids, 0] >= 0
+        is_split = is_new & is_merged & (random.random(len(ids)) < share)
+        if not is_split.any():
+            break
+
+        # ids        a  b  c  d          b = b1 + b2, d = d1 + d2
+        # is_split   0  1  0  1
+        # split ids  a  b1 b2 c  d1 d2
+        left_and_right = merged_from[ids[is_split]]  # (splits, 2)
+        n_splits = len(left_and_right)
+        left_positions = np.flatnonzero(is_split) + np.arange(n_splits)  # each earlier split adds one token
+        n_copies = 1 + is_split
+        ids = np.repeat(ids, n_copies)
+        ids[left_positions] = left_and_right[:, 0]
+        ids[left_positions + 1] = left_and_right[:, 1]
+        row_of_token = np.repeat(row_of_token, n_copies)
+        is_new = np.repeat(is_split, n_copies)
+
+    row_starts = np.searchsorted(row_of_token, np.arange(1, len(rows)))
+    return np.split(ids, row_starts)
 
 
 SCHEMA = pa.schema({"src": pa.list_(pa.int32()), "tgt": pa.list_(pa.int32())})
@@ -157,7 +188,7 @@ class EncodedPairs:
                     yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
                     bar.update(len(texts))
 
-        ids = table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
+        ids = cached_table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
         sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)
         longer = np.maximum(sources.lengths(), targets.lengths())
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
@@ -185,31 +216,49 @@ class EncodedPairs:
 
 
 def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Ints]:
-    """The rows of each batch of an epoch: a pure function of the pairs, the budget, the seed and the epoch.
+    """Group the pairs into the batches of an epoch. Returns the row numbers of each batch.
 
-    Rows are shuffled, then ordered by their longer side and, where that is equal, by how much longer one side is than
-    the other, up and down in turn, so that neighbours are alike on both sides. A batch takes neighbours while its
-    sentences times its longest side stay within batch_tokens; last, the batches are shuffled. Which lengths stand side
-    by side is the same in every epoch, and with it the number of batches; which of the equally long pairs meet is not.
+    A batch holds pairs of similar length. Its number of sentences times its longest side, in tokens with EOS, is at
+    most `batch_tokens`; a pair beyond this budget forms a batch alone.
+
+    The result is a pure function of the arguments. Epochs differ in the order of the batches and in which pairs of
+    equal lengths share a batch. The lengths in each batch, and so the number of batches, are always the same.
     """
+    # shuffle, so that pairs of equal lengths come in a new order
     random = np.random.default_rng((seed, epoch))
     order = random.permutation(len(pairs))
-    src, tgt = pairs.src_lengths[order], pairs.tgt_lengths[order]
-    longer = np.maximum(src, tgt)
-    ranks = np.lexsort((np.where(longer % 2, src - tgt, tgt - src), longer))
-    order, longer = order[ranks], longer[ranks]
-    cut, start = [], 0
-    while start < len(longer):
-        n = min(max(1, batch_tokens // int(longer[start])), len(longer) - start)
-        while n > 1 and n * longer[start + n - 1] > batch_tokens:
-            n -= 1
-        cut.append(start := start + n)
-    dealt = np.split(order, cut[:-1])
-    return [dealt[i] for i in random.permutation(len(dealt))]
+    src_lengths = pairs.src_lengths[order]
+    tgt_lengths = pairs.tgt_lengths[order]
+
+    # Sort by the longer side, then by the difference of the sides. The difference ascends and descends in turn, so that
+    # neighbours are similar on both sides.
+    longer_side = np.maximum(src_lengths, tgt_lengths)
+    difference = np.where(longer_side % 2, src_lengths - tgt_lengths, tgt_lengths - src_lengths)
+    by_length = np.lexsort((difference, longer_side))
+    order = order[by_length]
+    longer_side = longer_side[by_length]
+
+    # cut the sorted pairs into batches, each as large as the budget allows
+    batch_starts = []
+    start = 0
+    while start < len(order):
+        batch_starts.append(start)
+        n_pairs = min(max(1, batch_tokens // int(longer_side[start])), len(order) - start)
+        while n_pairs > 1 and n_pairs * longer_side[start + n_pairs - 1] > batch_tokens:
+            n_pairs -= 1
+        start += n_pairs
+    sorted_batches = np.split(order, batch_starts[1:])
+
+    # shuffle the batches
+    return [sorted_batches[i] for i in random.permutation(len(sorted_batches))]
 
 
-def padding_share(pairs: EncodedPairs, dealt: Sequence[Ints]) -> float:
-    """The share of positions, source and target, that hold padding, before any token is split."""
-    filled = sum(int(lengths[rows].sum()) for rows in dealt for lengths in (pairs.src_lengths, pairs.tgt_lengths))
-    positions = sum(len(r) * int(lengths[r].max()) for r in dealt for lengths in (pairs.src_lengths, pairs.tgt_lengths))
-    return 1 - filled / positions
+def padding_share(pairs: EncodedPairs, epoch_batches: Sequence[Ints]) -> float:
+    """The share of source and target positions that hold padding, before subword dropout splits any token."""
+    n_tokens = 0
+    n_positions = 0
+    for rows in epoch_batches:
+        for lengths in (pairs.src_lengths[rows], pairs.tgt_lengths[rows]):
+            n_tokens += int(lengths.sum())
+            n_positions += len(rows) * int(lengths.max())
+    return 1 - n_tokens / n_positions

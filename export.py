@@ -37,7 +37,7 @@ from decoding.translator import EXTRA_LENGTH
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
 from system.hub import is_hub_id, write_sums
-from text.tokenizer import BLANK, SPECIAL, Tokenizer
+from text.tokenizer import WORD_PREFIX, SPECIAL_TOKENS, Tokenizer
 
 # Written beside a CTranslate2 model: it translates without Tapis.
 EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."
@@ -217,10 +217,10 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     hugging_face_tokenizer(tokenizer).save(str(into / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": SPECIAL[PAD],
-        "unk_token": SPECIAL[UNK],
-        "bos_token": SPECIAL[BOS],
-        "eos_token": SPECIAL[EOS],
+        "pad_token": SPECIAL_TOKENS[PAD],
+        "unk_token": SPECIAL_TOKENS[UNK],
+        "bos_token": SPECIAL_TOKENS[BOS],
+        "eos_token": SPECIAL_TOKENS[EOS],
         "model_max_length": config.max_length,
         "clean_up_tokenization_spaces": False,
     }
@@ -253,10 +253,10 @@ def hugging_face_config(config: Config, vocab_size: int) -> dict[str, Any]:
 def hugging_face_tokenizer(tokenizer: Tokenizer) -> Inner:
     """Return our tokenizer with the steps that our code adds around it: a blank before each text, EOS after it."""
     inner = Inner.from_str(tokenizer.to_json())
-    inner.normalizer = normalizers.Prepend(BLANK)
-    eos = SPECIAL[EOS]
+    inner.normalizer = normalizers.Prepend(WORD_PREFIX)
+    eos = SPECIAL_TOKENS[EOS]
     inner.post_processor = processors.TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, EOS)])
-    inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(BLANK, 1, 0)])
+    inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(WORD_PREFIX, 1, 0)])
     return inner
 
 

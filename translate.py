@@ -97,7 +97,7 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
             raise ConfigError(f"--{name} is {number}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
         raise ConfigError(f"--attention {file}: the name must end in .png or .html")
-    units = [unit for text in options.sentences for unit in translator.taken_apart(text).units if has_letters(unit)]
+    units = [unit for text in options.sentences for unit in translator.split_line(text).units if has_letters(unit)]
     if len(units) != 1:
         raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(units)}")
 

@@ -24,7 +24,7 @@ from fast.topk import best_continuations_in_blocks
 from model import Transformer
 from system.devices import choose_device, choose_translating, spread
 from system.terminal import progress_bar
-from text.sentences import Line, has_letters, take_apart, whole_characters
+from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
@@ -129,7 +129,7 @@ class Translator:
         description of a progress bar; without one, none is shown.
         """
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
-        sources = self.tokenizer.encode([whole_characters(sentence) for sentence in sentences])
+        sources = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [len(ids) + 1 for ids in sources]
@@ -161,7 +161,7 @@ class Translator:
         markers at the start of a line and pieces without letters stay as they are.
         """
         # Take the lines apart, and translate the sentences of all of them together.
-        parts = [self.taken_apart(line) for line in lines]
+        parts = [self.split_line(line) for line in lines]
         translations = self.n_best([unit for line in parts for unit in line.units if has_letters(unit)], search)
 
         # Put them together again.
@@ -183,7 +183,7 @@ class Translator:
         text = line.join([unit.text for unit in units], self.config.target)
         return Translation(text, sum(unit.score for unit in units) / max(1, len(units)))
 
-    def taken_apart(self, line: str) -> Line:
+    def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""
         longest = self.config.max_length
 
@@ -191,7 +191,7 @@ class Translator:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
-        return take_apart(whole_characters(line), self.config.source, fits)
+        return split_line(replace_lone_surrogates(line), self.config.source, fits)
 
     @property
     def can_show_attention(self) -> bool:
@@ -202,7 +202,7 @@ class Translator:
         """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
         if not isinstance(self.searcher, ModelSearcher):
             raise ConfigError("an exported model shows no attention; the run that it was made of does")
-        source = self.tokenizer.encode([whole_characters(sentence)])[0]
+        source = self.tokenizer.encode([replace_lone_surrogates(sentence)])[0]
         best = self._search([source], search)[0][0]
         with torch.inference_mode():
             weights = cross_attention(self.searcher.model, self.tokenizer, source, best.ids)

@@ -1,12 +1,14 @@
-"""Makes the built-in English-French corpus beside this file: train, valid and test parts of distinct pairs.
+"""Generate the built-in English-French demo corpus: train, valid and test files beside this script.
 
     python demo/make_corpus.py
 
-A small grammar draws English sentences and their French together, with what makes French hard: gender, number,
-agreement of adjectives and participles, adjectives before and after the noun, elision (l'oiseau, n'aime, qu'elle),
-contraction (au, du, aux, des), negation with its "pas de", questions, and English with two presents for one of French.
-Pairs that share a side are kept in one part. The sentence of every tutorial, "The cat sits on the mat.", is in the
-test part with its other form, and in no other.
+A small grammar generates English sentences together with their French translations. It covers what makes French hard:
+gender, number, agreement of adjectives and participles, adjectives before and after the noun, elision (l'oiseau,
+n'aime, qu'elle), contraction (au, du, aux, des), negation with "pas de", questions, and the one French present tense
+for two in English.
+
+All pairs are distinct, and pairs that share a side are in the same part. The tutorial sentence "The cat sits on the
+mat." and its progressive form occur in the test part alone.
 """
 
 import random
@@ -14,13 +16,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SIZES = {"valid": 300, "test": 300, "train": 6000}
-KEPT_FOR_TEST = "Le chat est assis sur le tapis."
-VOWELS = "aàâeéèêëiîïoôöuùûœhAEIOUÉÊÎÔŒH"  # every h of the vocabulary is mute
+SIZES = {"valid": 300, "test": 300, "train": 6000}  # in pairs; train is what remains
+TUTORIAL_FRENCH = "Le chat est assis sur le tapis."
+TUTORIAL_PAIRS = [
+    ("The cat sits on the mat.", TUTORIAL_FRENCH),
+    ("The cat is sitting on the mat.", TUTORIAL_FRENCH),
+]
+VOWELS = "aàâeéèêëiîïoôöuùûœhAEIOUÉÊÎÔŒH"  # with h, since every h in the vocabulary is mute
+
+
+# Parts of speech
 
 
 @dataclass(frozen=True)
 class Noun:
+    """A noun in both languages."""
+
     en: str
     en_plural: str
     fr: str
@@ -30,41 +41,51 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
+    """An English adjective and the forms of its French translation."""
+
     en: str
     masculine: str
     feminine: str
     masculine_plural: str
-    before: bool = False
-    before_vowel: str = ""
+    precedes_noun: bool = False
+    masculine_before_vowel: str = ""
+    """A special masculine singular, such as "vieil", or empty"""
 
-    def agree(self, feminine: bool, plural: bool, vowel: bool = False) -> str:
+    def agree(self, feminine: bool, plural: bool, before_vowel: bool = False) -> str:
+        """The French form for a noun of this gender and number. before_vowel: whether a vowel follows."""
         if feminine:
-            return self.feminine + "s" * plural
+            return self.feminine + "s" if plural else self.feminine
         if plural:
             return self.masculine_plural
-        return self.before_vowel if vowel and self.before_vowel else self.masculine
+        if before_vowel and self.masculine_before_vowel:
+            return self.masculine_before_vowel
+        return self.masculine
 
 
 @dataclass(frozen=True)
 class Verb:
-    """English base, third person and -ing form ("" where it has no progressive); French for je, il, nous, ils."""
+    """A verb in the present tense of both languages."""
 
     en: str
     en_third: str
+    """Third person singular"""
     en_ing: str
+    """The -ing form, or empty for a verb without progressive"""
     fr: tuple[str, str, str, str]
+    """The forms for je, il, nous and ils"""
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun phrase, or a pronoun, in both languages. person indexes Verb.fr; fr_bare has no article."""
+    """A noun phrase or a pronoun in both languages."""
 
     en: str
     fr: str
     person: int
+    """Index into Verb.fr"""
     feminine: bool = False
-    pronoun: bool = False
     fr_bare: str = ""
+    """The French noun phrase without its determiner"""
     definite: bool = False
     indefinite: bool = False
 
@@ -74,23 +95,43 @@ class Phrase:
 
 
 def noun(en: str, fr: str, feminine: bool = False, en_plural: str = "", fr_plural: str = "") -> Noun:
-    return Noun(en, en_plural or en + "s", fr, fr_plural or (fr if fr[-1] in "sx" else fr + "s"), feminine)
+    """A noun, with regular plurals unless others are given."""
+    regular_fr_plural = fr if fr[-1] in "sx" else fr + "s"
+    return Noun(en, en_plural or en + "s", fr, fr_plural or regular_fr_plural, feminine)
 
 
-def adjective(en: str, masculine: str, feminine: str = "", before: bool = False, before_vowel: str = "") -> Adjective:
-    feminine = feminine or (masculine if masculine.endswith("e") else masculine + "e")
-    ending = "" if masculine[-1] in "sx" else "x" if masculine.endswith("eau") else "s"
-    return Adjective(en, masculine, feminine, masculine + ending, before, before_vowel)
+def adjective(
+    en: str, masculine: str, feminine: str = "", precedes_noun: bool = False, masculine_before_vowel: str = ""
+) -> Adjective:
+    """An adjective, with a regular feminine unless another is given."""
+    regular_feminine = masculine if masculine.endswith("e") else masculine + "e"
+    if masculine[-1] in "sx":
+        plural_ending = ""
+    elif masculine.endswith("eau"):
+        plural_ending = "x"
+    else:
+        plural_ending = "s"
+    return Adjective(
+        en, masculine, feminine or regular_feminine, masculine + plural_ending, precedes_noun, masculine_before_vowel
+    )
 
 
-def verb(en: str, stem: str, third: str = "", ing: str = "", forms: str = "") -> Verb:
-    """A regular -er verb of this stem, or with the four forms given."""
-    je, il, nous, ils = forms.split() if forms else (stem + "e", stem + "e", stem + "ons", stem + "ent")
-    head, _, tail = en.partition(" ")
-    tail = " " + tail if tail else ""
-    third = third or head + "s" + tail
-    return Verb(en, third, "" if ing == "-" else ing or head + "ing" + tail, (je, il, nous, ils))
+def verb(en: str, fr_stem: str, en_third: str = "", en_ing: str = "", fr_forms: str = "") -> Verb:
+    """A verb, regular in English and a regular French -er verb unless other forms are given.
 
+    In "look for", the first word is inflected. en_ing="-" stands for no progressive. fr_forms lists the forms for je,
+    il, nous and ils, separated by spaces.
+    """
+    first_word, space, preposition = en.partition(" ")
+    third = en_third or first_word + "s" + space + preposition
+    ing = "" if en_ing == "-" else en_ing or first_word + "ing" + space + preposition
+
+    endings = ("e", "e", "ons", "ent")
+    je, il, nous, ils = fr_forms.split() if fr_forms else [fr_stem + ending for ending in endings]
+    return Verb(en, third, ing, (je, il, nous, ils))
+
+
+# Vocabulary
 
 ANIMALS = [
     noun("cat", "chat"),
@@ -155,15 +196,15 @@ THINGS = [
     noun("watch", "montre", True, en_plural="watches"),
     noun("umbrella", "parapluie"),
 ]
-SIZES_AND_AGES = [
-    adjective("small", "petit", before=True),
-    adjective("big", "grand", before=True),
-    adjective("old", "vieux", "vieille", before=True, before_vowel="vieil"),
-    adjective("beautiful", "beau", "belle", before=True, before_vowel="bel"),
-    adjective("new", "nouveau", "nouvelle", before=True, before_vowel="nouvel"),
+GENERAL_ADJECTIVES = [
+    adjective("small", "petit", precedes_noun=True),
+    adjective("big", "grand", precedes_noun=True),
+    adjective("old", "vieux", "vieille", precedes_noun=True, masculine_before_vowel="vieil"),
+    adjective("beautiful", "beau", "belle", precedes_noun=True, masculine_before_vowel="bel"),
+    adjective("new", "nouveau", "nouvelle", precedes_noun=True, masculine_before_vowel="nouvel"),
     adjective("strange", "étrange"),
 ]
-YOUNG = [adjective("young", "jeune", before=True)]
+ANIMATE_ADJECTIVES = [adjective("young", "jeune", precedes_noun=True)]
 COLOURS = [
     adjective("black", "noir"),
     adjective("white", "blanc", "blanche"),
@@ -181,67 +222,70 @@ STATES = [
     adjective("jealous", "jaloux", "jalouse"),
     adjective("angry", "fâché"),
 ]
+# A verb of posture, and the French participle or phrase that follows être. Its French forms are not used.
 POSTURES = [
-    (verb("sit", "", ing="sitting", forms="- - - -"), adjective("", "assis")),
-    (verb("lie", "", ing="lying", forms="- - - -"), adjective("", "couché")),
-    (verb("kneel", "", forms="- - - -"), Adjective("", "à genoux", "à genoux", "à genoux")),
+    (verb("sit", "", en_ing="sitting", fr_forms="- - - -"), adjective("", "assis")),
+    (verb("lie", "", en_ing="lying", fr_forms="- - - -"), adjective("", "couché")),
+    (verb("kneel", "", fr_forms="- - - -"), Adjective("", "à genoux", "à genoux", "à genoux")),
 ]
-ACTIONS = [
-    verb("sleep", "", forms="dors dort dormons dorment"),
-    verb("run", "", ing="running", forms="cours court courons courent"),
-    verb("dance", "dans", ing="dancing", forms="danse danse dansons dansent"),
+INTRANSITIVE_VERBS = [
+    verb("sleep", "", fr_forms="dors dort dormons dorment"),
+    verb("run", "", en_ing="running", fr_forms="cours court courons courent"),
+    verb("dance", "dans", en_ing="dancing", fr_forms="danse danse dansons dansent"),
     verb("sing", "chant"),
     verb("work", "travaill"),
     verb("play", "jou"),
-    verb("cry", "pleur", third="cries"),
-    verb("wait", "", forms="attends attend attendons attendent"),
-    verb("arrive", "arriv", ing="arriving"),
+    verb("cry", "pleur", en_third="cries"),
+    verb("wait", "", fr_forms="attends attend attendons attendent"),
+    verb("arrive", "arriv", en_ing="arriving"),
     verb("listen", "écout"),
 ]
-EATING = [
-    verb("eat", "", forms="mange mange mangeons mangent"),
-    verb("wash", "lav", third="washes"),
-    verb("cut", "coup", ing="cutting"),
+# Transitive verbs, by their objects: food, people and animals, things.
+FOOD_VERBS = [
+    verb("eat", "", fr_forms="mange mange mangeons mangent"),
+    verb("wash", "lav", en_third="washes"),
+    verb("cut", "coup", en_ing="cutting"),
 ]
-MEETING = [
-    verb("see", "", ing="-", forms="vois voit voyons voient"),
-    verb("love", "aim", ing="-"),
+BEING_VERBS = [
+    verb("see", "", en_ing="-", fr_forms="vois voit voyons voient"),
+    verb("love", "aim", en_ing="-"),
     verb("look for", "cherch"),
     verb("draw", "dessin"),
-    verb("carry", "port", third="carries"),
+    verb("carry", "port", en_third="carries"),
     verb("find", "trouv"),
-    verb("forget", "oubli", ing="forgetting"),
+    verb("forget", "oubli", en_ing="forgetting"),
 ]
-HANDLING = [
-    *MEETING,
-    verb("want", "", ing="-", forms="veux veut voulons veulent"),
-    verb("buy", "", forms="achète achète achetons achètent"),
-    verb("hide", "cach", ing="hiding"),
+THING_VERBS = [
+    *BEING_VERBS,
+    verb("want", "", en_ing="-", fr_forms="veux veut voulons veulent"),
+    verb("buy", "", fr_forms="achète achète achetons achètent"),
+    verb("hide", "cach", en_ing="hiding"),
 ]
-MOVING = [
-    (verb("go to", "", third="goes to", forms="vais va allons vont"), "à"),
-    (verb("come from", "", ing="coming from", forms="viens vient venons viennent"), "de"),
-    (verb("arrive at", "arriv", ing="arriving at"), "à"),
-    (verb("leave", "", ing="leaving", forms="sors sort sortons sortent"), "de"),
+# A verb with an indirect object, and the French preposition before the object.
+MOTION_VERBS = [
+    (verb("go to", "", en_third="goes to", fr_forms="vais va allons vont"), "à"),
+    (verb("come from", "", en_ing="coming from", fr_forms="viens vient venons viennent"), "de"),
+    (verb("arrive at", "arriv", en_ing="arriving at"), "à"),
+    (verb("leave", "", en_ing="leaving", fr_forms="sors sort sortons sortent"), "de"),
 ]
-SPEAKING = [
+INDIRECT_VERBS = [
     (verb("talk to", "parl"), "à"),
     (verb("talk about", "parl"), "de"),
-    (verb("think of", "pens", ing="thinking of"), "à"),
-    (verb("write to", "", ing="writing to", forms="écris écrit écrivons écrivent"), "à"),
+    (verb("think of", "pens", en_ing="thinking of"), "à"),
+    (verb("write to", "", en_ing="writing to", fr_forms="écris écrit écrivons écrivent"), "à"),
     (verb("dream of", "rêv"), "de"),
-    (verb("look like", "", ing="-", forms="ressemble ressemble ressemblons ressemblent"), "à"),
+    (verb("look like", "", en_ing="-", fr_forms="ressemble ressemble ressemblons ressemblent"), "à"),
 ]
-BE_FR = ("suis", "est", "sommes", "sont")
+BE_FR = ("suis", "est", "sommes", "sont")  # by Phrase.person
 BE_EN = ("am", "is", "are", "are")
-WHERE = [
+PLACE_PREPOSITIONS = [
     ("in", "dans"),
     ("behind", "derrière"),
     ("in front of", "devant"),
     ("near", "près de"),
     ("next to", "à côté de"),
 ]
-ON = [("on", "sur"), ("under", "sous"), ("behind", "derrière"), ("near", "près de")]
+SEAT_PREPOSITIONS = [("on", "sur"), ("under", "sous"), ("behind", "derrière"), ("near", "près de")]
 TIMES = [
     ("today", "aujourd'hui"),
     ("now", "maintenant"),
@@ -251,13 +295,13 @@ TIMES = [
     ("with pleasure", "avec plaisir"),
 ]
 PRONOUNS = [
-    Phrase("I", "je", 0, pronoun=True),
-    Phrase("he", "il", 1, pronoun=True),
-    Phrase("she", "elle", 1, True, pronoun=True),
-    Phrase("we", "nous", 2, pronoun=True),
-    Phrase("they", "ils", 3, pronoun=True),
+    Phrase("I", "je", 0),
+    Phrase("he", "il", 1),
+    Phrase("she", "elle", 1, True),
+    Phrase("we", "nous", 2),
+    Phrase("they", "ils", 3),
 ]
-# English, then French masculine, masculine before a vowel, feminine, feminine before a vowel, plural.
+# English → French masculine, masculine before a vowel, feminine, feminine before a vowel, plural.
 DETERMINERS = {
     "the": ("le", "l'", "la", "l'", "les"),
     "a": ("un", "un", "une", "une", "des"),
@@ -267,86 +311,137 @@ DETERMINERS = {
     "his": ("son", "son", "sa", "son", "ses"),
     "her": ("son", "son", "sa", "son", "ses"),
 }
+# How often each determiner is drawn, relative to the others, in the same order.
+DETERMINER_WEIGHTS = [8, 4, 2, 2, 1, 1, 1]
+
+ALL_VERBS = [
+    *INTRANSITIVE_VERBS,
+    *FOOD_VERBS,
+    *THING_VERBS,
+    *(verb for verb, _ in MOTION_VERBS + INDIRECT_VERBS + POSTURES),
+]
+THIRD_PERSON = {verb.en: verb.en_third for verb in ALL_VERBS}
+
+
+# Phrases
 
 
 def elide(word: str, following: str) -> str:
-    """de + ami → d'ami, ne + aime → n'aime; le and la become l', ce becomes cet through DETERMINERS."""
-    return word[:-1] + "'" + following if following[0] in VOWELS else f"{word} {following}"
+    """Join two French words, with elision before a vowel: de + ami → d'ami, ne + aime → n'aime."""
+    if following[0] in VOWELS:
+        return word[:-1] + "'" + following
+    return f"{word} {following}"
 
 
 def noun_phrase(draw: random.Random, nouns: list[Noun], determiner: str = "") -> Phrase:
-    thing = draw.choice(nouns)
+    """A random noun phrase with one of the nouns, and with this determiner if one is given."""
+    # draw a noun, its number, an adjective that suits it, and a determiner
+    drawn_noun = draw.choice(nouns)
     plural = draw.random() < 0.3
-    fitting = SIZES_AND_AGES + YOUNG * (thing in BEINGS) + COLOURS * (thing not in PEOPLE)
-    described = draw.choice(fitting) if draw.random() < 0.35 else None
-    name = determiner or draw.choices(list(DETERMINERS), [8, 4, 2, 2, 1, 1, 1])[0]
-    fr = thing.fr_plural if plural else thing.fr
-    en = thing.en_plural if plural else thing.en
-    if described:
-        form = described.agree(thing.feminine, plural, fr[0] in VOWELS and described.before)
-        fr = f"{form} {fr}" if described.before else f"{fr} {form}"
-        en = f"{described.en} {en}"
-    forms = DETERMINERS[name]
-    article = forms[4] if plural else forms[2 * thing.feminine + (fr[0] in VOWELS)]
-    if name == "a" and plural and described and described.before:
-        article = "de"
-    full = article + fr if article.endswith("'") else f"{article} {fr}"
-    en_article = {
-        "a": "some" if plural else "an" if en[0] in "aeiou" else "a",
-        "this": "these" if plural else "this",
-    }
+    adjectives = list(GENERAL_ADJECTIVES)
+    if drawn_noun in BEINGS:
+        adjectives += ANIMATE_ADJECTIVES
+    if drawn_noun not in PEOPLE:
+        adjectives += COLOURS
+    drawn_adjective = draw.choice(adjectives) if draw.random() < 0.35 else None
+    determiner = determiner or draw.choices(list(DETERMINERS), DETERMINER_WEIGHTS)[0]
+
+    # put the adjective before or after the noun
+    en = drawn_noun.en_plural if plural else drawn_noun.en
+    fr = drawn_noun.fr_plural if plural else drawn_noun.fr
+    if drawn_adjective:
+        before_vowel = drawn_adjective.precedes_noun and fr[0] in VOWELS
+        fr_adjective = drawn_adjective.agree(drawn_noun.feminine, plural, before_vowel)
+        fr = f"{fr_adjective} {fr}" if drawn_adjective.precedes_noun else f"{fr} {fr_adjective}"
+        en = f"{drawn_adjective.en} {en}"
+
+    # the English determiner
+    if determiner == "a":
+        singular_article = "an" if en[0] in "aeiou" else "a"
+        en_determiner = "some" if plural else singular_article
+    elif determiner == "this":
+        en_determiner = "these" if plural else "this"
+    else:
+        en_determiner = determiner
+
+    # the French determiner
+    fr_forms = DETERMINERS[determiner]
+    if determiner == "a" and plural and drawn_adjective and drawn_adjective.precedes_noun:
+        fr_determiner = "de"
+    elif plural:
+        fr_determiner = fr_forms[4]
+    else:
+        fr_determiner = fr_forms[2 * drawn_noun.feminine + (fr[0] in VOWELS)]
+
     return Phrase(
-        f"{en_article.get(name, name)} {en}",
-        full,
-        3 if plural else 1,
-        thing.feminine,
+        en=f"{en_determiner} {en}",
+        fr=fr_determiner + fr if fr_determiner.endswith("'") else f"{fr_determiner} {fr}",
+        person=3 if plural else 1,
+        feminine=drawn_noun.feminine,
         fr_bare=fr,
-        definite=name == "the",
-        indefinite=name == "a",
+        definite=determiner == "the",
+        indefinite=determiner == "a",
     )
 
 
 def contract(preposition: str, phrase: Phrase) -> str:
-    """à + le → au, de + les → des, près de + le → près du; d' before a vowel."""
-    head, _, last = preposition.rpartition(" ")
-    head = head + " " if head else ""
-    for article, joined in (("le ", {"à": "au ", "de": "du "}), ("les ", {"à": "aux ", "de": "des "})):
-        if phrase.definite and phrase.fr.startswith(article) and last in joined:
-            return head + joined[last] + phrase.fr.removeprefix(article)
-    if last == "de":
-        if phrase.indefinite and phrase.plural:  # de + des, de + de
-            return head + elide("de", phrase.fr_bare)
-        return head + elide("de", phrase.fr)
+    """Join a French preposition and a phrase: à + le → au, de + les → des, près de + le → près du, de + ami → d'ami."""
+    beginning, space, last_word = preposition.rpartition(" ")
+    beginning += space
+
+    # the definite articles le and les merge with à and de
+    for article, contractions in (("le ", {"à": "au ", "de": "du "}), ("les ", {"à": "aux ", "de": "des "})):
+        if phrase.definite and phrase.fr.startswith(article) and last_word in contractions:
+            return beginning + contractions[last_word] + phrase.fr.removeprefix(article)
+
+    if last_word == "de":
+        # de absorbs the plural indefinite articles des and de
+        if phrase.indefinite and phrase.plural:
+            return beginning + elide("de", phrase.fr_bare)
+        return beginning + elide("de", phrase.fr)
     return f"{preposition} {phrase.fr}"
+
+
+def join(*words: str) -> str:
+    """Join the words that are not empty."""
+    return " ".join(word for word in words if word)
+
+
+# Clauses
 
 
 @dataclass(frozen=True)
 class Clause:
-    """en_subject en_aux (not) en_rest; fr_subject (ne) fr_verb (pas) fr_rest."""
+    """A clause in the present tense.
+
+    English: subject, auxiliary, (not), verb, rest. French: subject, (ne), verb, (pas), rest.
+    """
 
     subject: Phrase
-    aux: str
+    en_auxiliary: str
     en_verb: str
     en_rest: str
     fr_verb: str
     fr_rest: str
     fr_rest_negated: str
+    """The rest after "pas": an indefinite object takes "de" as its article"""
 
     def english(self, negated: bool) -> str:
+        """The English statement."""
         if negated:
-            return join(self.subject.en, self.aux, "not", self.en_verb, self.en_rest)
-        if self.aux in ("do", "does"):
-            return join(self.subject.en, self.finite(), self.en_rest)
-        return join(self.subject.en, self.aux, self.en_verb, self.en_rest)
+            return join(self.subject.en, self.en_auxiliary, "not", self.en_verb, self.en_rest)
+        if self.en_auxiliary == "does":
+            return join(self.subject.en, THIRD_PERSON[self.en_verb], self.en_rest)
+        if self.en_auxiliary == "do":
+            return join(self.subject.en, self.en_verb, self.en_rest)
+        return join(self.subject.en, self.en_auxiliary, self.en_verb, self.en_rest)
 
-    def finite(self) -> str:
-        """The verb without "do": the third person's -s is kept in THIRD."""
-        return THIRD[self.en_verb] if self.aux == "does" else self.en_verb
-
-    def question(self) -> str:
-        return join(self.aux, self.subject.en, self.en_verb, self.en_rest)
+    def english_question(self) -> str:
+        """The English question, without its question mark."""
+        return join(self.en_auxiliary, self.subject.en, self.en_verb, self.en_rest)
 
     def french(self, negated: bool) -> str:
+        """The French statement."""
         if negated:
             return join(self.subject.fr, elide("ne", self.fr_verb), "pas", self.fr_rest_negated)
         if self.subject.fr == "je":
@@ -354,76 +449,93 @@ class Clause:
         return join(self.subject.fr, self.fr_verb, self.fr_rest)
 
 
-def join(*words: str) -> str:
-    return " ".join(word for word in words if word)
-
-
-ALL_VERBS = [*ACTIONS, *EATING, *HANDLING, *(v for v, _ in MOVING + SPEAKING + POSTURES)]
-THIRD = {v.en: v.en_third for v in ALL_VERBS}
-
-
-def subject(draw: random.Random) -> Phrase:
+def draw_subject(draw: random.Random) -> Phrase:
+    """A pronoun, or a noun phrase for a person or an animal."""
     return draw.choice(PRONOUNS) if draw.random() < 0.2 else noun_phrase(draw, BEINGS)
 
 
-def verbal(draw: random.Random, who: Phrase, what: Verb) -> tuple[str, str]:
-    """Auxiliary and main verb of the English present: simple or progressive, which French does not distinguish."""
-    if what.en_ing and draw.random() < 0.5:
-        return BE_EN[who.person], what.en_ing
-    return ("does" if who.person == 1 else "do"), what.en
+def english_present(draw: random.Random, subject: Phrase, main_verb: Verb) -> tuple[str, str]:
+    """Auxiliary and main verb of the simple or the progressive present. French has one form for both."""
+    if main_verb.en_ing and draw.random() < 0.5:
+        return BE_EN[subject.person], main_verb.en_ing
+    return ("does" if subject.person == 1 else "do"), main_verb.en
 
 
 def posture(draw: random.Random) -> Clause:
-    who, (what, participle) = subject(draw), draw.choice(POSTURES)
-    aux, en = verbal(draw, who, what)
-    en_where, fr_where = draw.choice(ON)
-    where = noun_phrase(draw, SEATS, "the" if draw.random() < 0.6 else "")
-    rest = join(participle.agree(who.feminine, who.plural), contract(fr_where, where))
-    return Clause(who, aux, en, f"{en_where} {where.en}", BE_FR[who.person], rest, rest)
+    """The cat sits on the mat."""
+    subject = draw_subject(draw)
+    main_verb, participle = draw.choice(POSTURES)
+    en_auxiliary, en_verb = english_present(draw, subject, main_verb)
+    en_preposition, fr_preposition = draw.choice(SEAT_PREPOSITIONS)
+    seat = noun_phrase(draw, SEATS, "the" if draw.random() < 0.6 else "")
+
+    en_rest = f"{en_preposition} {seat.en}"
+    fr_rest = join(participle.agree(subject.feminine, subject.plural), contract(fr_preposition, seat))
+    return Clause(subject, en_auxiliary, en_verb, en_rest, BE_FR[subject.person], fr_rest, fr_rest)
 
 
 def action(draw: random.Random) -> Clause:
-    who, what = subject(draw), draw.choice(ACTIONS)
-    aux, en = verbal(draw, who, what)
-    en_where, fr_where = draw.choice(WHERE)
-    where = noun_phrase(draw, PLACES)
-    has_place = draw.random() < 0.7
-    en_rest, fr_rest = (f"{en_where} {where.en}", contract(fr_where, where)) if has_place else ("", "")
-    return Clause(who, aux, en, en_rest, what.fr[who.person], fr_rest, fr_rest)
+    """The girl sings in the garden."""
+    subject = draw_subject(draw)
+    main_verb = draw.choice(INTRANSITIVE_VERBS)
+    en_auxiliary, en_verb = english_present(draw, subject, main_verb)
+    en_preposition, fr_preposition = draw.choice(PLACE_PREPOSITIONS)
+    place = noun_phrase(draw, PLACES)
+
+    en_rest = fr_rest = ""
+    if draw.random() < 0.7:
+        en_rest = f"{en_preposition} {place.en}"
+        fr_rest = contract(fr_preposition, place)
+    return Clause(subject, en_auxiliary, en_verb, en_rest, main_verb.fr[subject.person], fr_rest, fr_rest)
 
 
 def transitive(draw: random.Random) -> Clause:
-    who = subject(draw)
-    what, objects = draw.choice([(EATING, FOODS), (HANDLING, FOODS + THINGS + THINGS), (MEETING, BEINGS)])
-    doing, thing = draw.choice(what), noun_phrase(draw, objects)
-    aux, en = verbal(draw, who, doing)
-    negated = elide("de", thing.fr_bare) if thing.indefinite else thing.fr
-    return Clause(who, aux, en, thing.en, doing.fr[who.person], thing.fr, negated)
+    """The boy eats an apple."""
+    subject = draw_subject(draw)
+    verbs, objects = draw.choice([(FOOD_VERBS, FOODS), (THING_VERBS, FOODS + THINGS + THINGS), (BEING_VERBS, BEINGS)])
+    main_verb = draw.choice(verbs)
+    direct_object = noun_phrase(draw, objects)
+    en_auxiliary, en_verb = english_present(draw, subject, main_verb)
+
+    negated = elide("de", direct_object.fr_bare) if direct_object.indefinite else direct_object.fr
+    fr_verb = main_verb.fr[subject.person]
+    return Clause(subject, en_auxiliary, en_verb, direct_object.en, fr_verb, direct_object.fr, negated)
 
 
 def indirect(draw: random.Random) -> Clause:
-    who = subject(draw)
-    pairs, nouns = draw.choice([(MOVING, PLACES), (SPEAKING, BEINGS)])
-    (what, preposition), whom = draw.choice(pairs), noun_phrase(draw, nouns)
-    aux, en = verbal(draw, who, what)
-    rest = contract(preposition, whom)
-    return Clause(who, aux, en, whom.en, what.fr[who.person], rest, rest)
+    """The woman talks to the king."""
+    subject = draw_subject(draw)
+    verbs, objects = draw.choice([(MOTION_VERBS, PLACES), (INDIRECT_VERBS, BEINGS)])
+    main_verb, fr_preposition = draw.choice(verbs)
+    indirect_object = noun_phrase(draw, objects)
+    en_auxiliary, en_verb = english_present(draw, subject, main_verb)
+
+    fr_rest = contract(fr_preposition, indirect_object)
+    fr_verb = main_verb.fr[subject.person]
+    return Clause(subject, en_auxiliary, en_verb, indirect_object.en, fr_verb, fr_rest, fr_rest)
 
 
 def state(draw: random.Random) -> Clause:
-    who, how = subject(draw), draw.choice(STATES)
-    rest = how.agree(who.feminine, who.plural)
-    return Clause(who, BE_EN[who.person], how.en, "", BE_FR[who.person], rest, rest)
+    """The queen is happy."""
+    subject = draw_subject(draw)
+    drawn_adjective = draw.choice(STATES)
+    fr_rest = drawn_adjective.agree(subject.feminine, subject.plural)
+    return Clause(subject, BE_EN[subject.person], drawn_adjective.en, "", BE_FR[subject.person], fr_rest, fr_rest)
 
 
 def location(draw: random.Random) -> Clause:
-    who = noun_phrase(draw, BEINGS + THINGS) if draw.random() < 0.8 else draw.choice(PRONOUNS)
-    prepositions, nouns = draw.choice([(ON, SEATS), (WHERE, PLACES)])
-    (en, fr), where = draw.choice(prepositions), noun_phrase(draw, nouns)
-    rest = contract(fr, where)
-    return Clause(who, BE_EN[who.person], f"{en} {where.en}", "", BE_FR[who.person], rest, rest)
+    """The book is under the table."""
+    subject = noun_phrase(draw, BEINGS + THINGS) if draw.random() < 0.8 else draw.choice(PRONOUNS)
+    prepositions, nouns = draw.choice([(SEAT_PREPOSITIONS, SEATS), (PLACE_PREPOSITIONS, PLACES)])
+    en_preposition, fr_preposition = draw.choice(prepositions)
+    place = noun_phrase(draw, nouns)
+
+    en_place = f"{en_preposition} {place.en}"
+    fr_place = contract(fr_preposition, place)
+    return Clause(subject, BE_EN[subject.person], en_place, "", BE_FR[subject.person], fr_place, fr_place)
 
 
+# Listed as often as each kind is to be drawn.
 CLAUSES: list[Callable[[random.Random], Clause]] = [
     posture,
     posture,
@@ -436,56 +548,82 @@ CLAUSES: list[Callable[[random.Random], Clause]] = [
 ]
 
 
+# Sentences and parts
+
+
 def sentence(draw: random.Random) -> tuple[str, str]:
+    """A random sentence in English and in French: a statement, a question, a clause with "that", or two clauses."""
     clause = draw.choice(CLAUSES)(draw)
-    kind, negated = draw.random(), draw.random() < 0.2
-    en_time, fr_time = draw.choice(TIMES[:5] if kind > 0.1 else TIMES[:3]) if draw.random() < 0.15 else ("", "")
+    kind = draw.random()
+    negated = draw.random() < 0.2
+    en_time = fr_time = ""
+    if draw.random() < 0.15:
+        en_time, fr_time = draw.choice(TIMES[:5] if kind > 0.1 else TIMES[:3])
+
+    # a question
     if kind < 0.1:
-        return finish(join(clause.question(), en_time), join(que("est-ce que", clause), fr_time), "?")
-    en, fr = join(clause.english(negated), en_time), join(clause.french(negated), fr_time)
+        fr = elide("est-ce que", clause.french(negated=False))
+        return finish(join(clause.english_question(), en_time), join(fr, fr_time), "?")
+
+    # a subordinate clause
+    en = join(clause.english(negated), en_time)
     if kind < 0.16:
-        return finish(f"I think that {en}", join("je pense", que("que", clause, negated), fr_time), ".")
+        fr = join("je pense", elide("que", clause.french(negated)), fr_time)
+        return finish(f"I think that {en}", fr, ".")
+
+    # two clauses
+    fr = join(clause.french(negated), fr_time)
     if kind < 0.26:
-        other = draw.choice([action, state, transitive])(draw)
-        en_and, fr_and = draw.choice([("and", "et"), ("but", "mais")])
-        return finish(f"{en} {en_and} {other.english(False)}", f"{fr} {fr_and} {other.french(False)}", ".")
+        second_clause = draw.choice([action, state, transitive])(draw)
+        en_conjunction, fr_conjunction = draw.choice([("and", "et"), ("but", "mais")])
+        en = f"{en} {en_conjunction} {second_clause.english(negated=False)}"
+        fr = f"{fr} {fr_conjunction} {second_clause.french(negated=False)}"
+
     return finish(en, fr, ".")
 
 
-def que(word: str, clause: Clause, negated: bool = False) -> str:
-    """que + il → qu'il."""
-    return elide(word, clause.french(negated))
-
-
 def finish(en: str, fr: str, mark: str) -> tuple[str, str]:
-    """Capital and full stop; French sets a space before the question mark."""
-    return en[0].upper() + en[1:] + mark, fr[0].upper() + fr[1:] + (" ?" if mark == "?" else mark)
+    """Capitalize both sides and add the closing mark. French puts a space before a question mark."""
+    fr_mark = " ?" if mark == "?" else mark
+    return en[0].upper() + en[1:] + mark, fr[0].upper() + fr[1:] + fr_mark
 
 
 def make(seed: int = 2017) -> dict[str, list[tuple[str, str]]]:
-    """The parts. Pairs are gathered by their French, of which English has up to two forms, and stay together."""
+    """Generate the pairs of each part."""
     draw = random.Random(seed)
-    groups: dict[str, list[str]] = {}
-    english: dict[str, str] = {}
-    while sum(map(len, groups.values())) < sum(SIZES.values()):
+
+    # Draw distinct pairs, grouped by their French side, which has up to two English translations. An English sentence
+    # that was drawn with another French side is skipped.
+    english_by_french: dict[str, list[str]] = {}
+    french_by_english: dict[str, str] = {}
+    while sum(map(len, english_by_french.values())) < sum(SIZES.values()):
         en, fr = sentence(draw)
-        if english.setdefault(en, fr) == fr and en not in groups.setdefault(fr, []):
-            groups[fr].append(en)
-    test = [("The cat sits on the mat.", KEPT_FOR_TEST), ("The cat is sitting on the mat.", KEPT_FOR_TEST)]
-    parts = {"test": test, "valid": [], "train": []}
-    groups.pop(KEPT_FOR_TEST, None)
-    for fr, forms in sorted(groups.items(), key=lambda group: draw.random()):
-        part = next((name for name in ("test", "valid") if len(parts[name]) < SIZES[name]), "train")
-        parts[part].extend((en, fr) for en in forms)
+        is_ambiguous = french_by_english.setdefault(en, fr) != fr
+        if not is_ambiguous and en not in english_by_french.setdefault(fr, []):
+            english_by_french[fr].append(en)
+
+    # distribute the groups: fill test, then valid, and put the rest into train
+    english_by_french.pop(TUTORIAL_FRENCH, None)
+    parts = {"test": list(TUTORIAL_PAIRS), "valid": [], "train": []}
+    for fr, translations in sorted(english_by_french.items(), key=lambda group: draw.random()):
+        if len(parts["test"]) < SIZES["test"]:
+            name = "test"
+        elif len(parts["valid"]) < SIZES["valid"]:
+            name = "valid"
+        else:
+            name = "train"
+        parts[name].extend((en, fr) for en in translations)
     draw.shuffle(parts["train"])
     return parts
 
 
 def main() -> None:
+    """Write PART.en and PART.fr for each part."""
+    folder = Path(__file__).parent
     for part, pairs in make().items():
-        for language, lines in zip(("en", "fr"), zip(*pairs, strict=True), strict=True):
-            path = Path(__file__).parent / f"{part}.{language}"
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        for side, language in enumerate(("en", "fr")):
+            lines = [pair[side] + "\n" for pair in pairs]
+            (folder / f"{part}.{language}").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Masks against the worked examples, the teacher-forcing shift, and how pairs are dealt into batches."""
+"""Tests of masks, the teacher-forcing shift, batching, and subword dropout."""
 
 from dataclasses import replace
 
@@ -15,22 +15,22 @@ from text.tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def pairs(demo: Corpus, tokenizer: Tokenizer) -> EncodedPairs:
-    return EncodedPairs(first(demo.train, 1000), tokenizer)
+    return EncodedPairs.of(first(demo.train, 1000), tokenizer)
 
 
-def test_padding_mask_of_the_tutorials() -> None:
+def test_padding_mask_hides_only_padding() -> None:
     mask = padding_mask(torch.tensor([[101, 2054, 2003, 1996, 512, 0, 0, 0]]))
     assert mask.shape == (1, 1, 1, 8)
     assert mask.flatten().tolist() == [True] * 5 + [False] * 3
 
 
-def test_causal_mask_of_four() -> None:
+def test_causal_mask_allows_itself_and_earlier_positions() -> None:
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     assert causal_mask(4).shape == (1, 1, 4, 4)
     assert causal_mask(4)[0, 0].int().tolist() == expected
 
 
-def test_collate_shifts_and_pads() -> None:
+def test_collate_shifts_targets_and_pads_both_sides() -> None:
     batch = collate([[10, 11, 12], [13]], [[20], [21, 22]])
     assert batch.src.tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
     assert batch.tgt.tolist() == [[BOS, 20, PAD], [BOS, 21, 22]]
@@ -39,66 +39,68 @@ def test_collate_shifts_and_pads() -> None:
     assert batch.n_tokens == 5 + 6
     assert torch.equal(batch.src_mask, padding_mask(batch.src))
     assert torch.equal(batch.tgt_mask, padding_mask(batch.tgt) & causal_mask(3))
-    assert batch.tgt_mask.any(-1).all(), "a row that may attend to nothing would be NaN"
+    assert batch.tgt_mask.any(-1).all(), "attention over no position is NaN"
 
 
-def test_every_pair_is_in_one_batch_of_every_epoch(pairs: EncodedPairs) -> None:
+def test_every_pair_is_in_exactly_one_batch_of_each_epoch(pairs: EncodedPairs) -> None:
     for epoch in (0, 1):
         rows = np.concatenate(batches(pairs, 512, seed=1, epoch=epoch))
         assert sorted(rows.tolist()) == list(range(len(pairs)))
 
 
-def test_batches_keep_the_budget(pairs: EncodedPairs) -> None:
+def test_batches_stay_within_the_token_budget(pairs: EncodedPairs) -> None:
     for rows in batches(pairs, 512, seed=1, epoch=0):
         batch = pairs.batch(rows)
         assert max(batch.src.numel(), batch.tgt.numel()) <= 512
 
 
-def test_a_pair_beyond_the_budget_is_a_batch_alone(tokenizer: Tokenizer) -> None:
-    pairs = EncodedPairs(pairs_of(("a", "b"), ("x" * 500, "y" * 500), ("c", "d")), tokenizer)
+def test_a_pair_beyond_the_token_budget_forms_a_batch_alone(tokenizer: Tokenizer) -> None:
+    pairs = EncodedPairs.of(pairs_of(("a", "b"), ("x" * 500, "y" * 500), ("c", "d")), tokenizer)
     assert sorted(map(len, batches(pairs, 64, seed=1, epoch=0))) == [1, 2]
 
 
-def test_batches_are_a_function_of_seed_and_epoch(pairs: EncodedPairs) -> None:
-    def dealt(seed: int, epoch: int) -> list[list[int]]:
+def test_batches_are_a_pure_function_of_seed_and_epoch(pairs: EncodedPairs) -> None:
+    def epoch_batches(seed: int, epoch: int) -> list[list[int]]:
         return [rows.tolist() for rows in batches(pairs, 512, seed, epoch)]
 
-    assert dealt(1, 3) == dealt(1, 3)
-    assert dealt(1, 3) != dealt(1, 4)
-    assert dealt(1, 3) != dealt(2, 3)
-    assert {len(dealt(1, epoch)) for epoch in range(5)} == {len(dealt(2, 0))}, "the number of steps must be known"
+    assert epoch_batches(1, 3) == epoch_batches(1, 3)
+    assert epoch_batches(1, 3) != epoch_batches(1, 4)
+    assert epoch_batches(1, 3) != epoch_batches(2, 3)
+    assert {len(epoch_batches(1, epoch)) for epoch in range(5)} == {len(epoch_batches(2, 0))}, (
+        "the number of steps must be known"
+    )
 
 
-def test_epochs_differ_in_who_meets_whom(pairs: EncodedPairs) -> None:
-    def companies(epoch: int) -> set[frozenset[int]]:
+def test_epochs_group_different_pairs(pairs: EncodedPairs) -> None:
+    def groups(epoch: int) -> set[frozenset[int]]:
         return {frozenset(rows.tolist()) for rows in batches(pairs, 512, 1, epoch)}
 
-    assert len(companies(0) & companies(1)) < 0.7 * len(companies(0)), "only the equally long can change places"
+    assert len(groups(0) & groups(1)) < 0.7 * len(groups(0)), "only pairs of equal lengths can change places"
 
 
-def test_long_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
-    pairs = EncodedPairs(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
+def test_pairs_beyond_max_length_are_left_out_and_listed(tokenizer: Tokenizer) -> None:
+    pairs = EncodedPairs.of(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
     assert (len(pairs), pairs.too_long.tolist()) == (1, [1, 2])
 
 
-def test_padding_share_is_what_the_tensors_hold(pairs: EncodedPairs) -> None:
-    dealt = batches(pairs, 512, seed=1, epoch=0)
-    made = [pairs.batch(rows) for rows in dealt]
-    positions = sum(batch.src.numel() + batch.labels.numel() for batch in made)
-    padding = sum(int((batch.src == PAD).sum() + (batch.labels == PAD).sum()) for batch in made)
-    assert padding_share(pairs, dealt) == pytest.approx(padding / positions)
-    assert padding_share(pairs, dealt) < 0.08
+def test_padding_share_matches_the_tensors(pairs: EncodedPairs) -> None:
+    epoch_batches = batches(pairs, 512, seed=1, epoch=0)
+    tensors = [pairs.batch(rows) for rows in epoch_batches]
+    positions = sum(batch.src.numel() + batch.labels.numel() for batch in tensors)
+    padding = sum(int((batch.src == PAD).sum() + (batch.labels == PAD).sum()) for batch in tensors)
+    assert padding_share(pairs, epoch_batches) == pytest.approx(padding / positions)
+    assert padding_share(pairs, epoch_batches) < 0.08
 
 
 @needs_shared("multi30k")
-def test_multi30k_is_padded_by_less_than_8_percent() -> None:
+def test_multi30k_batches_have_less_than_8_percent_padding() -> None:
     corpus = load_corpus(replace(PRESETS["opus_books"], data=str(SHARED / "multi30k")))
     tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 8000)
-    pairs = EncodedPairs(corpus.train, tokenizer, 128)
+    pairs = EncodedPairs.of(corpus.train, tokenizer, 128)
     assert padding_share(pairs, batches(pairs, 4096, seed=1, epoch=0)) < 0.08
 
 
-def test_split_tokens_spell_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -> None:
+def test_split_tokens_decode_to_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -> None:
     texts = [source for source, _ in demo.train[:50]]
     rows = tokenizer.encode(["", *texts, ""])
     merged_from = tokenizer.merged_from
@@ -107,20 +109,20 @@ def test_split_tokens_spell_the_same_texts(tokenizer: Tokenizer, demo: Corpus) -
         assert tokenizer.decode([ids.tolist() for ids in split]) == ["", *texts, ""]
         longer = sum(map(len, split)) / sum(map(len, rows))
         assert (longer == 1) == (share == 0)
-    assert all((merged_from[ids] == -1).all() for ids in split), "at 1, bytes are left"
+    assert all((merged_from[ids] == -1).all() for ids in split), "with share 1, only bytes are left"
 
 
-def test_each_token_falls_as_often_as_asked(tokenizer: Tokenizer) -> None:
-    """One that two bytes were merged to falls with probability p, into those two."""
+def test_each_token_is_split_with_the_given_probability(tokenizer: Tokenizer) -> None:
+    """A token that was merged from two bytes is split into these two."""
     merged_from = tokenizer.merged_from
     token = next(i for i, (a, b) in enumerate(merged_from) if a >= 0 and (merged_from[[a, b]] == -1).all())
     split = split_tokens([[token]] * 20_000, merged_from, 0.3, np.random.default_rng(1))
-    fallen = [ids.tolist() for ids in split if len(ids) == 2]
-    assert len(fallen) / 20_000 == pytest.approx(0.3, abs=0.02)
-    assert all(ids == merged_from[token].tolist() for ids in fallen)
+    halves = [ids.tolist() for ids in split if len(ids) == 2]
+    assert len(halves) / 20_000 == pytest.approx(0.3, abs=0.02)
+    assert all(ids == merged_from[token].tolist() for ids in halves)
 
 
-def test_split_batches_are_those_of_their_draw(pairs: EncodedPairs) -> None:
+def test_batches_with_split_tokens_are_a_pure_function_of_the_seed(pairs: EncodedPairs) -> None:
     rows = np.arange(10)
     one, same = (pairs.batch(rows, 0.2, np.random.default_rng(7)) for _ in range(2))
     assert torch.equal(one.src, same.src) and torch.equal(one.tgt, same.tgt)

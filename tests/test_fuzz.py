@@ -1,4 +1,4 @@
-"""Ten thousand inputs of every kind: as many lines out as in, or an error in words; never a traceback."""
+"""Property tests on arbitrary input: every command and reader succeeds or raises a TapisError of one or two lines."""
 
 import gzip
 import io
@@ -23,26 +23,28 @@ from decoding.translator import Translator
 from system.cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
 from text.cleaning import Cleaner
 from text.readers import read_parts
-from text.sentences import take_apart, whole_characters
+from text.sentences import replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 
-ODD = [
+DIFFICULT_TEXTS = [
     *("", " ", "\t", "\r", "\u00a0", "\u3000", "\0", "\ud800", "\udcff", "\ufeff", "\u200b", "\u2028", "\x85", "\x0b"),
     *("\x0c", "\x1c", "\x1d", "\x1e", "\u2029", "\r\n"),
     *("\u202eabc", "مرحبا", "👩‍👩‍👧‍👦", "e\u0301", "<pad>", "<eos>", "- ", "1. ", "...", "A. B. C.", "a" * 700),
     "word " * 120,
 ]
-text = st.one_of(st.text(alphabet=st.characters(categories=["C", "L", "M", "N", "P", "S", "Z"])), st.sampled_from(ODD))
+text = st.one_of(
+    st.text(alphabet=st.characters(categories=["C", "L", "M", "N", "P", "S", "Z"])), st.sampled_from(DIFFICULT_TEXTS)
+)
 line = st.lists(text, max_size=3).map(lambda parts: "".join(parts).replace("\n", " "))
-# Each example is a list, so that ten thousand inputs are a few hundred examples; those of Hypothesis vary in size.
-many = st.lists(line, min_size=30, max_size=60)
-characters = many.map(lambda lines: [whole_characters(line) for line in lines])
+# Each example is a list of lines, so that a few hundred examples test ten thousand lines.
+line_lists = st.lists(line, min_size=30, max_size=60)
+valid_line_lists = line_lists.map(lambda lines: [replace_lone_surrogates(line) for line in lines])
 
 
 def examples(n: int) -> settings:
-    """Settings for so many examples, the same every time."""
+    """Settings for n examples, the same in every run. A failing example is shrunk."""
     return settings(
         max_examples=n,
         deadline=None,
@@ -57,31 +59,37 @@ def tiny_translator(run_folder: RunFolder) -> Translator:
     return Translator.load(run_folder.path, "cpu")
 
 
-@given(lines=many, beam=st.sampled_from([1, 1, 1, 2]))
+@given(lines=line_lists, beam=st.sampled_from([1, 1, 1, 2]))
 @examples(10)
 def test_any_text_is_translated_line_by_line(tiny_translator: Translator, lines: list[str], beam: int) -> None:
-    found = tiny_translator.text(lines, Search(beam, n_best=beam))
-    assert [len(line) for line in found] == [beam] * len(lines)
-    for line, translations in zip(lines, found, strict=True):
+    n_best_lists = tiny_translator.text(lines, Search(beam, n_best=beam))
+    assert [len(translations) for translations in n_best_lists] == [beam] * len(lines)
+    for line, translations in zip(lines, n_best_lists, strict=True):
         for translation in translations:
             assert "\n" not in translation.text and "\r" not in translation.text
             translation.text.encode()
             assert translation.text or not line.strip() or any(c.isalpha() for c in line)
 
 
-def test_a_hundred_thousand_characters(translator: Translator) -> None:
-    found = [best.text for (best,) in translator.text(["a" * 100_000, "The cat is old. " * 6000, "The cat is old."])]
-    assert len(found) == 3 and len(found[0]) > 10_000
-    assert found[1] == " ".join([found[2]] * 6000)
+def test_very_long_lines_are_translated_whole(translator: Translator) -> None:
+    lines = ["a" * 100_000, "The cat is old. " * 6000, "The cat is old."]
+    translations = [best.text for (best,) in translator.text(lines)]
+    assert len(translations) == 3 and len(translations[0]) > 10_000
+    assert translations[1] == " ".join([translations[2]] * 6000)
 
 
-@given(raw=st.one_of(st.binary(max_size=300), many.map(lambda lines: "\n".join(lines).encode("utf-8", "replace"))))
+@given(
+    raw=st.one_of(st.binary(max_size=300), line_lists.map(lambda lines: "\n".join(lines).encode("utf-8", "replace")))
+)
 @examples(25)
-def test_standard_input_of_any_bytes(tiny_translator: Translator, raw: bytes) -> None:
-    class Standard(io.StringIO):
+def test_any_standard_input_is_translated_line_by_line_or_rejected(tiny_translator: Translator, raw: bytes) -> None:
+    class StandardInput(io.StringIO):
         buffer = io.BytesIO(raw)
 
-    before, sys.stdin, sys.stdout = (sys.stdin, sys.stdout), Standard(), io.StringIO()
+    original_stdin = sys.stdin
+    original_stdout = sys.stdout
+    sys.stdin = StandardInput()
+    sys.stdout = io.StringIO()
     try:
         translate.main(["--run", str(RunFolder.find("tiny").path), "--device", "cpu"])
         out = sys.stdout.getvalue()
@@ -91,48 +99,50 @@ def test_standard_input_of_any_bytes(tiny_translator: Translator, raw: bytes) ->
             raw.decode()
         assert "not UTF-8" in str(error)
     finally:
-        sys.stdin, sys.stdout = before
+        sys.stdin = original_stdin
+        sys.stdout = original_stdout
 
 
-@given(characters)
+@given(valid_line_lists)
 @examples(60)
-def test_any_text_is_encoded_and_comes_back(tokenizer: Tokenizer, lines: list[str]) -> None:
+def test_any_text_survives_encoding_and_decoding(tokenizer: Tokenizer, lines: list[str]) -> None:
     assert tokenizer.decode(tokenizer.encode(lines)) == lines
 
 
-@given(characters)
+@given(valid_line_lists)
 @examples(60)
-def test_taking_apart_loses_nothing_but_blanks(lines: list[str]) -> None:
+def test_take_apart_loses_nothing_but_whitespace(lines: list[str]) -> None:
     for line in lines:
-        found = take_apart(line, "en", lambda piece: len(piece) <= 50)
-        assert "".join(line.split()) == "".join((found.marker + "".join(found.units)).split())
-        assert all(len(unit) <= 50 for unit in found.units)
+        parts = split_line(line, "en", lambda piece: len(piece) <= 50)
+        assert "".join(line.split()) == "".join((parts.marker + "".join(parts.units)).split())
+        assert all(len(unit) <= 50 for unit in parts.units)
 
 
-@given(characters, st.sampled_from(["fr", "zh", "ja", "ko"]))
+@given(valid_line_lists, st.sampled_from(["fr", "zh", "ja", "ko"]))
 @examples(40)
-def test_any_texts_are_scored(lines: list[str], language: str) -> None:
-    found = score(lines, lines[::-1], language)
-    assert all(0 <= value <= 100.001 and math.isfinite(value) for value in (found.bleu, found.chrf))
+def test_scores_of_any_texts_are_between_0_and_100(lines: list[str], language: str) -> None:
+    scores = score(lines, lines[::-1], language)
+    assert all(0 <= value <= 100.001 and math.isfinite(value) for value in (scores.bleu, scores.chrf))
 
 
-ENDINGS = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "train.en", "train.fr.gz", "dataset_infos.json"]
+FILE_NAMES = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "train.en", "train.fr.gz", "dataset_infos.json"]
 
 
 @given(
-    st.one_of(st.binary(max_size=200), many.map(lambda lines: "\t".join(lines).encode("utf-8", "surrogatepass"))),
-    st.sampled_from(ENDINGS),
+    st.one_of(st.binary(max_size=200), line_lists.map(lambda lines: "\t".join(lines).encode("utf-8", "surrogatepass"))),
+    st.sampled_from(FILE_NAMES),
     st.booleans(),
 )
 @examples(400)
-def test_any_file_is_read_or_refused(tmp_path: Path, raw: bytes, name: str, packed: bool) -> None:
-    for old in tmp_path.iterdir():
-        old.unlink()
+def test_any_file_is_read_or_rejected(tmp_path: Path, raw: bytes, name: str, compressed: bool) -> None:
+    for earlier_file in tmp_path.iterdir():
+        earlier_file.unlink()
     path = tmp_path / name
-    path.write_bytes(gzip.compress(raw) if packed and name.endswith(".gz") else raw)
+    path.write_bytes(gzip.compress(raw) if compressed and name.endswith(".gz") else raw)
+    data = path if name.startswith("a.") else tmp_path
     cleaner = Cleaner("en", "fr", ())
     try:
-        for part in read_parts(str(tmp_path if name[0] != "a" else path), "en", "fr").values():
+        for part in read_parts(str(data), "en", "fr").values():
             for pair in part.pairs:
                 assert all(isinstance(side, str) for side in pair)
                 cleaner.judge(pair)
@@ -140,20 +150,22 @@ def test_any_file_is_read_or_refused(tmp_path: Path, raw: bytes, name: str, pack
         assert len(str(error).splitlines()) <= 2
 
 
-value = st.recursive(
+json_value = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
 
 
-@given(st.dictionaries(st.sampled_from([field.name for field in fields(Config)]), value, max_size=3), st.text())
+@given(st.dictionaries(st.sampled_from([field.name for field in fields(Config)]), json_value, max_size=3), st.text())
 @examples(1500)
-def test_any_config_is_read_or_refused(changes: dict[str, object], other: str) -> None:
-    good = json.loads(Config().to_json())
-    for written in (json.dumps({**good, **changes}), other, Config().to_json()[: len(other) * 20] + other):
+def test_any_config_is_read_or_rejected(changes: dict[str, object], other_text: str) -> None:
+    valid_json = Config().to_json()
+    changed_values = json.dumps({**json.loads(valid_json), **changes})
+    truncated = valid_json[: len(other_text) * 20] + other_text
+    for config_text in (changed_values, other_text, truncated):
         try:
-            config = Config.from_json(written)
+            config = Config.from_json(config_text)
             assert Config.from_json(config.to_json()) == config
         except TapisError as error:
             assert len(str(error).splitlines()) <= 2 and len(str(error)) < 1000
@@ -179,12 +191,12 @@ flags = st.sampled_from(
 
 @given(st.lists(flags | st.text(max_size=6) | st.integers().map(str) | st.floats().map(str), max_size=5))
 @examples(300)
-def test_any_command_line_is_read_or_refused(args: list[str]) -> None:
-    kinds: list[type] = [TranslateOptions, EvaluateOptions, ExportOptions]
-    commands: list[Callable[[list[str]], object]] = [parse_training, *(partial(parse, kind) for kind in kinds)]
-    for read in commands:
+def test_any_command_line_is_parsed_or_rejected(args: list[str]) -> None:
+    option_types: list[type] = [TranslateOptions, EvaluateOptions, ExportOptions]
+    parsers: list[Callable[[list[str]], object]] = [parse_training, *(partial(parse, kind) for kind in option_types)]
+    for parse_args in parsers:
         try:
-            read(args)
+            parse_args(args)
         except TapisError as error:
             assert error.exit_code == 2 and len(str(error).splitlines()) <= 2
         except SystemExit as exit:

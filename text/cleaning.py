@@ -1,8 +1,10 @@
-"""The named rules that raw pairs go through: each repairs a pair or drops it, is counted, and can be switched off.
+"""The cleaning rules: each repairs or drops raw sentence pairs, is counted, and can be switched off by name.
 
-`Cleaner.judge` applies those of RULES that see one pair alone, in their order; the last two, which compare pairs with
-one another, are corpus.py's. Validation and test parts that the data brings are repaired but not thinned out (empty
-sides apart), since published scores are compared on them whole.
+`Cleaner.judge` applies the rules that need one pair alone, in the order of RULES. corpus.py applies the last two,
+"duplicates" and "held-out", which compare pairs with each other.
+
+Validation and test parts that come with the data are repaired, but lose only pairs with an empty side: published
+scores are computed on the complete sets.
 """
 
 import functools
@@ -16,34 +18,39 @@ from typing import Any, NamedTuple
 from config import RuleName
 from text.readers import Pair
 
+# What each rule does, as shown in the data report.
 RULES: dict[RuleName, str] = {
-    "unicode": "changed: to NFC, Windows-1252 control characters, special and double spaces, invisible characters",
-    "empty-side": "dropped: nothing on one side",
-    "identical-sides": "dropped: both sides the same",
+    "unicode": "repaired: NFC, Windows-1252 control characters, special and repeated spaces, invisible characters",
+    "empty-side": "dropped: one side is empty",
+    "identical-sides": "dropped: both sides are the same",
     "headings": "dropped: book headers, and chapter labels on both sides",
-    "swapped-columns": "changed: each side in the other's language, put right",
-    "wrong-language": "dropped: both sides in one language",
-    "length-ratio": "dropped: one side far longer than the other, against the corpus's median",
-    "duplicates": "dropped: a pair that came before",
-    "held-out": "dropped: a side that validation or test holds too, whatever its case, accents and punctuation",
+    "swapped-columns": "repaired: each side was in the other's language",
+    "wrong-language": "dropped: both sides are in the same language",
+    "length-ratio": "dropped: one side is far longer than the other, compared with the corpus median",
+    "duplicates": "dropped: repeats an earlier pair",
+    "held-out": "dropped: shares a side with validation or test, ignoring case, accents and punctuation",
 }
-SAMPLE = 10_000  # pairs that the median of the length ratio is taken from
-RATIO = 3.0  # how often the median ratio a pair may have, either way
-SLACK = 15  # characters added to both lengths, since short texts vary more
-# In nats of log-likelihood: how much likelier the swapped reading of a pair must be, and how much likelier one language
-# on each of two sides that should be in two.
-SWAP_MARGIN = 2.0
-LANGUAGE_MARGIN = 10.0
+
+SAMPLE = 10_000  # pairs from which the median length ratio is computed
+MAX_RATIO = 3.0  # largest allowed factor between a pair's length ratio and the median, in either direction
+LENGTH_SMOOTHING = 15  # characters added to both lengths, because the ratio varies more in short texts
+
+# Evidence required of the language identifier, as a difference of log-likelihoods in nats.
+SWAP_MARGIN = 2.0  # for the swapped reading of a pair over the given one
+LANGUAGE_MARGIN = 10.0  # on each side, for one and the same language
 
 _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xA0)}
-# Zero-width space, word joiner, BOM, soft hyphen. Not the joiners: Persian, Hindi and emoji are spelled with them.
+# Zero-width space, word joiner, byte order mark, soft hyphen. The zero-width joiners stay: Persian, Hindi and emoji
+# need them.
 _INVISIBLE = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD], "")
-_REPAIRS = _CP1252 | _INVISIBLE
+_REPLACEMENTS = _CP1252 | _INVISIBLE
 
 _TAG = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_HEADER = re.compile(r"^source\s*:\s*(https?:|www\.|project gutenberg)|project gutenberg ?audiobook", re.IGNORECASE)
-_LABEL = re.compile(
+_BOOK_HEADER = re.compile(
+    r"^source\s*:\s*(https?:|www\.|project gutenberg)|project gutenberg ?audiobook", re.IGNORECASE
+)
+_CHAPTER_LABEL = re.compile(
     r"^\W*((chapter|chapitre|capitolo|capítulo|kapitel|hoofdstuk|part|partie|parte|teil|book|livre|libro|buch)\W+)?"
     r"([ivxlcdm]+|\d+|premi[eè]re?|first|prim[ao]|erste[rs]?)\W*$",
     re.IGNORECASE,
@@ -51,55 +58,88 @@ _LABEL = re.compile(
 
 
 class Verdict(NamedTuple):
-    """What became of one raw pair."""
+    """The outcome of the rules for one raw pair."""
 
     pair: Pair
-    """As it is after repairs"""
+    """The pair after repairs"""
     repaired: bool
-    """The unicode rule changed it"""
+    """Whether the unicode rule changed it"""
     swapped: bool
-    """Its sides were in each other's place"""
+    """Whether the swapped-columns rule exchanged its sides"""
     dropped: RuleName | None
-    """The rule that drops it from training; a part that the data brings drops empty sides only"""
+    """The rule that drops it from training, or None. Given validation and test parts apply only empty-side."""
 
 
 def repair(text: str) -> str:
-    """The unicode rule on one side."""
-    return " ".join(unicodedata.normalize("NFC", text.translate(_REPAIRS)).split())
+    """Apply the unicode rule to one side of a pair."""
+    return " ".join(unicodedata.normalize("NFC", text.translate(_REPLACEMENTS)).split())
 
 
 class Cleaner:
-    """The rules of one language pair."""
+    """The rules for one pair at a time, set up for one language pair."""
 
     def __init__(self, source: str, target: str, skip: Iterable[RuleName] = (), sample: Iterable[Pair] = ()) -> None:
-        """sample: raw pairs of the corpus, from which the length ratio takes its median."""
-        self.active = {name for name in RULES if name not in set(skip)}
+        """Set up the rules.
+
+        Args:
+            source: language code of the source side.
+            target: language code of the target side.
+            skip: rules to switch off.
+            sample: raw pairs of the corpus, from which the median length ratio is computed.
+
+        `notes` lists the rules that cannot be applied to these languages, for the data report.
+
+        """
+        self.source = source
+        self.target = target
+        self.active = set(RULES) - set(skip)
         self.notes: list[str] = []
-        self.source, self.target = source, target
+
+        # The language rules need an identifier that covers both languages.
         self.identifier: Any = None
         if self.active & {"swapped-columns", "wrong-language"}:
-            self.identifier = _identifier(source, target)
+            self.identifier = _language_identifier(source, target)
             if self.identifier is None:
                 self.active -= {"swapped-columns", "wrong-language"}
-                self.notes.append(f"swapped-columns and wrong-language left out: {source} or {target} not identifiable")
-        self.median = 0.0
-        ratios = [_log_ratio(verdict.pair) for verdict in map(self.judge, sample) if verdict.dropped != "empty-side"]
-        self.median = statistics.median(ratios) if ratios else 0.0
+                self.notes.append(
+                    f"swapped-columns and wrong-language switched off: py3langid does not cover {source} and {target}"
+                )
+
+        # Judge the sample with a neutral median, to measure lengths after repairs.
+        self.median_log_ratio = 0.0
+        verdicts = [self.judge(pair) for pair in sample]
+        log_ratios = [_log_length_ratio(verdict.pair) for verdict in verdicts if verdict.dropped != "empty-side"]
+        if log_ratios:
+            self.median_log_ratio = statistics.median(log_ratios)
 
     def judge(self, raw: Pair) -> Verdict:
-        """One raw pair through the rules."""
-        active, pair, swapped, is_one_language = self.active, raw, False, False
-        if "unicode" in active:
-            pair = (repair(raw[0]), repair(raw[1]))
+        """Apply the active rules to one raw pair. At most one rule drops it: the first that applies."""
+        active = self.active
+
+        # repair characters
+        pair = (repair(raw[0]), repair(raw[1])) if "unicode" in active else raw
         repaired = pair != raw
+
         if "empty-side" in active and not (pair[0].strip() and pair[1].strip()):
-            return Verdict(pair, repaired, False, "empty-side")
+            return Verdict(pair, repaired, swapped=False, dropped="empty-side")
+
+        # identify the languages, and exchange swapped sides
+        is_one_language = False
+        swapped = False
         if self.identifier:
-            source, target = self._leaning(pair[0]), self._leaning(pair[1])
-            is_one_language = min(source, target) > LANGUAGE_MARGIN or max(source, target) < -LANGUAGE_MARGIN
-            # Both sides together: of short texts, one often says nothing and the other enough.
-            swapped = "swapped-columns" in active and source - target < -SWAP_MARGIN and not is_one_language
-            pair = pair[::-1] if swapped else pair
+            source_log_odds = self._source_log_odds(pair[0])
+            target_log_odds = self._source_log_odds(pair[1])
+            both_in_source_language = source_log_odds > LANGUAGE_MARGIN and target_log_odds > LANGUAGE_MARGIN
+            both_in_target_language = source_log_odds < -LANGUAGE_MARGIN and target_log_odds < -LANGUAGE_MARGIN
+            is_one_language = both_in_source_language or both_in_target_language
+
+            # The evidence of both sides is added up: in short pairs, often only one side is clear.
+            is_swapped = target_log_odds - source_log_odds > SWAP_MARGIN and not is_one_language
+            if "swapped-columns" in active and is_swapped:
+                swapped = True
+                pair = (pair[1], pair[0])
+
+        # find the first rule that drops the pair
         dropped: RuleName | None = None
         if "identical-sides" in active and pair[0] == pair[1]:
             dropped = "identical-sides"
@@ -107,23 +147,25 @@ class Cleaner:
             dropped = "headings"
         elif "wrong-language" in active and is_one_language:
             dropped = "wrong-language"
-        elif "length-ratio" in active and abs(_log_ratio(pair) - self.median) > math.log(RATIO):
+        elif "length-ratio" in active and abs(_log_length_ratio(pair) - self.median_log_ratio) > math.log(MAX_RATIO):
             dropped = "length-ratio"
         return Verdict(pair, repaired, swapped, dropped)
 
-    def _leaning(self, text: str) -> float:
-        """log P(text | source language) − log P(text | target language), of its words.
+    def _source_log_odds(self, text: str) -> float:
+        """log P(text | source language) − log P(text | target language), in nats.
 
-        Punctuation says more of the printer than of the language: whole books have — where others have “.
+        Only words are used. Punctuation depends on the publisher more than on the language: some books mark
+        dialogue with — where others use “.
         """
-        likelihood = dict(self.identifier.rank(" ".join(_WORD.findall(_TAG.sub(" ", text)))))
-        return float(likelihood[self.source] - likelihood[self.target])
+        words = " ".join(_WORD.findall(_TAG.sub(" ", text)))
+        log_likelihoods = dict(self.identifier.rank(words))
+        return float(log_likelihoods[self.source] - log_likelihoods[self.target])
 
 
 @functools.cache
-def _identifier(source: str, target: str) -> Any:
-    """py3langid's, that tells these two languages apart; None where it does not know them both."""
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - a fifth of a second
+def _language_identifier(source: str, target: str) -> Any:
+    """The py3langid identifier restricted to two languages, or None where it does not cover both."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if not {source, target} <= set(identifier.labels):
@@ -133,9 +175,11 @@ def _identifier(source: str, target: str) -> Any:
 
 
 def is_heading(pair: Pair) -> bool:
-    """Whether the pair is a header of Project Gutenberg's, or a chapter label on both sides, in whatever form."""
-    return any(_HEADER.search(side) for side in pair) or all(_LABEL.match(_TAG.sub("", side)) for side in pair)
+    """Whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
+    has_book_header = any(_BOOK_HEADER.search(side) for side in pair)
+    return has_book_header or all(_CHAPTER_LABEL.match(_TAG.sub("", side)) for side in pair)
 
 
-def _log_ratio(pair: Pair) -> float:
-    return math.log((len(pair[0]) + SLACK) / (len(pair[1]) + SLACK))
+def _log_length_ratio(pair: Pair) -> float:
+    """The logarithm of source length over target length, in characters."""
+    return math.log((len(pair[0]) + LENGTH_SMOOTHING) / (len(pair[1]) + LENGTH_SMOOTHING))

@@ -1,9 +1,10 @@
-"""Sentence pairs, clean and leak-free: read, put through the rules, divided into train, valid and test, reported.
+"""The corpus: clean sentence pairs for training, validation and test, where training shares no side with the others.
 
-`load_corpus` is the whole of it. Reading is readers.py's, the rules for one pair are cleaning.py's; they run by
-batches, in several processes where there is much to do, and what comes out lies in a table on disk, made once
-(store.py). Here repeated pairs are dropped, missing parts are made, and training gives up what validation or test hold.
-Lengths in tokens are not known here: dataset.py drops what is too long.
+`load_corpus` reads each part of the data (readers.py), applies the rules for one pair (cleaning.py), drops duplicates,
+splits off the parts that the data lacks, drops training pairs that validation or test contain, and reports counts.
+
+Cleaning runs in batches, in several processes if there is much data. Its results are kept in a table on disk and
+reused (tables.py). Lengths in tokens are not known here: dataset.py leaves out pairs that are too long.
 """
 
 import hashlib
@@ -20,24 +21,28 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from config import Config, RuleName
 from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, Cleaner
 from text.readers import PARTS, DataError, Pair, Part, read_parts
-from text.tables import Ints, Pairs, chunks, column, table
+from text.tables import Ints, Pairs, cached_table, chunks, column
 
-DEMO = Path(__file__).parents[1] / "demo"
-CODE = [Path(__file__).parent / f"{name}.py" for name in ("cleaning", "corpus", "readers")]
-BATCH = 1000  # pairs that one process cleans at a time
-ALONE = 20_000  # so many pairs are cleaned sooner by one process than others have started
-NAMES: list[RuleName] = list(RULES)
+DEMO_FOLDER = Path(__file__).parents[1] / "demo"
+CODE_FILES = [Path(__file__).parent / f"{name}.py" for name in ("cleaning", "corpus", "readers")]  # part of cache keys
+CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
+PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
+N_EXAMPLES = 2  # pairs shown for each rule in the report
+RULE_NAMES: list[RuleName] = list(RULES)
+
+# One row for each raw pair of a part.
 SCHEMA = pa.schema(
     {
-        "source": pa.string(),
+        "source": pa.string(),  # after repairs
         "target": pa.string(),
-        "dropped": pa.int8(),  # index into NAMES, or -1
+        "dropped": pa.int8(),  # the rule that drops the pair: an index into RULE_NAMES, or -1
         "repaired": pa.bool_(),
         "swapped": pa.bool_(),
         "words_source": pa.int32(),
@@ -45,169 +50,285 @@ SCHEMA = pa.schema(
         "pair_hash": pa.int64(),
         "source_hash": pa.int64(),  # of the normalized side
         "target_hash": pa.int64(),
-        "draw": pa.float64(),  # from 0 to 1, for the split
+        "draw": pa.float64(),  # in [0, 1), decides the part in a split
     }
 )
 
 
 @dataclass
 class Corpus:
-    """The pairs of the three parts, source side first, and what was done to them."""
+    """The sentence pairs of the three parts, and a report of how they were prepared."""
 
     train: Pairs
     valid: Pairs
     test: Pairs
     report: dict[str, Any] = field(default_factory=dict)
-    """Pairs read and left, and of each rule how many it met, and two of them; for metrics.json"""
+    """Counts of pairs read and kept, counts and examples for each active rule, and notes. Saved in metrics.json."""
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The rows of a table that are still part of the corpus."""
+
+    table: datasets.Dataset
+    rows: Ints
+    """Row numbers, ascending"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return the selected values of a numeric column."""
+        return column(self.table, name)[self.rows]
+
+    def keep(self, mask: NDArray[np.bool_]) -> "_Selection":
+        """Return the selected rows for which the mask is true."""
+        return _Selection(self.table, self.rows[mask])
 
 
 def load_corpus(config: Config) -> Corpus:
-    """Reads, cleans and splits `config.data`. Raises DataError, in words, where that cannot be done."""
-    given = read_parts(str(DEMO) if config.data == "demo" else config.data, config.source, config.target)
-    cleaned = {name: _cleaned(config, part) for name, part in given.items()}
-    counts = _Counts()
-    chosen: dict[str, Ints] = {}
-    active = {name for name in NAMES if name not in config.skip_rules}
-    for name, rows in cleaned.items():
-        dropped = column(rows, "dropped")
-        counts.add("unicode", rows, np.flatnonzero(column(rows, "repaired")))
-        counts.add("swapped-columns", rows, np.flatnonzero(column(rows, "swapped")))
-        for number, rule in enumerate(NAMES):
-            if name == "train" or rule == "empty-side":
-                counts.add(rule, rows, np.flatnonzero(dropped == number))
-        chosen[name] = np.flatnonzero(dropped < 0 if name == "train" else dropped != NAMES.index("empty-side"))
-    rows = cleaned["train"]
+    """Read, clean and split `config.data`.
+
+    A valid or test part that the data lacks is split off train. Raises DataError where the data cannot be read, or
+    leaves no pairs for training or validation.
+    """
+    active = set(RULE_NAMES) - set(config.skip_rules)
+    counts = _RuleCounts()
+
+    # read and clean each part
+    data = str(DEMO_FOLDER) if config.data == "demo" else config.data
+    raw_parts = read_parts(data, config.source, config.target)
+    tables = {name: _clean_part(config, part) for name, part in raw_parts.items()}
+    n_read = sum(len(rows) for rows in tables.values())
+    for name, rows in tables.items():
+        _count_cleaning(counts, rows, name)
+    selections = {name: _kept_by_cleaning(rows, name) for name, rows in tables.items()}
+
+    # drop duplicates
     if "duplicates" in active:
-        _, first = np.unique(column(rows, "pair_hash")[chosen["train"]], return_index=True)
-        again = np.ones(len(chosen["train"]), dtype=bool)
-        again[first] = False
-        counts.add("duplicates", rows, chosen["train"][again])
-        chosen["train"] = chosen["train"][np.sort(first)]
-    parts = {name: (cleaned.get(name, rows), kept) for name, kept in _split(config, rows, chosen).items()}
+        train = selections["train"]
+        is_duplicate = _duplicates(train)
+        counts.add("duplicates", train.keep(is_duplicate))
+        selections["train"] = train.keep(~is_duplicate)
+
+    # split off the parts that the data lacks
+    selections = _split(config, selections)
+
+    # drop training pairs that share a side with validation or test
     if "held-out" in active:
-        leaks = np.zeros(len(parts["train"][1]), dtype=bool)
-        for side in ("source_hash", "target_hash"):
-            held = np.sort(np.concatenate([column(parts[name][0], side)[parts[name][1]] for name in ("valid", "test")]))
-            hashes = column(rows, side)[parts["train"][1]]
-            if len(held):  # a search in the few that are held takes a fifth of the memory of np.isin
-                leaks |= held[np.searchsorted(held, hashes).clip(max=len(held) - 1)] == hashes
-        counts.add("held-out", rows, parts["train"][1][leaks])
-        parts["train"] = (rows, parts["train"][1][~leaks])
-    read = sum(map(len, cleaned.values()))
+        train = selections["train"]
+        is_leak = _leaks(train, [selections["valid"], selections["test"]])
+        counts.add("held-out", train.keep(is_leak))
+        selections["train"] = train.keep(~is_leak)
+
+    # check that something is left
     for name in ("train", "valid"):
-        if not len(parts[name][1]):
-            raise DataError(f"--data {config.data}: no pairs in the {name} part, of {read:,} rows read")
-    kept = (rows.tobytes() for _, rows in parts.values())
-    key = digest(*(part.key for part in given.values()), *kept, digest_files(CODE))
-    train, valid, test = (Pairs(*parts[name], digest(key, name, sorted(config.skip_rules))) for name in PARTS)
-    sizes = {"read": read, "train": len(train), "valid": len(valid), "test": len(test)}
-    notes = Cleaner(config.source, config.target, config.skip_rules).notes
-    rules = {name: met for name, met in counts.met.items() if name in active}
-    return Corpus(train, valid, test, {**sizes, "rules": rules, "notes": notes})
+        if not len(selections[name]):
+            raise DataError(f"--data {config.data}: no pairs left in the {name} part, of {n_read:,} pairs read")
+
+    # name each part by everything that it was made from
+    part_keys = [part.key for part in raw_parts.values()]
+    row_numbers = [selection.rows.tobytes() for selection in selections.values()]
+    corpus_key = digest(*part_keys, *row_numbers, digest_files(CODE_FILES))
+    parts = {}
+    for name in PARTS:
+        key = digest(corpus_key, name, sorted(config.skip_rules))
+        parts[name] = Pairs(selections[name].table, selections[name].rows, key)
+
+    # report
+    report = {
+        "read": n_read,
+        **{name: len(parts[name]) for name in PARTS},
+        "rules": {name: count for name, count in counts.by_rule.items() if name in active},
+        "notes": Cleaner(config.source, config.target, config.skip_rules).notes,
+    }
+    return Corpus(parts["train"], parts["valid"], parts["test"], report)
 
 
-def _split(config: Config, rows: datasets.Dataset, chosen: dict[str, Ints]) -> dict[str, Ints]:
-    """The rows of train, valid and test; missing parts are taken out of train by the draw of each pair."""
-    train, draw = chosen["train"], column(rows, "draw")[chosen["train"]]
-    made, low = dict(chosen), 0.0
+def _count_cleaning(counts: "_RuleCounts", rows: datasets.Dataset, name: str) -> None:
+    """Count what the rules for one pair did to the part called `name`."""
+    counts.add("unicode", _Selection(rows, np.flatnonzero(column(rows, "repaired"))))
+    counts.add("swapped-columns", _Selection(rows, np.flatnonzero(column(rows, "swapped"))))
+
+    dropped = column(rows, "dropped")
+    for index, rule in enumerate(RULE_NAMES):
+        if name == "train" or rule == "empty-side":
+            counts.add(rule, _Selection(rows, np.flatnonzero(dropped == index)))
+
+
+def _kept_by_cleaning(rows: datasets.Dataset, name: str) -> _Selection:
+    """The rows of the part called `name` that no rule drops. Only train loses more than pairs with an empty side."""
+    dropped = column(rows, "dropped")
+    is_kept = dropped < 0 if name == "train" else dropped != RULE_NAMES.index("empty-side")
+    return _Selection(rows, np.flatnonzero(is_kept))
+
+
+def _duplicates(selection: _Selection) -> NDArray[np.bool_]:
+    """For each selected row, whether an earlier one holds the same pair."""
+    _, first_positions = np.unique(selection.column("pair_hash"), return_index=True)
+    is_duplicate = np.ones(len(selection), dtype=bool)
+    is_duplicate[first_positions] = False
+    return is_duplicate
+
+
+def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Selection]:
+    """Split a missing valid or test part off train.
+
+    The draw of a pair decides its part: with shares of 0.02 each, valid takes the draws below 0.02, test those from
+    0.02 to 0.04, and train keeps the rest.
+    """
+    train = selections["train"]
+    draws = train.column("draw")
     is_train = np.ones(len(train), dtype=bool)
+    split = dict(selections)
+    low = 0.0
     for name, share in (("valid", config.valid_share), ("test", config.test_share)):
-        if name not in chosen:
-            drawn = (low <= draw) & (draw < low + share)
-            made[name], low = train[drawn], low + share
-            is_train &= ~drawn
-    made["train"] = train[is_train]
-    return made
+        if name in selections:
+            continue
+        high = low + share
+        is_drawn = (low <= draws) & (draws < high)
+        split[name] = train.keep(is_drawn)
+        is_train &= ~is_drawn
+        low = high
+    split["train"] = train.keep(is_train)
+    return split
 
 
-class _Counts:
-    """How many pairs each rule met, and the first two of them."""
+def _leaks(train: _Selection, held_out: Sequence[_Selection]) -> NDArray[np.bool_]:
+    """For each training row, whether a held-out row of the same language has the same normalized side."""
+    is_leak = np.zeros(len(train), dtype=bool)
+    for side in ("source_hash", "target_hash"):
+        held_out_hashes = np.sort(np.concatenate([selection.column(side) for selection in held_out]))
+        if not len(held_out_hashes):
+            continue
+        # A binary search in the few held-out hashes takes a fifth of the memory of np.isin.
+        train_hashes = train.column(side)
+        nearest = np.searchsorted(held_out_hashes, train_hashes).clip(max=len(held_out_hashes) - 1)
+        is_leak |= held_out_hashes[nearest] == train_hashes
+    return is_leak
+
+
+class _RuleCounts:
+    """For each rule, the number of pairs that it changed or dropped, and the first of them as examples."""
 
     def __init__(self) -> None:
-        self.met: dict[RuleName, dict[str, Any]] = {name: {"pairs": 0, "examples": []} for name in NAMES}
+        self.by_rule: dict[RuleName, dict[str, Any]] = {name: {"pairs": 0, "examples": []} for name in RULE_NAMES}
 
-    def add(self, name: RuleName, rows: datasets.Dataset, where: Ints) -> None:
-        """where: the rows that the rule met. Pairs are shown as they are after repairs, swapped ones as they came."""
-        met = self.met[name]
-        met["pairs"] += len(where)
-        for place in where[: 2 - len(met["examples"])].tolist():
-            pair = rows[place]["source"], rows[place]["target"]
-            met["examples"].append(pair[::-1] if name == "swapped-columns" else pair)
+    def add(self, name: RuleName, selection: _Selection) -> None:
+        """Count the selected pairs. Examples are shown after repairs, but swapped ones in their original order."""
+        count = self.by_rule[name]
+        count["pairs"] += len(selection)
+        n_missing = N_EXAMPLES - len(count["examples"])
+        for row_number in selection.rows[:n_missing].tolist():
+            row = selection.table[row_number]
+            if name == "swapped-columns":
+                count["examples"].append((row["target"], row["source"]))
+            else:
+                count["examples"].append((row["source"], row["target"]))
 
 
-# Cleaning, by batches and processes
+# Cleaning, in batches and processes
 
 
-def _cleaned(config: Config, part: Part) -> datasets.Dataset:
+def _clean_part(config: Config, part: Part) -> datasets.Dataset:
     """The table of a part after the rules for one pair."""
-    settings = (config.source, config.target, config.skip_rules)
-    key = digest(part.key, *settings, digest_files(CODE))
-    return table("pairs", key, SCHEMA, lambda: _clean_all(iter(part.pairs), settings))
+    cleaner_settings = (config.source, config.target, config.skip_rules)
+    key = digest(part.key, *cleaner_settings, digest_files(CODE_FILES))
+    return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.pairs), cleaner_settings))
 
 
-def _clean_all(pairs: Iterator[Pair], settings: tuple[str, str, Sequence[RuleName]]) -> Iterator[dict[str, Any]]:
-    head = list(islice(pairs, max(SAMPLE, ALONE)))
-    cleaner = Cleaner(*settings, sample=head[:SAMPLE])
-    many = len(head) >= ALONE
-    with progress_bar("cleaning", None, "pair", shown=many) as bar:
-        processes = os.cpu_count() or 1 if many else 1
-        for batch in _mapped(cleaner, chunks(chain(head, pairs), BATCH), processes):
+def _cleaned_batches(
+    pairs: Iterator[Pair], cleaner_settings: tuple[str, str, Sequence[RuleName]]
+) -> Iterator[dict[str, Any]]:
+    """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
+    # read the first pairs, for the cleaner's sample and to see whether there are many
+    first_pairs = list(islice(pairs, max(SAMPLE, PARALLEL_THRESHOLD)))
+    cleaner = Cleaner(*cleaner_settings, sample=first_pairs[:SAMPLE])
+    is_large = len(first_pairs) >= PARALLEL_THRESHOLD
+    n_processes = (os.cpu_count() or 1) if is_large else 1
+
+    # clean them and the rest
+    batches = chunks(chain(first_pairs, pairs), CLEANING_BATCH)
+    with progress_bar("cleaning", None, "pair", shown=is_large) as bar:
+        for batch in _clean_in_processes(cleaner, batches, n_processes):
             bar.update(len(batch["source"]))
             yield batch
 
 
-def _mapped(cleaner: Cleaner, batches: Iterator[list[Pair]], processes: int) -> Iterator[dict[str, Any]]:
-    if processes == 1:
-        yield from (clean_batch(cleaner, batch) for batch in batches)
+def _clean_in_processes(cleaner: Cleaner, batches: Iterator[list[Pair]], n_processes: int) -> Iterator[dict[str, Any]]:
+    """Apply `clean_batch` to each batch, in order."""
+    if n_processes == 1:
+        for batch in batches:
+            yield clean_batch(cleaner, batch)
         return
-    # spawn is what every system has, and safe beside torch's threads; groups keep the reading from running ahead
-    with multiprocessing.get_context("spawn").Pool(processes, _start_worker, (cleaner,)) as pool:
-        for group in chunks(batches, 4 * processes):
+
+    # The start method spawn exists on every system and is safe beside torch's threads.
+    with multiprocessing.get_context("spawn").Pool(n_processes, _start_worker, (cleaner,)) as pool:
+        # Pool.map reads all its input at once: hand it a few batches at a time.
+        for group in chunks(batches, 4 * n_processes):
             yield from pool.map(_clean_in_worker, group, chunksize=1)
 
 
-_worker: list[Cleaner] = []  # of this process, where it is one that cleans
+_worker_cleaner: list[Cleaner] = []  # the cleaner of this process, if it is a worker
 
 
 def _start_worker(cleaner: Cleaner) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends this one
-    _worker.append(cleaner)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
+    _worker_cleaner.append(cleaner)
 
 
 def _clean_in_worker(pairs: list[Pair]) -> dict[str, Any]:
-    return clean_batch(_worker[0], pairs)
+    return clean_batch(_worker_cleaner[0], pairs)
 
 
 def clean_batch(cleaner: Cleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
-    """Raw pairs → columns of SCHEMA."""
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-    for raw in pairs:
-        verdict = cleaner.judge(raw)
-        source, target = verdict.pair
-        normal = normalize(source), normalize(target)
-        judged = NAMES.index(verdict.dropped) if verdict.dropped else -1, verdict.repaired, verdict.swapped
-        words = len(source.split()), len(target.split())
-        hashes = _hash(source + "\n" + target), _hash(normal[0]), _hash(normal[1])
-        row = (source, target, *judged, *words, *hashes, _draw(normal))
-        for values, value in zip(columns.values(), row, strict=True):
-            values.append(value)
-    return columns
+    """Judge raw pairs. Returns the columns of SCHEMA, with one value for each pair."""
+    rows = [_row(cleaner, raw) for raw in pairs]
+    return {name: [row[name] for row in rows] for name in SCHEMA.names}
+
+
+def _row(cleaner: Cleaner, raw: Pair) -> dict[str, Any]:
+    """Judge one raw pair. Returns its row of the table."""
+    verdict = cleaner.judge(raw)
+    source, target = verdict.pair
+    normalized_source = normalize(source)
+    normalized_target = normalize(target)
+    return {
+        "source": source,
+        "target": target,
+        "dropped": RULE_NAMES.index(verdict.dropped) if verdict.dropped else -1,
+        "repaired": verdict.repaired,
+        "swapped": verdict.swapped,
+        "words_source": len(source.split()),
+        "words_target": len(target.split()),
+        "pair_hash": _hash(source + "\n" + target),
+        "source_hash": _hash(normalized_source),
+        "target_hash": _hash(normalized_target),
+        "draw": _draw(normalized_source, normalized_target),
+    }
 
 
 def normalize(text: str) -> str:
-    """What texts are compared by when looking for leaks: letters and digits, without case, accents or form."""
+    """Reduce a text to the form in which leaks are found: its letters and digits, without case or accents.
+
+    A text without letters and digits keeps its symbols.
+    """
     decomposed = unicodedata.normalize("NFKD", text).casefold()
-    letters = "".join(filter(str.isalnum, decomposed))
-    return letters or decomposed  # a text of signs alone is compared as it is
+    letters_and_digits = "".join(filter(str.isalnum, decomposed))
+    return letters_and_digits or decomposed
 
 
 def _hash(text: str) -> int:
-    """64 bits: among 5 million texts, one chance in a million that any two collide."""
+    """A signed 64-bit hash. Among 5 million texts, any two collide with a probability of one in a million."""
     raw = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(raw, "big", signed=True)
 
 
-def _draw(normal: tuple[str, str]) -> float:
-    """A number from 0 to 1 that the pair has for ever, on every machine, in either direction."""
-    raw = "\n".join(sorted(normal)).encode("utf-8", "surrogatepass")
+def _draw(normalized_source: str, normalized_target: str) -> float:
+    """A uniform number in [0, 1) that depends on the two texts alone.
+
+    A pair therefore stays in its part on every machine, in either translation direction, and when the data grows.
+    """
+    sides = sorted([normalized_source, normalized_target])
+    raw = "\n".join(sides).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(raw).digest()[:8], "big") / 2**64

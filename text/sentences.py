@@ -1,7 +1,8 @@
-"""Lines of real text ↔ sentences that a model can take: split, translate each, join again, with nothing lost.
+"""Split lines of real text into sentences that a model can translate, and join the translations again.
 
-A line may be a paragraph, a list item or blank. `Line` keeps its leading marker apart, and holds its sentences, found
-by the library sentencex; one longer than the model ever saw is cut at clause marks, else at blanks, else anywhere.
+A line may be a paragraph, a list item or blank. `split_line` separates its list marker and finds its sentences with
+the library sentencex. A sentence that is too long for the model is cut at punctuation, otherwise at whitespace,
+otherwise anywhere. `Line.join` puts the translations together. Nothing but whitespace is lost.
 """
 
 import re
@@ -12,62 +13,86 @@ import sentencex
 
 _MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*")
 _INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
-_CUTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
-NO_BLANKS = ("zh", "ja")  # languages that set none between sentences
+# Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
+_CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
+LANGUAGES_WITHOUT_SPACES = ("zh", "ja")  # languages that put no space between sentences
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, taken apart."""
+    """One line of text, split for translation."""
 
     marker: str
-    """Bullets and numbers at its start, which are not translated"""
+    """Bullets and numbers at the start of the line, which are not translated"""
     units: list[str]
-    """Its sentences, or pieces of them, in order"""
+    """The sentences, or pieces of long sentences, in order"""
 
     def join(self, translations: Sequence[str], language: str) -> str:
-        """The line in the target language, from the translations of its units."""
-        blank = "" if language in NO_BLANKS else " "
-        return " ".join(filter(None, [*self.marker.split(), blank.join(filter(None, translations))]))
+        """Return the translated line, given one translation for each unit, in `language`."""
+        separator = "" if language in LANGUAGES_WITHOUT_SPACES else " "
+        body = separator.join(translation for translation in translations if translation)
+        words = [*self.marker.split(), body]
+        return " ".join(word for word in words if word)
 
 
 def has_letters(unit: str) -> bool:
-    """Whether there is anything to translate: numbers and signs alone stay as they are."""
+    """Whether a unit needs translation. Units of digits and symbols alone are copied."""
     return any(character.isalpha() for character in unit)
 
 
-def whole_characters(text: str) -> str:
-    """The text with � for half a character (a lone surrogate), as JSON can spell it and broken arguments come."""
+def replace_lone_surrogates(text: str) -> str:
+    """Replace lone surrogates with U+FFFD (�). They occur in JSON escapes and in badly decoded arguments."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def take_apart(line: str, language: str, fits: Callable[[str], bool]) -> Line:
-    """Splits a line of any length; fits says whether the model can take a piece of text whole."""
-    marker = _MARKER.match(line)
-    head = marker.group() if marker else ""
-    units: list[str] = []
-    for sentence in sentencex.segment(language, line[len(head) :]):
-        if units and _INITIAL.fullmatch(units[-1]):
-            units[-1] += sentence
+def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
+    """Split a line of any length into its marker and its units.
+
+    Args:
+        line: the line of text.
+        language: its language code.
+        fits: whether the model can translate a piece of text at once.
+
+    """
+    # separate the list marker
+    marker_match = _MARKER.match(line)
+    marker = marker_match.group() if marker_match else ""
+
+    # find the sentences, and rejoin those that were split after an initial
+    sentences: list[str] = []
+    for segment in sentencex.segment(language, line[len(marker) :]):
+        if sentences and _INITIAL.fullmatch(sentences[-1]):
+            sentences[-1] += segment
         else:
-            units.append(sentence)
-    pieces = [" ".join(piece.split()) for unit in units for piece in cut(unit, fits)]
-    return Line(head, [piece for piece in pieces if piece])
+            sentences.append(segment)
+
+    # cut long sentences, and normalize whitespace
+    pieces = [piece for sentence in sentences for piece in cut_to_fit(sentence, fits)]
+    units = [" ".join(piece.split()) for piece in pieces]
+    return Line(marker, [unit for unit in units if unit])
 
 
-def cut(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """The text whole if it fits, else in pieces that do, cut near the middle at the best mark that there is."""
-    pieces, rest = [], [text]
-    while rest:
-        piece = rest.pop()
+def cut_to_fit(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Cut a text into pieces that fit, by halving: at the cut point nearest to the middle, of the best kind present.
+
+    A text that fits is returned whole. A single character is never cut, even if it does not fit. The pieces joined
+    are the text.
+    """
+    pieces = []
+    remaining = [text]  # a stack; the leftmost text is on top
+    while remaining:
+        piece = remaining.pop()
         if len(piece) < 2 or fits(piece):
             pieces.append(piece)
             continue
+
         middle = len(piece) // 2
-        for mark in _CUTS:
-            ends = [match.end() for match in re.finditer(mark, piece) if 0 < match.end() < len(piece)]
-            if ends:
-                middle = min(ends, key=lambda end: abs(end - len(piece) // 2))
+        cut = middle
+        for pattern in _CUT_POINTS:
+            candidates = [match.end() for match in re.finditer(pattern, piece) if 0 < match.end() < len(piece)]
+            if candidates:
+                cut = min(candidates, key=lambda candidate: abs(candidate - middle))
                 break
-        rest += [piece[middle:], piece[:middle]]
+        remaining.append(piece[cut:])
+        remaining.append(piece[:cut])
     return pieces

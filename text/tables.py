@@ -1,11 +1,11 @@
-"""Large tables on disk: written once in batches, memory-mapped afterwards, found again by their content.
+"""Large tables on disk: written once, in batches, then memory-mapped and reused.
 
-What is prepared from the same data, by the same rules and the same code, is prepared once. The tables lie in the cache
-of `datasets`, each under a key that hashes everything that went into it. `Pairs` and `Ragged` read them where they are.
+Each table lies in the cache of `datasets`, under a key that hashes everything it was made from: the data, the settings
+and the code. Preparing the same data again therefore only opens a file. `Pairs` and `Ragged` read such tables without
+loading them into memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from system.files import cache_file, digest, write_whole
 
-if TYPE_CHECKING:  # half a second to import, which translating does without
+if TYPE_CHECKING:  # takes 0.5 s, which translate.py does not need
     import datasets
 
 Ints = NDArray[np.integer[Any]]
@@ -23,33 +23,44 @@ T = TypeVar("T")
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of that size, the last one perhaps shorter."""
-    items = iter(items)
-    while chunk := list(islice(items, size)):
+    """Yield the items in lists of `size`. The last list may be shorter."""
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
         yield chunk
 
 
-def table(
+def cached_table(
     kind: str, key: str, schema: pa.Schema, batches: Callable[[], Iterator[dict[str, Any]]]
 ) -> "datasets.Dataset":
-    """The table of that key, memory-mapped; made of batches of columns where it is not there yet."""
+    """Return the cached table of this kind and key, memory-mapped. Write it first if there is none.
+
+    `batches` is called only then. It yields batches of rows, each as a mapping from column names to values. An error
+    in it leaves no file behind.
+    """
     import datasets  # noqa: PLC0415
 
-    path = cache_file(kind, key, ".arrow")
-
-    def write(temporary: Path) -> None:
+    def write_batches(temporary: Path) -> None:
         with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             for batch in batches():
                 writer.write_batch(pa.record_batch(batch, schema=schema))
 
+    path = cache_file(kind, key, ".arrow")
     if not path.is_file():
-        write_whole(path, write)
+        write_whole(path, write_batches)
     return datasets.Dataset.from_file(str(path))
 
 
 def record_batches(rows: "datasets.Dataset") -> Iterator[pa.RecordBatch]:
-    """A table from its start to its end, read and let go: mapped, all that was touched would stay resident."""
-    if not rows.cache_files:  # made in memory
+    """Yield a table batch by batch, from start to end, without keeping it in memory.
+
+    This reads the file instead of the memory map, because mapped pages stay resident once they are touched.
+    """
+    if not rows.cache_files:  # a table in memory
         yield from rows.data.to_batches()
         return
     with pa.OSFile(rows.cache_files[0]["filename"]) as file, pa.ipc.open_stream(file) as reader:
@@ -57,70 +68,95 @@ def record_batches(rows: "datasets.Dataset") -> Iterator[pa.RecordBatch]:
 
 
 def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
-    """A column of numbers, in memory."""
-    parts = [batch.column(name).to_numpy(zero_copy_only=False) for batch in record_batches(rows)]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    """Return a numeric column as an array in memory."""
+    arrays = [batch.column(name).to_numpy(zero_copy_only=False) for batch in record_batches(rows)]
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 
 class Pairs(Sequence[tuple[str, str]]):
-    """Some rows of a table of pairs, in ascending order; as a sequence, read from disk when asked for."""
+    """Sentence pairs selected from a table. A sequence whose texts are read from disk on access.
+
+    The table has the columns of `text.corpus.SCHEMA`.
+    """
 
     def __init__(self, rows: "datasets.Dataset", chosen: Ints, key: str) -> None:
-        self.rows, self.chosen, self.key = rows, chosen, key
+        """Select pairs.
+
+        Args:
+            rows: the table.
+            chosen: the numbers of the selected rows, ascending.
+            key: hash of the selection and of everything that the table was made from, used in cache keys.
+
+        """
+        self.rows = rows
+        self.chosen = chosen
+        self.key = key
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     @overload
-    def __getitem__(self, place: int) -> tuple[str, str]: ...
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
     @overload
-    def __getitem__(self, place: slice) -> list[tuple[str, str]]: ...
-    def __getitem__(self, place: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
-        if isinstance(place, int):
-            row = self.rows[int(self.chosen[place])]
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        if isinstance(index, int):
+            row = self.rows[int(self.chosen[index])]
             return row["source"], row["target"]
-        found = self.rows[self.chosen[place].tolist()]
-        return list(zip(found["source"], found["target"], strict=True))
+        columns = self.rows[self.chosen[index].tolist()]
+        return list(zip(columns["source"], columns["target"], strict=True))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        start = 0
+        """Read all pairs in one pass over the table, far faster than one by one."""
+        batch_start = 0
         for batch in record_batches(self.rows):
-            low, high = np.searchsorted(self.chosen, [start, start + len(batch)])
-            mine = batch.take(pa.array(self.chosen[low:high] - start))
-            yield from zip(mine["source"].to_pylist(), mine["target"].to_pylist(), strict=True)
-            start += len(batch)
+            # self.chosen[low:high] are the selected rows of this batch
+            batch_end = batch_start + len(batch)
+            low, high = np.searchsorted(self.chosen, [batch_start, batch_end])
+            selected = batch.take(pa.array(self.chosen[low:high] - batch_start))
+            yield from zip(selected["source"].to_pylist(), selected["target"].to_pylist(), strict=True)
+            batch_start = batch_end
 
-    def select(self, places: Ints) -> "Pairs":
-        """Some of these pairs, by their places here."""
-        return Pairs(self.rows, self.chosen[places], digest(self.key, places.tobytes()))
+    def select(self, indices: Ints) -> "Pairs":
+        """Return the pairs at these indices, which must be ascending."""
+        return Pairs(self.rows, self.chosen[indices], digest(self.key, indices.tobytes()))
 
     def fingerprint(self) -> str:
-        """A key of the texts, in their order, whatever they were prepared from and by: a second for 5 million pairs."""
+        """Hash the texts in their order, however they were prepared. Takes about 1 s for 5 million pairs."""
         return digest(column(self.rows, "pair_hash")[self.chosen].tobytes())
 
     def words(self) -> tuple[int, int]:
-        """Words between blanks, of either side."""
-        both = (column(self.rows, name)[self.chosen].sum() for name in ("words_source", "words_target"))
-        return int(next(both)), int(next(both))
+        """Count the whitespace-separated words of the source sides and of the target sides."""
+        n_source = column(self.rows, "words_source")[self.chosen].sum()
+        n_target = column(self.rows, "words_target")[self.chosen].sum()
+        return int(n_source), int(n_target)
 
 
 class Ragged:
-    """A column of lists of integers: row i is an array; all of them stay where the table is."""
+    """A memory-mapped column of integer lists. `ragged[row]` is an int32 array.
+
+    Arrow stores such a column in chunks, each as one flat array and the offsets at which its rows start:
+
+        rows      [7 8] [9] [] [4 5 6]
+        values    7 8 9 4 5 6
+        offsets   0 2 3 3 6
+    """
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         chunks = [chunk for chunk in column.chunks if len(chunk)]
         self.values = [chunk.values.to_numpy() for chunk in chunks]
         self.offsets = [chunk.offsets.to_numpy() for chunk in chunks]
-        sizes = [len(chunk) for chunk in chunks]
-        self.starts: Ints = np.cumsum([0, *sizes], dtype=np.int64)
+        self.chunk_starts: Ints = np.cumsum([0, *(len(chunk) for chunk in chunks)], dtype=np.int64)
 
     def lengths(self) -> Ints:
-        """How long each row is, in memory."""
-        return np.concatenate([np.diff(offsets) for offsets in self.offsets] or [np.zeros(0, dtype=np.int32)])
+        """Return the length of every row, in memory."""
+        if not self.offsets:
+            return np.zeros(0, dtype=np.int32)
+        return np.concatenate([np.diff(offsets) for offsets in self.offsets])
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
-        chunk = int(np.searchsorted(self.starts, row, side="right")) - 1
-        place = row - self.starts[chunk]
-        start, end = self.offsets[chunk][place : place + 2]
+        chunk = int(np.searchsorted(self.chunk_starts, row, side="right")) - 1
+        row_in_chunk = row - self.chunk_starts[chunk]
+        start, end = self.offsets[chunk][row_in_chunk : row_in_chunk + 2]
         ids: NDArray[np.int32] = self.values[chunk][start:end]
         return ids

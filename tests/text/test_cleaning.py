@@ -1,4 +1,4 @@
-"""Each rule alone, on what it is for and on what it must leave alone; and the swapped columns at scale."""
+"""Tests of each cleaning rule: what it must repair or drop, what it must leave alone, and swapped columns at scale."""
 
 import json
 import random
@@ -13,9 +13,10 @@ from text.corpus import Corpus
 from text.readers import Pair, read_parts
 
 
-def cleaned(
+def clean(
     pairs: list[Pair], *skip: RuleName, languages: tuple[str, str] = ("en", "fr")
 ) -> tuple[list[Pair], dict[str, int]]:
+    """The pairs that the rules keep, and how many pairs each rule changed or dropped."""
     cleaner = Cleaner(*languages, skip, sample=pairs)
     verdicts = [cleaner.judge(pair) for pair in pairs]
     counts: Counter[str] = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
@@ -31,12 +32,12 @@ GOOD = [
 ]
 
 
-def test_good_pairs_stay_as_they_are() -> None:
-    assert cleaned(GOOD) == (GOOD, {})
+def test_good_pairs_are_unchanged() -> None:
+    assert clean(GOOD) == (GOOD, {})
 
 
 @pytest.mark.parametrize(
-    ("raw", "good"),
+    ("raw", "expected"),
     [
         ("it\x92s \x93good\x94\x85", "it’s “good”…"),
         ("e\u0301te\u0301", "été"),
@@ -51,12 +52,12 @@ def test_good_pairs_stay_as_they_are() -> None:
         ("— “plain” text, 1½", "— “plain” text, 1½"),
     ],
 )
-def test_unicode(raw: str, good: str) -> None:
-    assert repair(raw) == good
-    assert repair(good) == good
+def test_repair_normalizes_characters_and_is_idempotent(raw: str, expected: str) -> None:
+    assert repair(raw) == expected
+    assert repair(expected) == expected
 
 
-def test_every_rule_counts_what_it_meets() -> None:
+def test_each_rule_counts_its_pairs_and_can_be_switched_off() -> None:
     bad: dict[RuleName, Pair] = {
         "unicode": ("The dog\x92s bed is red.", "Le lit du chien est rouge."),
         "empty-side": ("", "Rien."),
@@ -66,12 +67,12 @@ def test_every_rule_counts_what_it_meets() -> None:
         "wrong-language": ("He went to the market in the morning.", "He bought some bread and went home again."),
         "length-ratio": ("No, and that is the end of the story which I wanted to tell you all this evening.", "Non !"),
     }
-    kept, counts = cleaned(GOOD + list(bad.values()))
+    kept, counts = clean(GOOD + list(bad.values()))
     assert counts == dict.fromkeys(bad, 1)
     repaired = [("The dog’s bed is red.", bad["unicode"][1]), bad["swapped-columns"][::-1]]
     assert kept == GOOD + repaired
     for name in bad:
-        assert name not in cleaned(GOOD + list(bad.values()), name)[1], "a rule that is off does nothing"
+        assert name not in clean(GOOD + list(bad.values()), name)[1], "a rule that is switched off does nothing"
     assert set(RULES) == {*bad, "duplicates", "held-out"}
 
 
@@ -85,79 +86,83 @@ def test_every_rule_counts_what_it_meets() -> None:
         ("CAPITOLO X", "Chapter X."),
     ],
 )
-def test_headings(pair: Pair) -> None:
+def test_book_headers_and_chapter_labels_are_headings(pair: Pair) -> None:
     assert is_heading(pair)
 
 
 @pytest.mark.parametrize(
     "pair", [("I see.", "Je vois."), ("Mix it.", "Mixe."), ("The source: a river", "La source"), ("Part of it", "I")]
 )
-def test_no_headings(pair: Pair) -> None:
+def test_sentences_that_resemble_headings_are_not_headings(pair: Pair) -> None:
     assert not is_heading(pair)
 
 
-def test_the_length_ratio_is_the_corpuss_own() -> None:
-    """Chinese has a third of the characters of English; that is no fault of any pair."""
+def test_length_ratio_is_compared_with_the_corpus_median() -> None:
+    """Chinese needs a third of the characters of English, so the ratio 1 is not the normal one."""
     pairs = [(f"This is the sentence of the number {i}, no more.", f"這是第{i}句") for i in range(50)]
-    odd = ("So short.", "這是一個很長的句子，其中有很多很多的字，而另一邊卻什麼都沒有說，這是不對的。")
-    kept, counts = cleaned([*pairs, odd], languages=("en", "zh"))
+    outlier = ("So short.", "這是一個很長的句子，其中有很多很多的字，而另一邊卻什麼都沒有說，這是不對的。")
+    kept, counts = clean([*pairs, outlier], languages=("en", "zh"))
     assert kept == pairs and counts == {"length-ratio": 1}
 
 
-def test_a_language_that_is_not_known_is_said() -> None:
+def test_language_rules_are_switched_off_for_unknown_languages() -> None:
     cleaner = Cleaner("en", "tlh")
-    assert cleaner.notes == ["swapped-columns and wrong-language left out: en or tlh not identifiable"]
+    assert cleaner.notes == ["swapped-columns and wrong-language switched off: py3langid does not cover en and tlh"]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
     assert cleaner.judge(pair).pair == pair
 
 
-def swapped_at_random(pairs: list[Pair]) -> tuple[list[Pair], list[bool]]:
+def swap_rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> tuple[float, float]:
+    """Swap 8 % of the pairs. Returns the shares of swapped and of unswapped pairs that the cleaner swaps."""
     draw = random.Random(8)
-    swapped = [draw.random() < 0.08 for _ in pairs]
-    return [pair[::-1] if swap else pair for pair, swap in zip(pairs, swapped, strict=True)], swapped
+    was_swapped = [draw.random() < 0.08 for _ in pairs]
+    mixed = [pair[::-1] if swap else pair for pair, swap in zip(pairs, was_swapped, strict=True)]
 
-
-def rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> tuple[float, float]:
-    """The shares of swapped pairs put right, and of good pairs touched, where 8 in 100 are swapped."""
-    mixed, swapped = swapped_at_random(pairs)
     cleaner = Cleaner(*languages, [name for name in RULES if name != "swapped-columns"])
-    touched = [cleaner.judge(pair).swapped for pair in mixed]
-    right = sum(t and s for t, s in zip(touched, swapped, strict=True)) / sum(swapped)
-    wrong = sum(t and not s for t, s in zip(touched, swapped, strict=True)) / (len(swapped) - sum(swapped))
-    return right, wrong
+    verdicts = [cleaner.judge(pair).swapped for pair in mixed]
+
+    n_swapped = sum(was_swapped)
+    repaired = sum(verdict and truth for verdict, truth in zip(verdicts, was_swapped, strict=True))
+    spoiled = sum(verdict and not truth for verdict, truth in zip(verdicts, was_swapped, strict=True))
+    return repaired / n_swapped, spoiled / (len(pairs) - n_swapped)
 
 
-def test_swapped_columns_of_the_demo(demo: Corpus) -> None:
-    assert rates(list(demo.train)) == (1.0, 0.0)
+def test_swapped_columns_of_the_demo_are_all_repaired(demo: Corpus) -> None:
+    assert swap_rates(list(demo.train)) == (1.0, 0.0)
 
 
 @needs_shared("tatoeba")
-def test_swapped_columns_of_tatoeba() -> None:
-    right, wrong = rates(list(read_parts(str(SHARED / "tatoeba"), "en", "fr")["train"].pairs)[:20_000])
-    assert right >= 0.98 and wrong <= 0.002
+def test_swapped_columns_of_tatoeba_are_repaired() -> None:
+    pairs = list(read_parts(str(SHARED / "tatoeba"), "en", "fr")["train"].pairs)[:20_000]
+    repaired, spoiled = swap_rates(pairs)
+    assert repaired >= 0.98 and spoiled <= 0.002
 
 
 @pytest.mark.slow
 @needs_shared("opus_books")
-def test_swapped_columns_of_opus_books() -> None:
-    """Whole works of the double are swapped, and known; identical sides cannot be told and do not count."""
+def test_swapped_works_of_opus_books_are_repaired() -> None:
+    """In this stand-in for opus_books, whole works are swapped and listed. Identical sides do not count."""
     import pyarrow.parquet as pq
 
     truth = json.loads((SHARED / "opus_books_truth.json").read_text(encoding="utf-8"))
-    for pair in ("en-fr", "en-it"):
-        rows = pq.read_table(SHARED / "opus_books" / pair / "train-00000-of-00001.parquet").to_pylist()
-        source, target = pair.split("-")
+    for language_pair in ("en-fr", "en-it"):
+        rows = pq.read_table(SHARED / "opus_books" / language_pair / "train-00000-of-00001.parquet").to_pylist()
+        source, target = language_pair.split("-")
         cleaner = Cleaner(source, target)
-        known, authentic = set(truth[pair]["swapped_works"]), set(truth[pair]["authentic"])
-        right = good = touched = count = 0
+        swapped_works = set(truth[language_pair]["swapped_works"])
+        authentic = set(truth[language_pair]["authentic"])
+
+        n_swapped = n_repaired = n_unswapped = n_spoiled = 0
         for row in rows:
             raw = (repair(row["translation"][source] or ""), repair(row["translation"][target] or ""))
             if row["id"] in authentic or raw[0] == raw[1] or not all(raw):
                 continue
-            turned = cleaner.judge(raw).swapped
-            if row["id"] in known:
-                count, right = count + 1, right + turned
+            verdict = cleaner.judge(raw).swapped
+            if row["id"] in swapped_works:
+                n_swapped += 1
+                n_repaired += verdict
             else:
-                good, touched = good + 1, touched + turned
-        assert right >= 0.98 * count
-        assert touched <= 0.002 * good
+                n_unswapped += 1
+                n_spoiled += verdict
+        assert n_repaired >= 0.98 * n_swapped
+        assert n_spoiled <= 0.002 * n_unswapped

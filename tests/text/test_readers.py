@@ -1,4 +1,4 @@
-"""Every form of data gives the same pairs; everything broken is named by its place."""
+"""Tests of the readers: every data format gives the same pairs, and every defect is reported with its location."""
 
 import gzip
 import json
@@ -14,21 +14,24 @@ PAIRS = [
     ("Three\u2028lines", "Trois\x0blignes"),
     ("😀", "e\u0301"),
 ]
-LINES = [["".join(pair[side] + "\n" for pair in PAIRS) for side in (0, 1)]][0]
+SOURCE_TEXT = "".join(source + "\n" for source, _ in PAIRS)
+TARGET_TEXT = "".join(target + "\n" for _, target in PAIRS)
 
 
 def read(data: str = "data", source: str = "en", target: str = "fr") -> dict[str, list[Pair]]:
+    """Read all pairs of each part."""
     return {name: list(part.pairs) for name, part in read_parts(data, source, target).items()}
 
 
 def write(name: str, content: str | bytes) -> None:
+    """Write a file, compressed if its name ends in .gz."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
 
 
-def parquet(name: str, **columns: list[object]) -> None:
+def write_parquet(name: str, **columns: list[object]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -37,18 +40,18 @@ def parquet(name: str, **columns: list[object]) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_a_folder_of_parts(ending: str) -> None:
+def test_folder_of_parallel_files(ending: str) -> None:
     for part in ("train", "valid", "test"):
-        write(f"data/{part}.en{ending}", LINES[0])
-        write(f"data/{part}.fr{ending}", LINES[1])
+        write(f"data/{part}.en{ending}", SOURCE_TEXT)
+        write(f"data/{part}.fr{ending}", TARGET_TEXT)
     assert read() == {"train": PAIRS, "valid": PAIRS, "test": PAIRS}
     assert read(source="fr", target="en")["train"] == [(b, a) for a, b in PAIRS]
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_two_files(ending: str) -> None:
-    write(f"sub/books.en{ending}", LINES[0])
-    write(f"sub/books.fr{ending}", LINES[1])
+def test_pair_of_parallel_files(ending: str) -> None:
+    write(f"sub/books.en{ending}", SOURCE_TEXT)
+    write(f"sub/books.fr{ending}", TARGET_TEXT)
     assert read("sub/books") == {"train": PAIRS}
 
 
@@ -73,122 +76,136 @@ CSV = "".join(f'"{en}","{fr}"\n' for en, fr in PAIRS)
         ("jsonl", HUB_JSONL),
     ],
 )
-def test_one_file(kind: str, content: str, ending: str) -> None:
+def test_single_file_formats(kind: str, content: str, ending: str) -> None:
     write(f"data.{kind}{ending}", content)
     assert read(f"data.{kind}{ending}") == {"train": PAIRS}
 
 
-def test_parquet_with_columns_or_translations() -> None:
-    parquet("a.parquet", id=list(range(4)), fr=[p[1] for p in PAIRS], en=[p[0] for p in PAIRS])
-    parquet("b.parquet", translation=[{"en": en, "fr": fr} for en, fr in PAIRS])
+def test_parquet_with_columns_or_translation_records() -> None:
+    sources, targets = zip(*PAIRS, strict=True)
+    write_parquet("a.parquet", id=list(range(4)), fr=list(targets), en=list(sources))
+    write_parquet("b.parquet", translation=[{"en": en, "fr": fr} for en, fr in PAIRS])
     assert read("a.parquet") == read("b.parquet") == {"train": PAIRS}
 
 
-def test_a_quoted_csv_field_may_hold_lines_and_commas() -> None:
+def test_quoted_csv_field_may_contain_line_breaks_and_commas() -> None:
     write("data.csv", 'en,fr\n"a, b","c ""d""\ne"\n')
     assert read("data.csv") == {"train": [("a, b", 'c "d"\ne')]}
 
 
-def test_null_is_an_empty_side() -> None:
+def test_null_becomes_an_empty_side() -> None:
     write("data.jsonl", '{"en": null, "fr": "x"}\n')
     assert read("data.jsonl") == {"train": [("", "x")]}
 
 
-def test_a_missing_last_line_feed_is_no_line() -> None:
+def test_final_line_break_is_optional() -> None:
     write("f", "a\n\nb")
     assert list(lines(Path("f"))) == ["a", "", "b"]
     write("empty", "")
     assert list(lines(Path("empty"))) == []
 
 
-BAD = "a\tb\n"
+GOOD_ROW = "a\tb\n"
 
+# Case → files, --data, and a pattern of the message. A name that ends in ! is written without compression.
 BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
-    "a row of three columns": ({"d.tsv": BAD * 6 + "x\ty\tz\n"}, "d.tsv", "d.tsv line 7: 3 columns, expected 2"),
-    "a row of one column": ({"d.tsv": BAD + "xy\n"}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
-    "an empty line in a table": ({"d.tsv": BAD + "\n" + BAD}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
-    "a short row under a header": ({"d.csv": "id,en,fr\n1,a\n"}, "d.csv", "d.csv line 2: 2 columns, expected 3"),
-    "an open quote": ({"d.csv": 'a,b\n"c,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
-    "a quote in a word": ({"d.csv": 'a,b\n"c"x,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
-    "an enormous field": ({"d.csv": "a," + "b" * 200_000 + "\n"}, "d.csv", r"d.csv line 1: not CSV \(field larger"),
-    "a line that is not JSON": ({"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n'}, "d.jsonl", "d.jsonl line 2: not JSON"),
-    "JSON as deep as a mine": ({"d.jsonl": "[" * 100_000}, "d.jsonl", "d.jsonl line 1: not JSON"),
-    "a list": ({"d.jsonl": "[1, 2]\n"}, "d.jsonl", r'd.jsonl line 1: expected {"en": …, "fr": …}, found \[1, 2\]'),
-    "another language": (
+    "row with three columns": ({"d.tsv": GOOD_ROW * 6 + "x\ty\tz\n"}, "d.tsv", "d.tsv line 7: 3 columns, expected 2"),
+    "row with one column": ({"d.tsv": GOOD_ROW + "xy\n"}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
+    "empty line in a table": ({"d.tsv": GOOD_ROW + "\n" + GOOD_ROW}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
+    "short row under a header": ({"d.csv": "id,en,fr\n1,a\n"}, "d.csv", "d.csv line 2: 2 columns, expected 3"),
+    "unclosed quote": ({"d.csv": 'a,b\n"c,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "quote inside a word": ({"d.csv": 'a,b\n"c"x,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "field that is too long": (
+        {"d.csv": "a," + "b" * 200_000 + "\n"},
+        "d.csv",
+        r"d.csv line 1: not CSV \(field larger",
+    ),
+    "line that is not JSON": ({"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n'}, "d.jsonl", "d.jsonl line 2: not JSON"),
+    "deeply nested JSON": ({"d.jsonl": "[" * 100_000}, "d.jsonl", "d.jsonl line 1: not JSON"),
+    "JSON list": ({"d.jsonl": "[1, 2]\n"}, "d.jsonl", r'd.jsonl line 1: expected {"en": …, "fr": …}, got \[1, 2\]'),
+    "missing language": (
         {"d.jsonl": '{"en": "a", "de": "b"}\n'},
         "d.jsonl",
-        'd.jsonl line 1: no "fr"; there are en, de',
+        r'd.jsonl line 1: no field "fr" \(fields: en, de\)',
     ),
-    "a number": ({"d.jsonl": '{"en": "a", "fr": 5}\n'}, "d.jsonl", 'd.jsonl line 1: "fr" is 5; text expected'),
-    "no columns": ({"d.jsonl": "{}\n"}, "d.jsonl", 'line 1: no "en"; there are no fields'),
-    "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, at byte 7: not UTF-8"),
-    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, at byte 0: not UTF-8"),
+    "number instead of text": (
+        {"d.jsonl": '{"en": "a", "fr": 5}\n'},
+        "d.jsonl",
+        'd.jsonl line 1: "fr" must be a string, got 5',
+    ),
+    "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
+    "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 7: not UTF-8"),
+    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8"),
     "Latin-1 in a folder": (
         {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
         "data",
-        r"train.en line 401, at byte 1,200: not UTF-8",
+        r"train.en line 401, byte 1,200: not UTF-8",
     ),
-    "half a gzip file": ({"d.tsv.gz!": gzip.compress(BAD.encode() * 999)[:-20]}, "d.tsv.gz", "not a whole gzip file"),
-    "no gzip file": ({"d.tsv.gz!": b"a\tb\n"}, "d.tsv.gz", "not a whole gzip file"),
-    "a damaged gzip file": (
+    "truncated gzip file": (
+        {"d.tsv.gz!": gzip.compress(GOOD_ROW.encode() * 999)[:-20]},
+        "d.tsv.gz",
+        "not a complete gzip file",
+    ),
+    "plain text named .gz": ({"d.tsv.gz!": b"a\tb\n"}, "d.tsv.gz", "not a complete gzip file"),
+    "damaged gzip file": (
         {"d.tsv.gz!": gzip.compress(b"a\tb\n")[:10] + b"\xff" * 30},
         "d.tsv.gz",
-        "not a whole gzip file",
+        "not a complete gzip file",
     ),
-    "no parquet file": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a whole parquet file"),
-    "an empty parquet file": ({"d.parquet": b""}, "d.parquet", "not a whole parquet file"),
-    "another kind of file": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet"),
-    "a file of one language": (
+    "file that is not Parquet": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a valid Parquet file"),
+    "empty Parquet file": ({"d.parquet": b""}, "d.parquet", "not a valid Parquet file"),
+    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet"),
+    "file of one language": (
         {"books.en": "a\n"},
         "books.en",
-        r"two files, NAME.en and NAME.fr, are given as --data NAME",
+        r"for two files, NAME.en and NAME.fr, type: --data NAME",
     ),
-    "one of two files": ({"books.en": "a\n"}, "books", r"books.en is there, but not its other language"),
-    "one line too few": (
+    "one of two files": ({"books.en": "a\n"}, "books", r"books.en exists, but books.fr does not"),
+    "target file with fewer lines": (
         {"data/train.en": "a\n" * 29_000, "data/train.fr": "b\n" * 28_999},
         "data",
-        r"train.en has 29,000 lines, data/train.fr 28,999",
+        r"train.en and data/train.fr must have the same number of lines, but have 29,000 and 28,999",
     ),
-    "one line too many": (
+    "target file with more lines": (
         {"data/train.en": "a\n", "data/train.fr": "b\nc\nd\n"},
         "data",
-        "train.en has 1 lines, data/train.fr 3",
+        "train.en and data/train.fr must have the same number of lines, but have 1 and 3",
     ),
-    "a part in one language": (
+    "part in one language": (
         {"data/train.en": "a\n", "data/train.fr": "b\n", "data/valid.fr": "c\n"},
         "data",
-        "valid.en is missing beside valid.fr",
+        "valid.en is missing, but valid.fr exists",
     ),
-    "a folder of other languages": (
+    "folder of other languages": (
         {"data/train.de": "a\n", "data/train.cs": "b\n"},
         "data",
-        r"no train.en\nchoose among these with --source and --target: cs, de",
+        r"no train.en\navailable languages \(choose with --source and --target\): cs, de",
     ),
-    "an empty folder": (
+    "folder without data": (
         {"data/notes.md": "hello"},
         "data",
-        r"data has no train.en and train.fr, and is no dataset in the hub's layout\n",
+        r"data has no train.en and train.fr, and is not a dataset in the hub's layout\n",
     ),
     "nothing": ({}, "data", r"no such file or folder.*\n.*python train.py demo"),
-    "a path that is no path": ({}, "/no/such/file.tsv", "no such file or folder"),
+    "path that does not exist": ({}, "/no/such/file.tsv", "no such file or folder"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_named(case: str) -> None:
-    files, data, says = BROKEN[case]
+def test_broken_data_is_reported_with_its_location(case: str) -> None:
+    files, data, message = BROKEN[case]
     for name, content in files.items():
-        if isinstance(content, bytes) and name.endswith("!"):
+        if isinstance(content, bytes) and name.endswith("!"):  # content that is written as it is
             Path(name[:-1]).write_bytes(content)
         else:
             write(name, content)
-    with pytest.raises(DataError, match=says) as error:
+    with pytest.raises(DataError, match=message) as error:
         read(data)
     assert len(str(error.value).splitlines()) <= 2
 
 
-def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    write("d.tsv", BAD)
+def test_unreadable_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("d.tsv", GOOD_ROW)
 
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -1,12 +1,12 @@
-"""Text is taken apart and put together with nothing lost."""
+"""Tests of splitting lines into sentences and joining them again: nothing is lost."""
 
 import pytest
 
-from text.sentences import Line, cut, take_apart
+from text.sentences import Line, cut_to_fit, split_line
 
 
 def units(line: str, language: str = "en", longest: int = 1000) -> list[str]:
-    return take_apart(line, language, lambda text: len(text) <= longest).units
+    return split_line(line, language, lambda text: len(text) <= longest).units
 
 
 @pytest.mark.parametrize(
@@ -21,26 +21,26 @@ def units(line: str, language: str = "en", longest: int = 1000) -> list[str]:
         ("en", "   ", []),
     ],
 )
-def test_sentences(language: str, line: str, expected: list[str]) -> None:
+def test_lines_are_split_into_sentences(language: str, line: str, expected: list[str]) -> None:
     assert units(line, language) == expected
 
 
 @pytest.mark.parametrize("marker", ["- ", "* ", "1. ", "  12) ", "(a) ", "> > ", "## ", "• ", "- 3. "])
-def test_leading_markers_are_kept(marker: str) -> None:
-    line = take_apart(marker + "One. Two.", "en", lambda text: True)
+def test_list_markers_are_kept_and_not_translated(marker: str) -> None:
+    line = split_line(marker + "One. Two.", "en", lambda text: True)
     assert line.units == ["One.", "Two."]
     assert line.join(["Un.", "Deux."], "fr") == marker.lstrip() + "Un. Deux."
 
 
-def test_a_dash_of_dialogue_is_not_a_marker() -> None:
+def test_a_dialogue_dash_is_not_a_list_marker() -> None:
     assert units("— Non, dit-il.", "fr") == ["— Non, dit-il."]
 
 
-def test_languages_without_blanks_are_joined_without() -> None:
+def test_languages_without_spaces_are_joined_without_spaces() -> None:
     assert Line("", ["One.", "Two."]).join(["一。", "二。"], "zh") == "一。二。"
 
 
-def test_long_sentences_are_cut_at_the_best_mark() -> None:
+def test_long_sentences_are_cut_at_the_best_cut_point() -> None:
     assert units("one two three, four five six seven", longest=20) == ["one two three,", "four five six seven"]
     assert units("one two three four five six", longest=15) == ["one two three", "four five six"]
     assert units("x" * 40, longest=15) == ["x" * 10] * 4
@@ -50,7 +50,7 @@ def test_long_sentences_are_cut_at_the_best_mark() -> None:
     "text", ["a, b; c: d", "word " * 3000, "x" * 5000, "，".join("字" * 9 for _ in range(50)), ",,,,  ,,", "é"]
 )
 @pytest.mark.parametrize("longest", [1, 7, 100])
-def test_cutting_loses_nothing_and_ends(text: str, longest: int) -> None:
-    pieces = cut(text, lambda piece: len(piece) <= longest)
+def test_cut_pieces_fit_and_join_to_the_text(text: str, longest: int) -> None:
+    pieces = cut_to_fit(text, lambda piece: len(piece) <= longest)
     assert "".join(pieces) == text
     assert all(len(piece) <= longest for piece in pieces)

@@ -1,4 +1,4 @@
-"""Round trips, special tokens that are not text, and training that repeats."""
+"""Tests of the tokenizer: round trips, special tokens, reproducible training, and damaged files."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from config import BOS, EOS, PAD, UNK
 from text.corpus import Corpus
-from text.tokenizer import SPECIAL, Tokenizer, TokenizerError
+from text.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerError
 
 TEXTS = [
     "The cat is sitting on the mat.",
@@ -23,7 +23,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_difficult_texts_round_trip(tokenizer: Tokenizer, text: str) -> None:
     (ids,) = tokenizer.encode([text])
     assert tokenizer.decode([ids]) == [text]
     assert not {PAD, UNK, BOS, EOS} & set(ids)
@@ -31,51 +31,57 @@ def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
 
 @given(st.text())
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_any_text_round_trips(tokenizer: Tokenizer, text: str) -> None:
     (ids,) = tokenizer.encode([text])
     assert tokenizer.decode([ids]) == [text]
     assert not {PAD, UNK, BOS, EOS} & set(ids)
 
 
 def test_special_tokens_are_the_first_ids(tokenizer: Tokenizer) -> None:
-    assert [tokenizer.inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] == SPECIAL
+    assert [tokenizer.inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] == SPECIAL_TOKENS
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
 
 
-def test_decoding_drops_special_tokens(tokenizer: Tokenizer) -> None:
+def test_decoding_skips_special_tokens(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["Le chat"])
     assert tokenizer.decode([[BOS, *ids, EOS, PAD]]) == ["Le chat"]
 
 
-def test_training_repeats_and_saves(demo: Corpus) -> None:
+def test_training_is_reproducible_and_survives_saving(demo: Corpus) -> None:
     texts = [side for pair in demo.train[:500] for side in pair]
     first, second = Tokenizer.train(texts, 400), Tokenizer.train(texts, 400)
     assert json.loads(first.to_json()) == json.loads(second.to_json())
     assert len(first) == 400
-    again = Tokenizer.from_json(first.to_json(), "there")
-    assert again.encode([*TEXTS, *texts]) == first.encode([*TEXTS, *texts])
+    loaded = Tokenizer.from_json(first.to_json(), "tokenizer.json")
+    assert loaded.encode([*TEXTS, *texts]) == first.encode([*TEXTS, *texts])
 
 
-def test_the_vocabulary_is_no_larger_than_the_text_gives() -> None:
+def test_a_small_corpus_yields_a_smaller_vocabulary() -> None:
     assert len(Tokenizer.train(["a b"], 1000)) < 300
 
 
-def test_a_larger_vocabulary_makes_shorter_sentences(demo: Corpus) -> None:
+def test_a_larger_vocabulary_needs_fewer_tokens(demo: Corpus) -> None:
     texts = [side for pair in demo.train[:500] for side in pair]
     small, large = Tokenizer.train(texts, 300), Tokenizer.train(texts, 600)
     assert sum(map(len, large.encode(texts))) < sum(map(len, small.encode(texts)))
 
 
 @pytest.mark.parametrize("word", ["हिन्दी", "l'homme", "l’homme", "aujourd'hui", "п'ять", "e\u0301te\u0301"])
-def test_vowel_signs_and_apostrophes_do_not_cut_a_word(word: str) -> None:
-    """Frequent enough, such a word becomes one token; quotes around it do not join it."""
+def test_combining_marks_and_apostrophes_do_not_split_a_word(word: str) -> None:
+    """A frequent word becomes one token. Quotation marks around it stay separate tokens."""
     tokenizer = Tokenizer.train([f"{word} '{word}' x"] * 50, 400)
-    one, two = tokenizer.encode([word, f"'{word}'"])
-    assert len(one) == 1
-    assert [tokenizer.decode([[token]])[0] for token in (two[0], two[-1])] == ["'", "'"]
+    plain, quoted = tokenizer.encode([word, f"'{word}'"])
+    assert len(plain) == 1
+    assert [tokenizer.decode([[token]])[0] for token in (quoted[0], quoted[-1])] == ["'", "'"]
 
 
-@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "", lambda t: t.replace("<pad>", "<PAD>")])
-def test_another_text_is_no_tokenizer(tokenizer: Tokenizer, damage) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(TokenizerError, match="there is not a tokenizer"):
-        Tokenizer.from_json(damage(tokenizer.to_json()), "there")
+@pytest.mark.parametrize("damage", ["truncated", "empty", "other special tokens"])
+def test_damaged_json_is_an_error_that_names_its_origin(tokenizer: Tokenizer, damage: str) -> None:
+    intact = tokenizer.to_json()
+    damaged = {
+        "truncated": intact[: len(intact) // 2],
+        "empty": "",
+        "other special tokens": intact.replace("<pad>", "<PAD>"),
+    }
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a tokenizer"):
+        Tokenizer.from_json(damaged[damage], "tokenizer.json")
