@@ -177,7 +177,8 @@ class Config:
         if not isinstance(values, dict):
             raise ConfigError("not a JSON object")
 
-        # Check that the fields are those of this version.
+        # Check that the fields are those of this version; a field that is younger than the file has its value of then.
+        values = {**YOUNGER_FIELDS, **values}
         types = {field.name: type(field.default) for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
@@ -198,6 +199,9 @@ def flag(name: str) -> str:
     """Return the command-line flag of a field: `d_model` → `--d-model`."""
     return "--" + name.replace("_", "-")
 
+
+# Fields that config.json did not always have, with the value that runs without them were made with.
+YOUNGER_FIELDS = {"plain": False}
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}

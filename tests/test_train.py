@@ -77,9 +77,9 @@ def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.Complet
         *(f"perf/{name}" for name in ("tokens_per_second", "padding")),
         *(f"valid/{name}" for name in ("loss", "perplexity", "bleu", "chrf")),
         *(f"test/{name}" for name in ("bleu", "chrf")),
-        *(f"grad_norm/{name}" for name in ("src_embed", "encoder", "decoder")),
+        *(f"train/part_grad_norm/{name}" for name in ("src_embed", "encoder", "decoder")),
     }
-    norms = [events.Scalars(f"grad_norm/{name}")[0].value for name in ("src_embed", "encoder", "decoder")]
+    norms = [events.Scalars(f"train/part_grad_norm/{name}")[0].value for name in ("src_embed", "encoder", "decoder")]
     assert sum(norm**2 for norm in norms) ** 0.5 == pytest.approx(events.Scalars("train/grad_norm")[0].value, rel=1e-4)
     assert set(events.Tags()["images"]) == {f"attention/{i}/layer_{j}" for i in (1, 2) for j in (1, 2)}
     assert [path.name for path in Path("runs").rglob("*") if path.is_dir() and path.name.startswith("by-")] == []

@@ -22,7 +22,7 @@ METRICS = ("valid/bleu", "valid/chrf", "valid/loss", "test/bleu", "test/chrf")  
 CHARTS = {
     "loss": ["train/loss", "valid/loss"],
     "BLEU and chrF": ["valid/bleu", "valid/chrf"],
-    "gradient norms": ["train/grad_norm", "grad_norm/.*"],
+    "gradient norms": ["train/grad_norm", "train/part_grad_norm/.*"],
 }
 EVENTS = "events.out.tfevents.*"
 PICTURES_SHARE = 0.01  # of a training's time, at most, goes into drawing attention
@@ -75,7 +75,7 @@ class Logs:
             "train/perplexity": perplexity(sum(record.plain for record in recent), n_tgt),
             "train/lr": now.lr,
             "train/grad_norm": now.grad_norm,
-            **{f"grad_norm/{part}": norm for part, norm in now.grad_norms.items()},
+            **{f"train/part_grad_norm/{part}": norm for part, norm in now.grad_norms.items()},
             "perf/tokens_per_second": tokens_per_second(recent),
             "perf/padding": padding,
         }

@@ -312,7 +312,12 @@ class Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError if it is another run's."""
-        self._check_signature(dict(state.get("resume_signature", {})))
+        if "resume_signature" not in state:
+            raise CheckpointError(
+                f"the training state of {self.config.name} is from another version of Tapis, and cannot be resumed\n"
+                "its best model still translates; to train, start afresh, with --overwrite"
+            )
+        self._check_signature(dict(state["resume_signature"]))
         try:
             load_parameters(self.model, state["model"], "the training state")
             for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):

@@ -88,6 +88,14 @@ def test_ten_steps_equal_six_and_four_resumed(
         assert torch.equal(parameters(resumed.model)[name], parameter), name
 
 
+def test_the_state_of_another_version_is_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    state = training.state()
+    del state["resume_signature"]
+    with pytest.raises(CheckpointError, match="another version of Tapis"):
+        training.restore(state)
+
+
 # Batches
 
 
