@@ -1,5 +1,6 @@
 """The config: ranges, conflicts between fields, JSON, presets, and the command line."""
 
+import json
 import subprocess
 import sys
 from dataclasses import fields, replace
