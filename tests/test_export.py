@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, SHARED, Command, needs_shared
+from conftest import SHARED, Command, needs_shared
 
 from checkpoint import RunFolder, parameters
 from config import BOS, EOS, Config, ConfigError
@@ -391,18 +391,6 @@ def test_a_new_training_replaces_a_release_in_its_folder(
     folder.start(tiny, tokenizer)
     folder.save_model(parameters(Transformer(len(tokenizer), tiny)))
     folder.load_model(CPU)
-
-
-def test_the_python_examples_of_the_readme_run(trained: "subprocess.CompletedProcess[str]") -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = [block.partition("```")[0] for block in readme.split("```python\n")[1:]]
-    assert blocks
-    script = "\n".join([f"import sys; sys.path[0:0] = [{str(ROOT)!r}]", *blocks])
-    run = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(run, cwd=trained.args[0], capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
-    printed = [line for line in script.splitlines() if line.startswith("print(")]
-    assert done.stdout.splitlines() == [line.partition("#")[2].strip() for line in printed]
 
 
 def test_a_training_saves_example_translations(demo_run: RunFolder, demo: Corpus) -> None:

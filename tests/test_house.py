@@ -1,17 +1,12 @@
 """The house: which room may import which, what every module explains, and that imports do no work."""
 
 import ast
-import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
-
-from config import Config, flag
-from system.cli import AppOptions, EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions
 
 # From the ground up. A module imports from the floors below its own, and within its own room.
 FLOORS = [
@@ -95,21 +90,3 @@ def test_imports_do_no_work() -> None:
     script = "; ".join(f"import {name(file)}" for file in MODULES)
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == done.stderr == b""
-
-
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-
-
-@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)
-def test_documents_show_only_flags_that_exist(file: Path) -> None:
-    known = {
-        flag(f.name)
-        for options in (Config, TrainOptions, EvaluateOptions, TranslateOptions, AppOptions, ExportOptions)
-        for f in fields(options)
-    }
-    if file.name == "lab-notes.md":
-        return  # a diary of old commands too
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if ".py" in line or "`--" in line]
-    lines = [line for line in lines if not re.search(r"(torchrun|pip|benchmarks/|hf upload|tensorboard) ?", line)]
-    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
-    assert shown - known <= {"--logdir", "--help", "--no-tie-embeddings", "--nproc-per-node"}
