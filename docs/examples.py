@@ -1,4 +1,4 @@
-"""Prints docs/examples.md's table: the sentences below, translated, the five best and the five worst by the model's score.
+"""Print the table of docs/examples.md: the best and the worst five translations, by the score of the model.
 
 Type, in the folder of the project and with a run of the multi30k preset: python docs/examples.py --run NAME
 """

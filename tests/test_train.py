@@ -50,7 +50,7 @@ def one_epoch(once: "subprocess.CompletedProcess[str]") -> "subprocess.Completed
     return once
 
 
-def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+def test_a_run_folder_holds_the_promised_files(one_epoch: "subprocess.CompletedProcess[str]") -> None:
     assert one_epoch.stdout == ""
     folder = Path("weights/demo")
     assert {path.name for path in folder.iterdir()} == {
@@ -69,7 +69,7 @@ def test_a_run_leaves_what_the_design_says(one_epoch: "subprocess.CompletedProce
     assert f"tensorboard --logdir {Path(one_epoch.args[-1], 'runs')}" in one_epoch.stderr
 
 
-def test_tensorboard_has_what_the_readme_promises(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+def test_tensorboard_has_the_promised_scalars_images_and_texts(one_epoch: "subprocess.CompletedProcess[str]") -> None:
     events = EventAccumulator("runs/demo", size_guidance={"tensors": 0})
     events.Reload()
     assert set(events.Tags()["scalars"]) == {
@@ -103,7 +103,7 @@ def test_a_run_is_not_overwritten_unasked(
     assert Path("weights/demo/model.safetensors").read_bytes() != before
 
 
-def test_a_training_in_minutes_can_be_repeated_in_steps(called: Command, few: Path) -> None:
+def test_a_training_in_minutes_equals_one_of_as_many_steps(called: Command, few: Path) -> None:
     done = called(*small_run(few, "--minutes", "0.08", "--name", "timed"))
     assert done.returncode == 0, done.stderr
     found = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedPr
     assert not list(folder.path.rglob(".*"))
 
 
-def test_the_end_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
+def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
     with pytest.raises(RuntimeError) as error:
         torch.empty(2**52)
     assert is_out_of_memory(error.value) and is_out_of_memory(MemoryError())
@@ -173,7 +173,7 @@ def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
-def test_a_stopped_run_goes_on_and_ends_the_same(called: Command, few: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(called: Command, few: Path) -> None:
     """Stopped by a signal in mid-epoch, resumed by the command that it printed: the same weights, to the bit."""
     args = small_run(few, "--epochs", "3", "--precision", "fp32")
     assert called(*args, "--name", "straight").returncode == 0
@@ -199,7 +199,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(called: Command, few: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
+def test_a_run_killed_at_random_resumes_to_the_same_weights(tmp_path: Path) -> None:
     """benchmarks/torture.py in short: after each kill all files are whole, and the end is the same, to the bit."""
     spec = importlib.util.spec_from_file_location("torture", ROOT / "benchmarks" / "torture.py")
     assert spec and spec.loader
@@ -210,7 +210,7 @@ def test_a_training_killed_at_random_ends_the_same(tmp_path: Path) -> None:
     assert all(outcome.same.values()), outcome
 
 
-def test_a_run_is_one_trainings_alone(called: Command, few: Path) -> None:
+def test_two_trainings_cannot_write_to_one_run(called: Command, few: Path) -> None:
     with RunFolder(Path("weights/demo")).held():
         done = called(*small_run(few))
     assert done.returncode == 1 and "another training writes to weights/demo" in done.stderr
@@ -255,40 +255,3 @@ def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.Complete
     metrics = json.loads((Path(trained.args[0]) / "weights/demo/metrics.json").read_text(encoding="utf-8"))
     assert metrics["test"]["bleu"] >= 90
     assert "test      BLEU" in trained.stderr
-
-
-def test_evaluate_repeats_the_score_of_training(
-    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command, tmp_path: Path
-) -> None:
-    run = str(Path(trained.args[0]) / "weights/demo")
-    scored = command("evaluate.py", "--run", run, "--device", "cpu", "--output", "out.fr")
-    assert scored.returncode == 0, scored.stderr
-    metrics = json.loads(Path(run, "metrics.json").read_text(encoding="utf-8"))["test"]
-    expected = "BLEU {bleu:.1f}  chrF {chrf:.1f}  brevity {brevity:.3f}  {signature}\n"
-    assert scored.stdout == expected.format(**metrics)
-    files = ["--source", str(ROOT / "demo/test.en"), "--reference", str(ROOT / "demo/test.fr")]
-    assert called("evaluate.py", "--run", run, *files).stdout == scored.stdout
-    against_itself = called("evaluate.py", "--run", run, *files[:3], "out.fr")
-    assert against_itself.stdout.startswith("BLEU 100.0  chrF 100.0")
-    both = called("evaluate.py", "--run", run, *files, "--against", run, "--beam", "3")
-    assert both.returncode == 0, both.stderr
-    one, other, chances = both.stdout.splitlines()
-    assert one == other and chances == "BLEU p = 1.000  chrF2 p = 1.000"
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "says"),
-    [
-        (["--source", "x"], 2, "--source and --reference go together"),
-        (["--source", "x", "--reference", "y"], 1, "x cannot be read"),
-        (["--split", "train"], 2, "--split"),
-        (["--against", "nothing"], 1, "no run 'nothing'"),
-        (["demo"], 2, "Unrecognized options: demo\n--help lists the flags"),
-    ],
-)
-def test_evaluate_errors(
-    trained: "subprocess.CompletedProcess[str]", called: Command, args: list[str], code: int, says: str
-) -> None:
-    done = called("evaluate.py", "--run", str(Path(trained.args[0]) / "weights/demo"), *args)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert says in done.stderr and len(done.stderr.splitlines()) <= 2

@@ -24,7 +24,7 @@ def test_lines_in_are_lines_out(run_folder: RunFolder, command: Command) -> None
     assert done.stderr == "run tiny\n"
 
 
-def test_arguments_are_one_line_each(run_folder: RunFolder, called: Command) -> None:
+def test_each_argument_gives_one_line(run_folder: RunFolder, called: Command) -> None:
     done = called("translate.py", "--run", "tiny", "One.", "Two\nlines.", "")
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 3, "")
 
@@ -58,7 +58,9 @@ def test_a_closed_pipe_ends_quietly(run_folder: RunFolder) -> None:
         (["--device", "cuda", "x"], 2, "--device cuda"),
     ],
 )
-def test_errors_are_two_lines(run_folder: RunFolder, command: Command, args: list[str], code: int, says: str) -> None:
+def test_errors_are_at_most_two_lines(
+    run_folder: RunFolder, command: Command, args: list[str], code: int, says: str
+) -> None:
     if "cuda" in args and choose_device("auto").type == "cuda":
         pytest.skip("there is a GPU here")
     done = command("translate.py", *args)

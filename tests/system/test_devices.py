@@ -1,14 +1,11 @@
 """Choosing devices and precisions, memory settings, and dividing work among threads."""
 
-import os
-import platform
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from config import ConfigError
-from fast.memory import bound_caches, keep_freed_memory
 from system.devices import autocast, choose_device, choose_precision, choose_translating, device_label, spread
 
 CPU = torch.device("cpu")
@@ -56,27 +53,6 @@ def test_autocast_computes_in_the_given_precision() -> None:
 
 def test_the_label_names_the_device_and_its_threads() -> None:
     assert device_label(CPU).startswith("cpu (") and "threads" in device_label(CPU)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_kept() -> None:
-    """Most of the blocks of 32 MiB, allocated and freed in turn, reuse freed memory: they cause no page faults.
-
-    Larger blocks would not do: after a failed allocation, such as in another test, glibc maps them in any case.
-    """
-    resource = pytest.importorskip("resource")
-    keep_freed_memory()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(40):
-        torch.ones(2**23)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    assert faults < 40 * 2**25 / resource.getpagesize() / 2
-
-
-def test_cache_sizes_in_the_environment_have_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"LRU_CACHE_CAPACITY": "7"})
-    bound_caches()
-    assert os.environ == {"LRU_CACHE_CAPACITY": "7", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])

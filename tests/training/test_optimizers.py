@@ -21,14 +21,16 @@ def test_warm_up_and_decay_are_linear_and_end_near_zero() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["linear", "inverse_sqrt"])
-def test_half_of_the_steps_need_not_know_how_many_there_are(schedule: Literal["linear", "inverse_sqrt"]) -> None:
+def test_the_rate_of_the_first_half_does_not_depend_on_the_number_of_steps(
+    schedule: Literal["linear", "inverse_sqrt"],
+) -> None:
     config = replace(Config(), lr=1.0, warmup_steps=10, schedule=schedule)
     for step in range(1, 200):
         rates = {learning_rate(step, total, config) for total in range(max(100, 2 * step), 500)}
         assert len(rates) == 1
 
 
-def test_inverse_square_root_is_the_papers() -> None:
+def test_the_inverse_square_root_schedule_equals_the_papers() -> None:
     """lrate = d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), section 5.3, formula 3."""
     config = replace(Config(), lr=512**-0.5 * 4000**-0.5, warmup_steps=4000, schedule="inverse_sqrt")
     for step in (1, 100, 4000, 4001, 50_000, 100_000):
@@ -37,7 +39,7 @@ def test_inverse_square_root_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["linear", "inverse_sqrt"])
-def test_short_trainings_warm_up_for_a_tenth(schedule: Literal["linear", "inverse_sqrt"]) -> None:
+def test_short_trainings_warm_up_for_a_tenth_of_their_steps(schedule: Literal["linear", "inverse_sqrt"]) -> None:
     config = replace(Config(), lr=1.0, warmup_steps=1000, schedule=schedule)
     rates = [learning_rate(step, 50, config) for step in range(1, 51)]
     assert rates[4] == max(rates) == 1.0
@@ -53,7 +55,7 @@ def test_every_weight_is_updated_once(tiny: Config, optimizer: Literal["adam", "
     assert sorted(updated) == sorted(map(id, model.parameters()))
 
 
-def test_muon_steps_equally_far_in_all_directions_of_a_matrix_and_as_far_as_adam(tiny: Config) -> None:
+def test_muon_steps_equally_far_in_all_directions_and_as_far_as_adam(tiny: Config) -> None:
     model = Transformer(300, replace(tiny, optimizer="muon"))
     adam, muon = make_optimizers(model, model.config)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -71,7 +73,7 @@ def test_muon_steps_equally_far_in_all_directions_of_a_matrix_and_as_far_as_adam
     assert moved["src_embed.embedding.weight"].abs().mean() == pytest.approx(0.01, rel=1e-3)  # Adam's first step
 
 
-def test_muon_is_torchs_and_goes_on_from_its_state(tiny: Config) -> None:
+def test_muon_equals_torchs_and_takes_over_its_state(tiny: Config) -> None:
     ours, theirs = (Transformer(300, replace(tiny, optimizer="muon")) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     start = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
