@@ -46,8 +46,3 @@ def fast_step(prepared: PreparedModel, src: Tensor) -> Step:
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step
-
-
-def step_of(model: Transformer | PreparedModel, src: Tensor) -> Step:
-    """The step function of a model, plain or prepared. Call it and the search in torch.inference_mode."""
-    return fast_step(model, src) if isinstance(model, PreparedModel) else plain_step(model, src)
