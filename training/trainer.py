@@ -180,15 +180,16 @@ class Training:
         def batch(i: int, rows: Ints) -> Batch:
             return pairs.batch(rows, config.subword_dropout, np.random.default_rng((config.seed, step, i)))
 
-        def packed(batch: Batch) -> Batch | PackedBatch:
-            return batch if config.plain else PackedBatch.of(batch)
-
         if not local:
             # The last step of an epoch may have fewer batches than there are processes. This one counts for nothing.
             filler = batch(*rows_of_step[0])
             filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
-            return [(0, packed(filler))]
-        return [(i, packed(batch(i, rows))) for i, rows in local]
+            return [(0, self._packed(filler))]
+        return [(i, self._packed(batch(i, rows))) for i, rows in local]
+
+    def _packed(self, batch: Batch) -> Batch | PackedBatch:
+        """A batch on the CPU as the loss takes it."""
+        return batch if self.config.plain else PackedBatch.of(batch)
 
     def seed_dropout(self, step: int, place: int) -> None:
         """Sets the random state of a batch: a pure function of seed, step and the batch's place in the step."""
@@ -240,8 +241,7 @@ class Training:
             for rows in valid_batches[group.rank :: group.size]:
                 batch = self.valid_pairs.batch(rows)
                 with autocast(self.device, config.precision):
-                    packed = batch if config.plain else PackedBatch.of(batch)
-                    batch_loss, batch_plain = self.loss(packed.to(self.device))
+                    batch_loss, batch_plain = self.loss(self._packed(batch).to(self.device))
                 loss += batch_loss.item()
                 plain += batch_plain.item()
                 n_tgt += batch.n_tgt
