@@ -1,13 +1,15 @@
-"""Decoding speed: greedy and beam search, ours against CTranslate2 and Hugging Face's generate, taking turns.
+"""Decoding speed: greedy and beam search of Tapis beside CTranslate2 and Hugging Face's `generate`.
 
-    python benchmarks/decoding.py                                        synthetic sentences, as long as captions
-    python benchmarks/decoding.py --data FOLDER --source en --target fr  the sentences of the data's test part
+    python benchmarks/decoding_speed.py                                        synthetic sentences, as long as captions
+    python benchmarks/decoding_speed.py --data FOLDER --source en --target fr  the test part of real data
 
-The model is untrained, and every engine is made to give --length tokens for every sentence, so that all do the same
-work. CTranslate2 holds the very same weights, and its translations are compared with ours. Hugging Face's MarianMT has
-the same sizes. Engines that are not installed (`pip install ctranslate2 transformers`) are left out. Speeds are in
-tokens of translation a second, the encoder's time included. Each engine has a process of its own, and rests while
-another has its turn: in one process, the waiting threads of one engine slow the next one down.
+The model is untrained. Every engine must emit exactly --length tokens for every sentence, so that all do the same work.
+CTranslate2 holds the same weights, and the last column compares its translations with those of Tapis in fp32.
+Hugging Face's MarianMT has the same sizes. Engines that are not installed (`pip install ctranslate2 transformers`) are
+left out. Speeds are in tokens of translation a second, with the time of the encoder.
+
+The engines take turns, each in a process of its own. In one process, the waiting threads of one engine would slow down
+the next one.
 """
 
 import statistics
@@ -26,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, Work, alternate, ratio  # noqa: E402
+from measure import Contender, Workload, alternate, ratio  # noqa: E402
 from torch import Tensor  # noqa: E402
 from training_speed import marian  # noqa: E402
 
@@ -47,59 +49,67 @@ from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
 Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
 
 THREADS = torch.get_num_threads()
-OVER = "threads over batches"  # no gain for one sentence at a time
+INSIDE_BATCHES = "threads inside batches"
+OVER_BATCHES = "threads over batches"  # the same as the other for one sentence at a time
+REFERENCE = "Tapis, fp32"  # whose translations the others are compared with
 
 
 @dataclass(frozen=True)
-class Options(Work):
-    """Time decoding, ours and others'."""
+class Options(Workload):
+    """Time decoding by Tapis and by others."""
 
     sentences: int = 256
-    """Of a whole test set, at most"""
+    """Maximum number of sentences"""
     length: int = 20
-    """Of every translation, in tokens"""
+    """Length of every translation, in tokens"""
     batch: int = 128
-    """Sentences of a batch, where there are enough"""
+    """Sentences in a batch when all sentences are translated"""
     rounds: int = 3
     """Turns of each engine"""
 
 
-def ours(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
-    """Our search, with no end before length."""
+# The engines
+
+
+def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
+    """Return the search of Tapis, made to emit exactly `length` tokens."""
     keep_freed_memory()
     prepared = in_precision(model.to(device), precision)
 
-    def translated(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        with torch.inference_mode():
-            return searched(beam, sources)
-
-    def searched(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
+    def search(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
         step = fast_step(prepared, pad(sources).to(device))
 
-        def endless(tokens: Tensor, rows: Tensor | None) -> Tensor:
-            logits = step(tokens, rows)
+        def step_without_end(tokens: Tensor, parents: Tensor | None) -> Tensor:
+            logits = step(tokens, parents)
             logits[..., EOS] = -torch.inf
             return logits
 
         limits = torch.full((len(sources),), length, device=device)
         if beam == 1:
-            return greedy_search(endless, limits, best_continuations_in_blocks)
-        return [found[0].ids for found in beam_search(endless, limits, Search(beam), best_continuations_in_blocks)]
+            return greedy_search(step_without_end, limits, best_continuations_in_blocks)
+        ranked = beam_search(step_without_end, limits, Search(beam), best_continuations_in_blocks)
+        return [hypotheses[0].ids for hypotheses in ranked]
+
+    def translate_batch(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
+        with torch.inference_mode():
+            return search(beam, sources)
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
-        return [ids for found in spread(partial(translated, beam), batches, device) for ids in found]
+        return [ids for batch in spread(partial(translate_batch, beam), batches, device) for ids in batch]
 
     return engine
 
 
-def hugging_face(vocab_size: int, config: Config, length: int, device: torch.device, dtype: torch.dtype) -> Engine:
-    """MarianMT's generate, with no end before length."""
-    peer: Any = marian(vocab_size, config)
-    peer = peer.to(device, dtype).eval()
+def hugging_face_engine(
+    vocab_size: int, config: Config, length: int, device: torch.device, dtype: torch.dtype
+) -> Engine:
+    """Return MarianMT's `generate`, made to emit exactly `length` tokens."""
+    model: Any = marian(vocab_size, config)
+    model = model.to(device, dtype).eval()
 
-    def translated(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
+    def translate_batch(sources: Sequence[list[int]], beam: int) -> list[list[int]]:
         src = pad(sources).to(device)
-        output = peer.generate(
+        output = model.generate(
             input_ids=src,
             attention_mask=(src != PAD).long(),
             num_beams=beam,
@@ -108,23 +118,30 @@ def hugging_face(vocab_size: int, config: Config, length: int, device: torch.dev
             max_new_tokens=length,
             eos_token_id=EOS,
         )
-        found: list[list[int]] = output[:, 1:].tolist()
-        return found
+        translations: list[list[int]] = output[:, 1:].tolist()
+        return translations
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         with torch.inference_mode():
-            return [ids for batch in batches for ids in translated(batch, beam)]
+            return [ids for batch in batches for ids in translate_batch(batch, beam)]
 
     return engine
 
 
-def ctranslate2_engine(folder: Path, tokens: list[str], length: int, kind: str, together: int) -> Engine:
-    """CTranslate2's translator, with so many batches at once, each with an equal share of the threads."""
+def ctranslate2_engine(folder: Path, tokens: list[str], length: int, precision: str, batches_at_once: int) -> Engine:
+    """Return CTranslate2's translator, made to emit exactly `length` tokens.
+
+    It translates several batches at the same time, each with an equal share of the threads.
+    """
     import ctranslate2  # noqa: PLC0415
 
-    threads = THREADS // together
-    translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=together, intra_threads=threads)
-    ids = {token: i for i, token in enumerate(tokens)}
+    translator = ctranslate2.Translator(
+        str(folder),
+        compute_type=precision,
+        inter_threads=batches_at_once,
+        intra_threads=THREADS // batches_at_once,
+    )
+    id_of_token = {token: i for i, token in enumerate(tokens)}
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         results = translator.translate_batch(
@@ -136,18 +153,52 @@ def ctranslate2_engine(folder: Path, tokens: list[str], length: int, kind: str, 
             max_batch_size=len(batches[0]),
             suppress_sequences=[[tokens[i]] for i in NEVER],
         )
-        return [[ids[token] for token in result.hypotheses[0]] for result in results]
+        return [[id_of_token[token] for token in result.hypotheses[0]] for result in results]
 
     return engine
 
 
-def main() -> None:
-    options = tyro.cli(Options)
-    with options.config(10_000) as config, tempfile.TemporaryDirectory() as out:
-        compare(options, replace(config, test_share=0.1), Path(out))
+def engine_builders(
+    model: Transformer, tokenizer: Tokenizer, options: Options, device: torch.device, export_folder: Path
+) -> dict[str, Callable[[], Engine]]:
+    """Return the available engines by name, as functions that build them in the process where they run."""
+    length = options.length
+    builders: dict[str, Callable[[], Engine]] = {}
+
+    # Tapis, in int8 on CPUs only
+    precisions: list[TranslatingPrecision] = ["fp32", "bf16"]
+    if device.type == "cpu":
+        precisions.append("int8")
+    for precision in precisions:
+        builders[f"Tapis, {precision}"] = partial(tapis_engine, model, length, device, precision)
+
+    # CTranslate2, from an export of the model
+    if find_spec("ctranslate2"):
+        tokens = tokenizer.tokens()
+        specification = ctranslate2_specification(model, tokens)
+        specification.validate()
+        specification.optimize()
+        specification.save(str(export_folder))
+        for ctranslate2_precision in ("float32", "int8"):
+            for threads, batches_at_once in ((INSIDE_BATCHES, 1), (OVER_BATCHES, THREADS)):
+                builders[f"CTranslate2, {ctranslate2_precision}, {threads}"] = partial(
+                    ctranslate2_engine, export_folder, tokens, length, ctranslate2_precision, batches_at_once
+                )
+
+    # Hugging Face
+    if find_spec("transformers"):
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            builders[f"Hugging Face, {name}"] = partial(
+                hugging_face_engine, len(tokenizer), model.config, length, device, dtype
+            )
+    return builders
 
 
-def compare(options: Options, config: Config, out: Path) -> None:
+# The benchmark
+
+
+def compare(options: Options, config: Config, export_folder: Path) -> None:
+    """Prepare the sentences, the model and the engines, and print a table for each size of batches and each search."""
     device = choose_device(config.device)
     print(f"{device_label(device)}, torch {torch.__version__}; ", end="")
     corpus = load_corpus(config)
@@ -155,71 +206,60 @@ def compare(options: Options, config: Config, out: Path) -> None:
     sources = tokenizer.encode([source for source, _ in corpus.test][: options.sentences])
     torch.manual_seed(1)
     model = Transformer(len(tokenizer), config).eval()
-    contenders = {name: Contender(build) for name, build in engines(model, tokenizer, options, device, out).items()}
+    builders = engine_builders(model, tokenizer, options, device, export_folder)
+    engines = {name: Contender(build) for name, build in builders.items()}
     print(
-        f"{options.sizes(len(tokenizer))}; {len(sources):,} sentences of "
-        f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; {options.rounds} rounds"
+        f"{options.model_label(len(tokenizer))}; {len(sources):,} sentences of "
+        f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; "
+        f"medians of {options.rounds} rounds"
     )
-    for title, some, size in (
+
+    for title, chosen, batch_size in (
         ("one sentence at a time", sources[:8], 1),
         ("64 sentences at once", sources[:64], 64),
         (f"all {len(sources):,} sentences, {options.batch} at a time", sources, options.batch),
     ):
+        longest_first = sorted(chosen, key=len, reverse=True)  # as Translator sorts them
+        batches = [longest_first[i : i + batch_size] for i in range(0, len(longest_first), batch_size)]
+        competing = {name: engine for name, engine in engines.items() if batch_size > 1 or OVER_BATCHES not in name}
         for beam in (1, 5):
-            ordered = sorted(some, key=len, reverse=True)  # as Translator does
-            batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
-            kind = f"beam {beam}" if beam > 1 else "greedy"
-            print(f"\n{f'{title}, {kind}':<46}", end="")
-            able = {name: contender for name, contender in contenders.items() if size > 1 or OVER not in name}
-            measure(able, batches, beam, options)
+            search = f"beam {beam}" if beam > 1 else "greedy"
+            print(f"\n{f'{title}, {search}':<46}", end="")
+            print_table(competing, batches, beam, options)
 
 
-def engines(
-    model: Transformer, tokenizer: Tokenizer, options: Options, device: torch.device, out: Path
-) -> dict[str, Callable[[], Engine]]:
-    """How to build each engine, where it is to run."""
-    length, builds = options.length, dict[str, Callable[[], Engine]]()
-    precisions: tuple[TranslatingPrecision, ...] = ("fp32", "bf16", "int8")
-    for precision in precisions[: None if device.type == "cpu" else 2]:
-        builds[f"Tapis, {precision}"] = partial(ours, model, length, device, precision)
-    if find_spec("ctranslate2"):
-        tokens = tokenizer.tokens()
-        spec = ctranslate2_specification(model, tokens)
-        spec.validate()
-        spec.optimize()
-        spec.save(str(out))
-        for kind in ("float32", "int8"):
-            for name, together in (("threads inside batches", 1), (OVER, THREADS)):
-                build = partial(ctranslate2_engine, out, tokens, length, kind, together)
-                builds[f"CTranslate2, {kind}, {name}"] = build
-    if find_spec("transformers"):
-        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-            build = partial(hugging_face, len(tokenizer), model.config, length, device, dtype)
-            builds[f"Hugging Face, {name}"] = build
-    return builds
-
-
-def measure(contenders: dict[str, Contender], batches: Sequence[list[list[int]]], beam: int, options: Options) -> None:
-    """The table of one kind of work."""
-    n = sum(map(len, batches))
-    found: dict[str, list[list[int]]] = {}
+def print_table(engines: dict[str, Contender], batches: Sequence[list[list[int]]], beam: int, options: Options) -> None:
+    """Let the engines take turns on the same batches, and print their speeds."""
+    n_sentences = sum(map(len, batches))
+    translations: dict[str, list[list[int]]] = {}
 
     def turn(name: str) -> float:
-        time.sleep(0.3)  # until the threads of the one before have gone to sleep
-        seconds, found[name] = contenders[name](batches, beam)
-        return options.length * n / seconds
+        time.sleep(0.3)  # until the threads of the engine before are asleep
+        seconds, translations[name] = engines[name](batches, beam)
+        return options.length * n_sentences / seconds
 
-    for contender in contenders.values():
-        contender(batches[:1], beam)  # warms up
-    speeds = alternate({name: partial(turn, name) for name in contenders}, options.rounds)
-    mine = [name for name in speeds if name.startswith("Tapis")]
-    print(f" {'tokens/s':>9}{''.join(f'{name:>13} is' for name in mine)} {'same as fp32':>13}")
+    # Warm up, then measure.
+    for engine in engines.values():
+        engine(batches[:1], beam)
+    speeds = alternate({name: partial(turn, name) for name in engines}, options.rounds)
+
+    # Print each engine's speed, that of Tapis as a multiple of it, and the share of equal translations.
+    tapis_names = [name for name in speeds if name.startswith("Tapis")]
+    print(f" {'tokens/s':>9}{''.join(f'{name:>13} is' for name in tapis_names)} {'same as fp32':>13}")
     for name, values in speeds.items():
-        ratios = "".join(f"{ratio(speeds[own], values):>15.2f}×" for own in mine)
-        same = sum(a == b for a, b in zip(found[name], found["Tapis, fp32"], strict=True)) / n
-        shown = "" if name.startswith("Hugging") else f"{same:>13.1%}"
-        print(f"{name:<46} {statistics.median(values):>9,.0f} {ratios} {shown}", flush=True)
-    assert all(len(ids) == options.length for translations in found.values() for ids in translations), "stopped early"
+        ratios = "".join(f"{ratio(speeds[tapis], values):>15.2f}×" for tapis in tapis_names)
+        n_same = sum(ids == other for ids, other in zip(translations[name], translations[REFERENCE], strict=True))
+        same = "" if name.startswith("Hugging") else f"{n_same / n_sentences:>13.1%}"  # it has other weights
+        print(f"{name:<46} {statistics.median(values):>9,.0f} {ratios} {same}", flush=True)
+
+    lengths = {len(ids) for engine_translations in translations.values() for ids in engine_translations}
+    assert lengths == {options.length}, f"an engine emitted translations of {lengths} tokens"
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    with options.config(10_000) as config, tempfile.TemporaryDirectory() as export_folder:
+        compare(options, replace(config, test_share=0.1), Path(export_folder))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What the benchmarks share: synthetic pairs, contenders timed in alternation, the rate of matrix products.
+"""Shared by the benchmarks: synthetic pairs, contenders that take turns, timed commands, the rate of matrix products.
 
-The machines that these run on are noisy. So contenders take turns within one run, every turn gives one figure, and
-what is printed is the median over the turns; a ratio is the median of the ratios within each turn.
+The machines that these benchmarks run on are noisy, so the contenders take turns. Each turn gives one figure. One turn
+of every contender makes a round. The tables show medians over the rounds. A ratio is the median of the ratios within
+each round.
 """
 
 import multiprocessing
@@ -28,9 +29,12 @@ from text.cleaning import RULES
 ROOT = Path(__file__).parent.parent
 
 
-def words(n: int, draw: Random) -> list[str]:
-    """So many made-up words, of one to four syllables."""
-    made: dict[str, None] = {}
+# Synthetic pairs
+
+
+def random_words(n: int, draw: Random) -> list[str]:
+    """Return n different made-up words of one to four syllables."""
+    made: dict[str, None] = {}  # a dict, since a set has no order
     while len(made) < n:
         syllables = (draw.choice("bcdfglmnprstvz") + draw.choice("aeiou") for _ in range(draw.randint(1, 4)))
         made["".join(syllables)] = None
@@ -38,60 +42,71 @@ def words(n: int, draw: Random) -> list[str]:
 
 
 def write_pairs(path: Path, n: int) -> None:
-    """Writes n pairs of sentences, a pair to a line, as a table; their words are drawn by Zipf's law.
+    """Write a .tsv file of n synthetic sentence pairs, one a line.
 
-    Sentences are as long as captions, 13 words more or less, and a target as long as its source give or take a tenth,
-    as translations are; nothing can be learned from them.
+    Words follow Zipf's law. Sentences are as long as captions, about 13 words, and the lengths of the two sides differ
+    by about a tenth, as in translations. The two sides are unrelated, so that there is nothing to learn.
     """
-    draw, length = Random(1), 13
-    vocabulary = words(12_000, draw)
+    draw = Random(1)
+    mean_length = 13
+    vocabulary = random_words(12_000, draw)
     weights = [1 / (rank + 3) for rank in range(len(vocabulary))]
-    stream = iter(draw.choices(vocabulary, weights, k=n * length * 4))
+    words = iter(draw.choices(vocabulary, weights, k=n * mean_length * 4))
 
-    def sentence(size: float) -> str:
-        return " ".join(next(stream) for _ in range(max(1, round(size)))) + "."
+    def sentence(length: float) -> str:
+        return " ".join(next(words) for _ in range(max(1, round(length)))) + "."
 
     with path.open("w", encoding="utf-8") as file:
         for _ in range(n):
-            size = min(max(draw.gauss(length, length / 3), 2), 2 * length)
-            file.write(f"{sentence(size)}\t{sentence(size * draw.gauss(1, 0.1))}\n")
+            length = min(max(draw.gauss(mean_length, mean_length / 3), 2), 2 * mean_length)
+            file.write(f"{sentence(length)}\t{sentence(length * draw.gauss(1, 0.1))}\n")
 
 
 @contextmanager
 def synthetic(n: int) -> Iterator[str]:
-    """A file of such pairs in a temporary folder, where what is prepared from it is kept too, as long as it lasts."""
+    """While entered, a file of n synthetic pairs in a temporary folder, which also holds the cache of prepared data."""
     with tempfile.TemporaryDirectory() as folder:
-        before, known = os.environ.get("HF_DATASETS_CACHE"), datasets.config.HF_DATASETS_CACHE
-        datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
-        os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"  # of processes to come
+        setting_before = datasets.config.HF_DATASETS_CACHE
+        variable_before = os.environ.get("HF_DATASETS_CACHE")
         try:
+            # The setting is for this process, the variable for the processes that it starts.
+            datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
+            os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
             write_pairs(Path(folder) / "pairs.tsv", n)
             yield f"{folder}/pairs.tsv"
         finally:
-            datasets.config.HF_DATASETS_CACHE = known
-            os.environ.pop("HF_DATASETS_CACHE")
-            if before is not None:
-                os.environ["HF_DATASETS_CACHE"] = before
+            datasets.config.HF_DATASETS_CACHE = setting_before
+            os.environ.pop("HF_DATASETS_CACHE", None)
+            if variable_before is not None:
+                os.environ["HF_DATASETS_CACHE"] = variable_before
+
+
+# Options
 
 
 @dataclass(frozen=True)
-class Work:
-    """What all contenders do the same work on: the data, and models of the same sizes."""
+class Workload:
+    """The data and the model sizes, which are the same for all contenders."""
 
     data: str = ""
-    """As for train.py; by default synthetic pairs"""
+    """Data as for train.py; by default synthetic pairs"""
     source: str = "en"
+    """Language to translate from"""
     target: str = "fr"
+    """Language to translate into"""
     d_model: int = 256
+    """Width of the model; the feed-forward layers are four times as wide inside"""
     n_layers: int = 3
-    """Of encoder and decoder each"""
+    """Encoder layers, and as many decoder layers"""
     vocab_size: int = 8000
+    """Maximum size of the vocabulary"""
     device: DeviceName = "auto"
+    """Device to compute on"""
 
     @contextmanager
-    def config(self, n: int) -> Iterator[Config]:
-        """The config of it, with n synthetic pairs where no data is named, for as long as those last."""
-        with synthetic(n) if not self.data else nullcontext(self.data) as data:
+    def config(self, n_pairs: int) -> Iterator[Config]:
+        """While entered, the config of this workload. Without --data it names a file of n_pairs synthetic pairs."""
+        with synthetic(n_pairs) if not self.data else nullcontext(self.data) as data:
             yield replace(
                 PRESETS["opus_books"],
                 data=data,
@@ -106,42 +121,48 @@ class Work:
                 device=self.device,
             )
 
-    def sizes(self, vocabulary: int) -> str:
-        """The model's, in words."""
-        return f"d_model {self.d_model}, {self.n_layers}+{self.n_layers} layers, vocabulary {vocabulary:,}"
+    def model_label(self, vocab_size: int) -> str:
+        """Describe the model by its sizes, with the vocabulary size that the data led to."""
+        return f"d_model {self.d_model}, {self.n_layers}+{self.n_layers} layers, vocabulary {vocab_size:,}"
+
+
+# Contenders
 
 
 class Contender:
-    """Work in a process of its own, where no other's memory, threads and settings are."""
+    """A function in a process of its own, so that contenders share no memory, threads or settings.
+
+    The process calls `build` once, which prepares the work and returns the function.
+    """
 
     def __init__(self, build: Callable[[], Callable[..., Any]]) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self.connection, theirs = spawn.Pipe()
-        spawn.Process(target=_serve, args=(theirs, build), daemon=True).start()
-        theirs.close()  # an end of file here, should the process die
+        self.connection, child_connection = spawn.Pipe()
+        spawn.Process(target=_serve, args=(child_connection, build), daemon=True).start()
+        child_connection.close()  # so that a call raises EOFError if the process dies
 
     def __call__(self, *args: Any) -> tuple[float, Any]:
-        """The seconds that the work took, and what came of it."""
+        """Call the function there. Returns the seconds that it took, and its result."""
         self.connection.send(args)
         answer: tuple[float, Any] = self.connection.recv()
         return answer
 
 
 def _serve(connection: Connection, build: Callable[[], Callable[..., Any]]) -> None:
-    """What such a process does, until it is ended."""
+    """Answer the calls of a `Contender` in its process, until the benchmark ends."""
     work = build()
     while True:
         try:
             args = connection.recv()
-        except EOFError:  # the benchmark is over
+        except EOFError:  # the benchmark has ended
             return
         start = time.perf_counter()
-        found = work(*args)
-        connection.send((time.perf_counter() - start, found))
+        result = work(*args)
+        connection.send((time.perf_counter() - start, result))
 
 
 def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """The figure of each contender's turn, in each of so many rounds."""
+    """Let the contenders take turns for some rounds. Returns the figures of each contender, one for each round."""
     figures: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(rounds):
         for name, turn in turns.items():
@@ -149,28 +170,32 @@ def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
     return figures
 
 
-def ratio(ours: list[float], theirs: list[float]) -> float:
-    """How many times theirs ours is: the median over the rounds."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+def ratio(figures: list[float], other_figures: list[float]) -> float:
+    """Return the median over the rounds of figure / other figure."""
+    return statistics.median(a / b for a, b in zip(figures, other_figures, strict=True))
+
+
+# Measurements
 
 
 def command_seconds(*command: str) -> float:
-    """Seconds of one of the project's commands, as Python's own arguments, from its start to its end."""
+    """Run a command of the project, given as arguments of Python. Returns the seconds from its start to its end."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
     return time.perf_counter() - start
 
 
 def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a product of two square matrices, the best of ten: what this hardware can do at this moment."""
+    """Return the FLOP/s of a product of two square matrices: the best of ten, as what the hardware can do now."""
     size = 8192 if device.type == "cuda" else 1536
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    a @ b
+    a @ b  # warm up
     best = float("inf")
     for _ in range(10):
         synchronize(device)

@@ -1,12 +1,14 @@
-"""How costs grow: a training step against width, sentence length, vocabulary and batch; preparation against the corpus.
+"""How costs grow: a training step with width, sentence length, vocabulary and batch size; preparation with the corpus.
 
     python benchmarks/scaling.py
     python benchmarks/scaling.py --corpus 1000 10000 100000 1000000 5000000
 
 One size changes at a time, from d_model 256, 3+3 layers, 16 tokens a side, a vocabulary of 8,000 and 4,096 tokens a
-batch. The exponent is the slope between the logarithms of size and cost, by least squares: 1 is proportional, 0 free.
-Every point has a process of its own, whose peak memory stands beside it. Ids are random and sentences equally long:
-what is measured is cost, and nothing is learned.
+batch. Token ids are random and all sentences equally long: this measures cost, and nothing is learned. Each point has a
+process of its own, and its peak memory is that of the process.
+
+Below each table is the exponent of the cost of one token, or pair, and that of memory. It is the slope of log cost over
+log size, by least squares: 0 means that the cost does not depend on the size, 1 that it grows in proportion.
 """
 
 import math
@@ -19,8 +21,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -50,27 +53,30 @@ from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
 from training.optimizers import make_optimizers  # noqa: E402
 
-STEPS = 6  # of which the first is not counted
+STEPS = 6  # of a point; the first one is not counted
+VOCABULARY, LENGTH = 8000, 16  # unless they are what changes
 
 
 @dataclass(frozen=True)
 class Options:
-    """Measure how costs grow; an axis without sizes is left out."""
+    """Measure how costs grow. Give an option no sizes to leave it out."""
 
     width: tuple[int, ...] = (64, 128, 256, 512)
-    """d_model, with d_ff four times as much"""
+    """Values of d_model, with d_ff four times as large"""
     length: tuple[int, ...] = (8, 32, 128)
     """Tokens of every sentence, on both sides"""
     vocabulary: tuple[int, ...] = (2000, 8000, 32_000)
+    """Sizes of the vocabulary"""
     batch: tuple[int, ...] = (1024, 4096, 16_384)
-    """Tokens of a batch on each side"""
+    """Tokens of a batch, on each side"""
     corpus: tuple[int, ...] = (1000, 10_000, 50_000)
-    """Synthetic pairs to clean, split, tokenize and encode"""
+    """Numbers of synthetic pairs to clean, split, tokenize and encode"""
     device: DeviceName = "auto"
+    """Device to train on"""
 
 
 class Cost(NamedTuple):
-    """What one point cost."""
+    """The cost of one point."""
 
     seconds: float
     """Of a step, or of preparing a corpus"""
@@ -80,17 +86,21 @@ class Cost(NamedTuple):
     """Peak memory of the process, or of the GPU"""
 
 
-def step_cost(config: Config, vocabulary: int, length: int) -> Cost:
-    """The median step of so many tokens."""
+def step_cost(config: Config, vocab_size: int, length: int) -> Cost:
+    """Return the cost of a training step: the median of a few, on one batch of sentences of that length."""
+    # The model, and a batch of random ids
     device = choose_device(config.device)
     keep_freed_memory()
     torch.manual_seed(1)
-    model = Transformer(vocabulary, config).to(device)
+    model = Transformer(vocab_size, config).to(device)
     install_fast_modules(model)
-    objective, optimizers = PackedBatchLoss(model, config.label_smoothing), make_optimizers(model, config)
+    objective = PackedBatchLoss(model, config.label_smoothing)
+    optimizers = make_optimizers(model, config)
     random = np.random.default_rng(1)
-    rows = random.integers(EOS + 1, vocabulary, (config.batch_tokens // length, length - 1))
+    rows = random.integers(EOS + 1, vocab_size, (config.batch_tokens // length, length - 1))
     batch = PackedBatch.of(collate(list(rows), list(rows)))
+
+    # The steps
     seconds = []
     for _ in range(STEPS):
         synchronize(device)
@@ -104,25 +114,43 @@ def step_cost(config: Config, vocabulary: int, length: int) -> Cost:
             optimizer.zero_grad()
         synchronize(device)
         seconds.append(time.perf_counter() - start)
-    peak = peak_gigabytes(device)
-    return Cost(statistics.median(seconds[1:]), batch.n_tokens, peak)
+    return Cost(statistics.median(seconds[1:]), batch.n_tokens, peak_gigabytes(device))
 
 
-def corpus_cost(pairs: int) -> Cost:
-    """From a file to token ids on disk."""
+def corpus_cost(n_pairs: int) -> Cost:
+    """Return the cost of preparing a corpus, from a file of pairs to token ids on disk."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
-        write_pairs(Path(folder) / "pairs.tsv", pairs)
-        config = replace(PRESETS["opus_books"], data=f"{folder}/pairs.tsv", vocab_size=8000)
+        write_pairs(Path(folder) / "pairs.tsv", n_pairs)
+        config = replace(
+            PRESETS["opus_books"], data=f"{folder}/pairs.tsv", vocab_size=VOCABULARY, skip_rules=tuple(RULES)
+        )
         start = time.perf_counter()
-        corpus = load_corpus(replace(config, skip_rules=tuple(RULES)))
+        corpus = load_corpus(config)
         EncodedPairs.of(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
-        return Cost(time.perf_counter() - start, pairs, peak_gigabytes(torch.device("cpu")))
+        return Cost(time.perf_counter() - start, n_pairs, peak_gigabytes(torch.device("cpu")))
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """The slope of log cost over log size."""
+    """Return the slope of log cost over log size."""
     return statistics.linear_regression([math.log(size) for size in sizes], [math.log(cost) for cost in costs]).slope
+
+
+def print_table(name: str, unit: str, points: dict[int, Callable[[], Cost]]) -> None:
+    """Measure the cost of each size, print the table, and below it the exponents. Does nothing without sizes."""
+    if not points:
+        return
+    print(f"\n{name:<12} {'seconds':>10} {f'{unit}s/s':>12} {'peak GB':>9}")
+    costs: list[Cost] = []
+    for size, measure in points.items():
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            cost = process.submit(measure).result()
+        costs.append(cost)
+        print(f"{size:<12,} {cost.seconds:>10.3f} {cost.n / cost.seconds:>12,.0f} {cost.gigabytes:>9.2f}", flush=True)
+    if len(points) > 1:
+        of_each = exponent(list(points), [cost.seconds / cost.n for cost in costs])
+        of_memory = exponent(list(points), [cost.gigabytes for cost in costs])
+        print(f"exponent of the cost of a {unit}: {of_each:.2f}; of memory: {of_memory:.2f}", flush=True)
 
 
 def main() -> None:
@@ -132,29 +160,18 @@ def main() -> None:
         PRESETS["opus_books"], device=options.device, precision=choose_precision("auto", device), batch_tokens=4096
     )
     print(f"{device_label(device)}, {base.precision}, torch {torch.__version__}; {STEPS - 1} steps a point")
-    points: dict[str, list[tuple[Callable[..., Cost], tuple[Any, ...]]]] = {
-        "width": [(step_cost, (replace(base, d_model=n, d_ff=4 * n), 8000, 16)) for n in options.width],
-        "length": [(step_cost, (base, 8000, n)) for n in options.length],
-        "vocabulary": [(step_cost, (base, n, 16)) for n in options.vocabulary],
-        "batch": [(step_cost, (replace(base, batch_tokens=n), 8000, 16)) for n in options.batch],
-        "corpus": [(corpus_cost, (n,)) for n in options.corpus],
-    }
-    for axis, work in points.items():
-        sizes: tuple[int, ...] = getattr(options, axis)
-        unit = "pairs/s" if axis == "corpus" else "tokens/s"
-        print(f"\n{axis:<12} {'seconds':>10} {unit:>12} {'peak GB':>9}")
-        costs: list[Cost] = []
-        for size, (measure, args) in zip(sizes, work, strict=True):
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                cost = process.submit(measure, *args).result()
-            costs.append(cost)
-            print(
-                f"{size:<12,} {cost.seconds:>10.3f} {cost.n / cost.seconds:>12,.0f} {cost.gigabytes:>9.2f}", flush=True
-            )
-        if len(sizes) > 1:
-            each = exponent(sizes, [cost.seconds / cost.n for cost in costs])
-            memory = exponent(sizes, [cost.gigabytes for cost in costs])
-            print(f"exponent of the cost of a {unit[:-3]}: {each:.2f}; of memory: {memory:.2f}", flush=True)
+
+    def with_width(d_model: int) -> Config:
+        return replace(base, d_model=d_model, d_ff=4 * d_model)
+
+    def with_batch(batch_tokens: int) -> Config:
+        return replace(base, batch_tokens=batch_tokens)
+
+    print_table("width", "token", {n: partial(step_cost, with_width(n), VOCABULARY, LENGTH) for n in options.width})
+    print_table("length", "token", {n: partial(step_cost, base, VOCABULARY, n) for n in options.length})
+    print_table("vocabulary", "token", {n: partial(step_cost, base, n, LENGTH) for n in options.vocabulary})
+    print_table("batch", "token", {n: partial(step_cost, with_batch(n), VOCABULARY, LENGTH) for n in options.batch})
+    print_table("corpus", "pair", {n: partial(corpus_cost, n) for n in options.corpus})
 
 
 if __name__ == "__main__":

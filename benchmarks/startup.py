@@ -1,10 +1,9 @@
-"""How long the commands take to start, beside importing torch.
+"""How long the commands take to start, beside `import torch`.
 
-    python benchmarks/startup.py                  with the run trained last
+    python benchmarks/startup.py                  with the latest run
     python benchmarks/startup.py --run NAME
 
-Each command runs from its start to its end, as a user would run it, in turn with `python -c "import torch"`. What is
-printed is the median of its seconds, and of the ratios within each round.
+Each command runs from its start to its end, as a user runs it. The commands take turns with `python -c "import torch"`.
 """
 
 import statistics
@@ -29,8 +28,9 @@ class Options:
     """Time commands from their start to their end."""
 
     run: str = ""
-    """Run under weights/, or a folder; by default the run trained last"""
+    """Run under weights/, or a folder; by default the latest run"""
     rounds: int = 9
+    """Turns of each command"""
 
 
 def main() -> None:
@@ -43,14 +43,15 @@ def main() -> None:
         "train.py --help": ["train.py", "--help"],
     }
     for command in commands.values():
-        command_seconds(*command)  # files come from the disk once
-    found = alternate({name: partial(command_seconds, *command) for name, command in commands.items()}, options.rounds)
-    print(
-        f"{device_label(choose_device('cpu'))}, torch {torch.__version__}; run {folder.name}; {options.rounds} rounds\n"
-    )
+        command_seconds(*command)  # so that the files are in memory
+    turns = {name: partial(command_seconds, *command) for name, command in commands.items()}
+    seconds = alternate(turns, options.rounds)
+
+    label = device_label(choose_device("cpu"))
+    print(f"{label}, torch {torch.__version__}; run {folder.name}; medians of {options.rounds} rounds\n")
     print(f"{'':<30} {'seconds':>8} {'of import torch':>16}")
-    for name, values in found.items():
-        print(f"{name:<30} {statistics.median(values):>8.2f} {ratio(values, found['import torch']):>15.2f}×")
+    for name, values in seconds.items():
+        print(f"{name:<30} {statistics.median(values):>8.2f} {ratio(values, seconds['import torch']):>15.2f}×")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Kills a training again and again, goes on with it, and compares its end with that of one that nothing disturbed.
+"""Kills a training again and again, resumes it each time, and compares its end with that of an undisturbed training.
 
     python benchmarks/torture.py                   fifty kills (SIGKILL), about ten minutes on two CPU cores
     python benchmarks/torture.py --kills 5
 
-Each life of the training ends at a random moment: one in five while it still reads and prepares, the others in the
-steps that follow, in which the state is saved all the time. After each, every file that is there under its own name
-must be whole. At the end, weights, optimizer, position and scores must equal the undisturbed run's bit for bit.
+The training is killed at random moments: one kill in five comes while it still prepares its data, the others during its
+steps, when it saves its state all the time. After each kill, every file that exists under its own name must load. In
+the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit.
 """
 
 import json
@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import words  # noqa: E402
+from measure import random_words  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
@@ -35,21 +35,34 @@ from system.devices import device_label  # noqa: E402
 
 CPU = torch.device("cpu")
 PAIRS = 400
-STEPS_A_KILL = 60  # about as many as a life has
-SMALL = ["--vocab-size", "300", "--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--batch-tokens", "256"]
+STEPS_PER_KILL = 60  # of the whole training: about as many as a process makes before it is killed
+SMALL_MODEL = ["--vocab-size", "300", "--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--batch-tokens", "256"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Kill a training at random moments, and see what is left."""
+    """Kill a training at random moments, and check what is left."""
 
     kills: int = 50
+    """Number of kills"""
     seed: int = 1
+    """Random seed of the moments"""
+
+
+# The trainings
+
+
+def write_pairs(path: Path, draw: Random) -> None:
+    """Write a .tsv file of random pairs. They are short, so that pictures of their attention take no time."""
+    vocabulary = random_words(100, draw)
+    sides = [" ".join(draw.choices(vocabulary, k=3)) for _ in range(2 * PAIRS)]
+    pairs = zip(sides[0::2], sides[1::2], strict=True)
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
 
 
 @contextmanager
 def training(folder: Path, *args: str) -> Iterator["subprocess.Popen[str]"]:
-    """train.py in that folder, on the CPU."""
+    """While entered, train.py runs in that folder."""
     with subprocess.Popen(
         [sys.executable, "-W", "error", str(ROOT / "train.py"), *args],
         cwd=folder,
@@ -60,19 +73,19 @@ def training(folder: Path, *args: str) -> Iterator["subprocess.Popen[str]"]:
         yield process
 
 
-def wait_for_steps(process: "subprocess.Popen[str]") -> str:
-    """Reads what a training says until its steps begin, or its end."""
+def wait_for_steps(process: "subprocess.Popen[str]") -> None:
+    """Read what a training prints until its steps begin, or until it ends."""
     assert process.stderr
-    said = ""
     for line in process.stderr:
-        said += line
         if line.startswith("logs"):
-            break
-    return said
+            return
 
 
-def whole(folder: RunFolder) -> str:
-    """Loads every file that is there, which raises where one is damaged; says how far the run is."""
+# What they leave
+
+
+def check_files(folder: RunFolder) -> str:
+    """Load every file of a run that exists. Returns how far the run is. Raises an error if a file is damaged."""
     if folder.metrics_file.exists():
         json.loads(folder.metrics_file.read_text(encoding="utf-8"))
     if not folder.config_file.exists():
@@ -88,8 +101,8 @@ def whole(folder: RunFolder) -> str:
     return "state saved"
 
 
-def end(folder: RunFolder) -> dict[str, Any]:
-    """All that must be the same in the end, whatever came between."""
+def final_result(folder: RunFolder) -> dict[str, Any]:
+    """Return everything that must not depend on kills, by its kind."""
     state = {name: value for name, value in folder.load_state().items() if name not in ("seconds", "resume_signature")}
     metrics = folder.load_metrics()
     scores = {name: metrics[name] for name in ("best", "last", "test", "data", "batches", "parameters")}
@@ -97,87 +110,95 @@ def end(folder: RunFolder) -> dict[str, Any]:
     return {"state": state, "metrics": scores, "model and tokenizer": files}
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal to the bit, tensors in dicts and lists among them."""
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal bit for bit. Compares the tensors in dicts, lists and tuples too."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_equal, one, other))
     return bool(one == other)
+
+
+# The benchmark
 
 
 @dataclass
 class Outcome:
-    """What became of a training that was killed so often."""
+    """What the kills did to a training."""
 
     lives: Counter[str]
-    """How many ended in which state of the run's folder"""
-    halves: int
-    """How many ended while a file was written, which lies there under a temporary name"""
+    """How many processes were killed, by how far the run was then (`check_files`)"""
+    half_written: int
+    """How many of them left a file half-written, under a temporary name"""
     step: int
-    """The last that was saved before the last kill"""
+    """The last step that was saved before the last kill"""
     same: dict[str, bool]
-    """Which parts of the end are those of the undisturbed run, to the bit"""
+    """Which parts of the final result equal those of the undisturbed training"""
 
 
 def torture(folder: Path, kills: int, seed: int) -> Outcome:
-    """Trains in an empty folder, undisturbed and then killed. Raises where a kill leaves a damaged file."""
+    """Train in an empty folder, undisturbed and then killed. Raises an error if a kill leaves a damaged file."""
     draw = Random(seed)
-    runs = {name: RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed")}
-    known = words(100, draw)
-    sides = (" ".join(draw.choices(known, k=3)) for _ in range(2 * PAIRS))  # short: pictures of them take no time
-    (folder / "pairs.tsv").write_text("".join(f"{side}\t{next(sides)}\n" for side in sides), encoding="utf-8")
-    shares = ["--valid-share", "0.05", "--test-share", "0.05"]
-    steps = ["--steps", str(STEPS_A_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
-    args = ["demo", "--data", "pairs.tsv", *SMALL, *shares, *steps, "--device", "cpu", "--precision", "fp32"]
-    began = time.perf_counter()
+    undisturbed, killed = (RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed"))
+    write_pairs(folder / "pairs.tsv", draw)
+    data = ["demo", "--data", "pairs.tsv", "--valid-share", "0.05", "--test-share", "0.05"]
+    steps = ["--steps", str(STEPS_PER_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
+    args = [*data, *SMALL_MODEL, *steps, "--device", "cpu", "--precision", "fp32"]
+
+    # Train undisturbed, and take the time.
+    start = time.perf_counter()
     with training(folder, *args, "--name", "undisturbed") as process:
         wait_for_steps(process)
-        start = time.perf_counter() - began
-        _, said = process.communicate()
-    assert process.returncode == 0, said
-    life = 2 * (time.perf_counter() - began - start) / kills  # at most, so that the last kill comes before the end
-    run, lives, halves, step = runs["killed"], Counter[str](), 0, 0
-    begin, go_on = [*args, "--name", "killed", "--overwrite"], ["--resume", "--name", "killed"]
+        preparation_seconds = time.perf_counter() - start
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    step_seconds = time.perf_counter() - start - preparation_seconds
+
+    # Train, kill and resume. With at most this much time for each life, the last kill comes before the end.
+    seconds_per_life = 2 * step_seconds / kills
+    first_time, again = [*args, "--name", "killed", "--overwrite"], ["--resume", "--name", "killed"]
+    lives, half_written, step = Counter[str](), 0, 0
     for _ in tqdm(range(kills), desc="killing", disable=None):
-        with training(folder, *(go_on if run.state_file.exists() else begin)) as process:
+        with training(folder, *(again if killed.state_file.exists() else first_time)) as process:
             if draw.random() < 0.2:
-                time.sleep(draw.random() * start)
+                time.sleep(draw.random() * preparation_seconds)
             else:
                 wait_for_steps(process)
-                time.sleep(draw.random() * life)
-            ended = process.poll() is not None
+                time.sleep(draw.random() * seconds_per_life)
+            has_ended = process.poll() is not None
             process.kill()
-            _, said = process.communicate()
-        if ended:
-            assert process.returncode == 0, said
+            _, errors = process.communicate()
+        if has_ended:
+            assert process.returncode == 0, errors
             break
-        lives[whole(run)] += 1
-        step = run.load_state()["step"] if run.state_file.exists() else 0
-        halves += any(path.name.startswith(".") for path in run.path.rglob("*"))
-    with training(folder, *(go_on if run.state_file.exists() else begin)) as process:
-        _, said = process.communicate()
-    assert process.returncode == 0, said
-    one, other = map(end, runs.values())
-    return Outcome(lives, halves, step, {name: same(one[name], other[name]) for name in one})
+        lives[check_files(killed)] += 1
+        step = killed.load_state()["step"] if killed.state_file.exists() else 0
+        half_written += any(path.name.startswith(".") for path in killed.path.rglob("*"))
+
+    # Let it end, and compare.
+    with training(folder, *(again if killed.state_file.exists() else first_time)) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    expected, result = final_result(undisturbed), final_result(killed)
+    return Outcome(lives, half_written, step, {name: is_equal(expected[name], result[name]) for name in expected})
 
 
 def main() -> None:
     options = tyro.cli(Options)
-    began = time.perf_counter()
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        found = torture(Path(folder), options.kills, options.seed)
-    print(f"{device_label(CPU)}, torch {torch.__version__}; {time.perf_counter() - began:,.0f} s")
-    print(f"killed {found.lives.total()} times; every file loaded after each")
-    for state, n in found.lives.most_common():
-        print(f"    {n:3}  {state}")
-    print(f"    {found.halves:3}  of them with a file half-written, under a temporary name")
-    print(f"the last one after step {found.step:,} of {STEPS_A_KILL * options.kills:,}")
-    for part, is_same in found.same.items():
-        print(f"{part}: {'the same as undisturbed, to the bit' if is_same else 'NOT THE SAME as undisturbed'}")
-    sys.exit(not all(found.same.values()))
+        outcome = torture(Path(folder), options.kills, options.seed)
+    print(f"{device_label(CPU)}, torch {torch.__version__}; {time.perf_counter() - start:,.0f} s")
+    print(f"killed {outcome.lives.total()} times; every file could be loaded after each kill")
+    for progress, n in outcome.lives.most_common():
+        print(f"    {n:3}  {progress}")
+    print(f"    {outcome.half_written:3}  of them with a file half-written, under a temporary name")
+    print(f"last kill after step {outcome.step:,} of {STEPS_PER_KILL * options.kills:,}")
+    for part, is_same in outcome.same.items():
+        print(f"{part}: {'the same as undisturbed, bit for bit' if is_same else 'NOT THE SAME as undisturbed'}")
+    sys.exit(not all(outcome.same.values()))
 
 
 if __name__ == "__main__":

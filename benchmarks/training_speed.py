@@ -1,14 +1,19 @@
-"""Training speed: a step of ours against the same work by a textbook's loop and by MarianMT, taking turns.
+"""Training speed: a training step of Tapis beside a textbook loop and MarianMT.
 
-    python benchmarks/training.py                                        synthetic pairs, as long as captions
-    python benchmarks/training.py --data FOLDER --source en --target fr  real ones
+    python benchmarks/training_speed.py                                        synthetic pairs, as long as captions
+    python benchmarks/training_speed.py --data FOLDER --source en --target fr  real pairs
 
-All train models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. The textbook
-(`torch.nn.Transformer`, cross-entropy over all positions) even gets our batches. MarianMT, where `transformers` is
-installed, gets as many sentences in random order, padded to the longest, as its users do. Each has its own process,
-theirs with the memory allocator and oneDNN's caches as they come; a second textbook has those as we do. "Tapis,
---plain" computes by the formulas of model.py alone: beside it stands what fast/ is worth. Tokens are source and target
-tokens that are not padding.
+The contenders take turns, each in a process of its own. All train models of the same sizes, with dropout, label
+smoothing, clipping, Adam and the same precision. Tokens are source and target tokens without padding.
+
+- "Tapis" is `train.take_step`.
+- "Tapis, --plain" computes with the formulas of model.py alone. The difference is what fast/ is worth.
+- "torch.nn.Transformer" is a loop as in tutorials, with cross-entropy over all positions. It gets the batches of Tapis.
+- "the same, with Tapis's memory settings" also has the settings of fast/memory.py, for the allocator and oneDNN.
+- "MarianMT" is Hugging Face's, if `transformers` is installed. Its batches have as many sentences as those of Tapis, in
+  random order, padded to the longest, as its users make them.
+
+The last column is the share of the rate of matrix products that a contender reaches, padding included.
 """
 
 import statistics
@@ -28,7 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, Work, alternate, matmul_rate, ratio, synchronize  # noqa: E402
+from measure import Contender, Workload, alternate, matmul_rate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
@@ -44,27 +49,36 @@ from text.tokenizer import learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
-Logits = Callable[[Batch], Tensor]
-OURS, PLAIN = "Tapis", "Tapis, --plain"
-TEXTBOOK, WITH_OURS = "torch.nn.Transformer, our batches", "the same, with our settings of memory"
+ComputeLogits = Callable[[Batch], Tensor]
+CountedStep = Callable[[int], int]  # the number of a batch, from 0 → its tokens, after a step on it
+
+TAPIS, PLAIN = "Tapis", "Tapis, --plain"
+TEXTBOOK = "torch.nn.Transformer, batches of Tapis"
+TEXTBOOK_WITH_MEMORY = "the same, with Tapis's memory settings"
 MARIAN = "MarianMT, random order, dynamic padding"
-STEPS = 4  # of a turn; the first, not timed, lets caches and the allocator settle
+
+STEPS = 4  # of a turn; the first one is not timed, so that caches and the allocator settle
 
 
 @dataclass(frozen=True)
-class Options(Work):
-    """Time training steps, ours and others'."""
+class Options(Workload):
+    """Time training steps of Tapis and of others."""
 
     batch_tokens: int = 4096
+    """Maximum size of a batch: sentences times the length of the longest side, in tokens"""
     rounds: int = 3
     """Turns of each contender"""
     precision: Precision = "auto"
+    """Precision of matrix products"""
     subword_dropout: float = 0.0
-    """As for train.py; what falls apart makes the sentences of a batch differ in length"""
+    """Share of tokens to split, as for train.py; splitting makes the sentences of a batch differ in length"""
+
+
+# The contenders
 
 
 class Textbook(nn.Module):
-    """A translator around `torch.nn.Transformer`, as tutorials write it, with one matrix for all three ends."""
+    """A translator around `torch.nn.Transformer`, as tutorials write it, with tied embeddings."""
 
     def __init__(self, vocab_size: int, config: Config) -> None:
         super().__init__()
@@ -85,12 +99,13 @@ class Textbook(nn.Module):
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """src (B, S), tgt (B, T) → logits (B, T, V)."""
-        hidden = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool, device=tgt.device).triu(1)  # torch's True
+        # In torch's masks, True means "may not attend".
+        tgt_mask = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool, device=tgt.device).triu(1)
         scale = self.embedding.embedding_dim**0.5
         vectors = self.transformer(
             self.dropout(self.position(self.embedding(src) * scale)),
             self.dropout(self.position(self.embedding(tgt) * scale)),
-            tgt_mask=hidden,
+            tgt_mask=tgt_mask,
             src_key_padding_mask=src == PAD,
             tgt_key_padding_mask=tgt == PAD,
             memory_key_padding_mask=src == PAD,
@@ -101,7 +116,7 @@ class Textbook(nn.Module):
 
 
 def marian(vocab_size: int, config: Config) -> nn.Module | None:
-    """MarianMT of the same sizes; None where `transformers` is not installed."""
+    """Return a MarianMT of the same sizes. None if `transformers` is not installed."""
     try:
         from transformers import MarianConfig, MarianMTModel  # noqa: PLC0415
     except ImportError:
@@ -127,8 +142,25 @@ def marian(vocab_size: int, config: Config) -> nn.Module | None:
     return model
 
 
-def plain_step(model: nn.Module, logits: Logits, config: Config, device: torch.device) -> Callable[[Batch], None]:
-    """One update as a tutorial's loop makes it."""
+class RandomBatches:
+    """Batches of sentences in random order, with as many sentences as those of Tapis have on average."""
+
+    def __init__(self, training: Training) -> None:
+        self.pairs = training.train_pairs
+        self.subword_dropout = training.config.subword_dropout
+        self.rows = np.random.default_rng(1).permutation(len(self.pairs))
+        self.n_sentences = len(self.rows) // len(training.epoch_batches[1])
+
+    def __call__(self, i: int) -> Batch:
+        start = i * self.n_sentences % (len(self.rows) - self.n_sentences)
+        rows = self.rows[start : start + self.n_sentences]
+        return self.pairs.batch(rows, self.subword_dropout, np.random.default_rng((1, i)))
+
+
+def textbook_step(
+    model: nn.Module, compute_logits: ComputeLogits, config: Config, device: torch.device
+) -> Callable[[Batch], None]:
+    """Return one training step as tutorials write it."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
     def step(batch: Batch) -> None:
@@ -136,7 +168,7 @@ def plain_step(model: nn.Module, logits: Logits, config: Config, device: torch.d
         optimizer.zero_grad()
         with autocast(device, config.precision):
             loss = F.cross_entropy(
-                logits(batch).flatten(0, 1),
+                compute_logits(batch).flatten(0, 1),
                 batch.labels.flatten(),
                 ignore_index=PAD,
                 label_smoothing=config.label_smoothing,
@@ -144,87 +176,80 @@ def plain_step(model: nn.Module, logits: Logits, config: Config, device: torch.d
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
-        loss.item()
+        loss.item()  # waits for a GPU, as a loop that logs the loss does
 
     return step
 
 
-def flops_per_token(step: Callable[[], int]) -> float:
-    """Of the matrix products of a step, forward and backward, padding included."""
-    with FlopCounterMode(display=False) as counter:
-        n_tokens = step()
-    return float(counter.get_total_flops()) / n_tokens
+def plain_batch(training: Training, i: int) -> Batch:
+    """Return the batch number i of Tapis, from 0, not packed."""
+    ((_, batch),) = training.batches_of(step=i + 1)
+    return batch.batch if isinstance(batch, PackedBatch) else batch
 
 
-class Shuffled:
-    """Batches of sentences in random order, on average as many as ours have."""
+def counted_step(name: str, training: Training) -> CountedStep:
+    """Return the step of a contender on the numbered batches of a training."""
+    config, device, vocab_size = training.config, training.device, len(training.tokenizer)
+    if name in (TAPIS, PLAIN):
+        return lambda i: take_step(training, i + 1).n_tokens
 
-    def __init__(self, training: Training) -> None:
-        self.pairs, self.split = training.train_pairs, training.config.subword_dropout
-        self.rows = np.random.default_rng(1).permutation(len(self.pairs))
-        self.size = len(self.rows) // len(training.epoch_batches[1])
+    # The other contenders differ in the model and the batches.
+    model: nn.Module
+    batch_of: Callable[[int], Batch]
+    if name == MARIAN:
+        model = cast(nn.Module, marian(vocab_size, config))
+        batch_of = RandomBatches(training)
 
-    def __call__(self, i: int) -> Batch:
-        start = i * self.size % (len(self.rows) - self.size)
-        return self.pairs.batch(self.rows[start : start + self.size], self.split, np.random.default_rng((1, i)))
+        def compute_logits(batch: Batch) -> Tensor:
+            mask = (batch.src != PAD).long()
+            return cast(Tensor, model(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt).logits)
+
+    else:
+        model = Textbook(vocab_size, config)
+        batch_of = partial(plain_batch, training)
+
+        def compute_logits(batch: Batch) -> Tensor:
+            return cast(Tensor, model(batch.src, batch.tgt))
+
+    step = textbook_step(model.to(device).train(), compute_logits, config, device)
+
+    def update(i: int) -> int:
+        batch = batch_of(i)
+        step(batch)
+        return batch.n_tokens
+
+    return update
 
 
 def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, float]]:
-    """Of a name: the work of a turn, (number of its first batch, steps) → its tokens, and FLOP a token."""
-    if name not in (OURS, WITH_OURS):
-        config = replace(config, plain=True)  # memory and oneDNN's caches as they come
+    """Return the turn of a contender: (number of its first batch, steps) → its tokens, and the FLOP of a token."""
+    if name not in (TAPIS, TEXTBOOK_WITH_MEMORY):
+        config = replace(config, plain=True)  # without the memory settings, which are of the process
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
-    step = steps(name, training)
-    flops = flops_per_token(partial(step, 0))
+    step = counted_step(name, training)
+    flops = flops_per_token(step)
 
-    def turn(place: int, n: int) -> tuple[int, float]:
-        n_tokens = sum(step(place + i) for i in range(n))
+    def turn(first_batch: int, n_steps: int) -> tuple[int, float]:
+        n_tokens = sum(step(first_batch + i) for i in range(n_steps))
         synchronize(training.device)
         return n_tokens, flops
 
     return turn
 
 
-def steps(name: str, training: Training) -> Callable[[int], int]:
-    """A contender's step, which takes the number of a batch, from 0, and gives its tokens."""
-    config, device, size = training.config, training.device, len(training.tokenizer)
-
-    def plain(model: nn.Module, logits: Logits, batches: Callable[[int], Batch]) -> Callable[[int], int]:
-        step = plain_step(model.to(device).train(), logits, config, device)
-
-        def update(i: int) -> int:
-            batch = batches(i)
-            step(batch)
-            return batch.n_tokens
-
-        return update
-
-    if name in (OURS, PLAIN):
-        return lambda i: take_step(training, i + 1).n_tokens
-    if name == MARIAN:
-        hf = cast(nn.Module, marian(size, config))
-
-        def logits(batch: Batch) -> Tensor:
-            mask = (batch.src != PAD).long()
-            return cast(Tensor, hf(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt).logits)
-
-        return plain(hf, logits, Shuffled(training))
-    book = Textbook(size, config)
-    return plain(
-        book,
-        lambda batch: cast(Tensor, book(batch.src, batch.tgt)),
-        lambda i: plain_batch(training, i + 1),
-    )
+def flops_per_token(step: CountedStep) -> float:
+    """Return the FLOP of a step's matrix products, forward and backward, padding included, divided by its tokens."""
+    with FlopCounterMode(display=False) as counter:
+        n_tokens = step(0)
+    return float(counter.get_total_flops()) / n_tokens
 
 
-def plain_batch(training: Training, step: int) -> Batch:
-    """The batch of a step, without its packing."""
-    ((_, batch),) = training.batches_of(step)
-    return batch.batch if isinstance(batch, PackedBatch) else batch
+# The benchmark
 
 
 def compare(options: Options, config: Config) -> None:
+    """Let the contenders take turns, and print the table."""
     device = choose_device(config.device)
     config = replace(
         config,
@@ -234,58 +259,66 @@ def compare(options: Options, config: Config) -> None:
     )
     corpus = load_corpus(config)
     tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
-    dtype = DTYPES[config.precision]
-    names = [PLAIN, OURS, TEXTBOOK]
+
+    # Start the contenders. The first call returns when a contender is ready, so that no turn waits for another's start.
+    names = [PLAIN, TAPIS, TEXTBOOK]
     if device.type == "cpu" and sys.platform == "linux":
-        names.append(WITH_OURS)
+        names.append(TEXTBOOK_WITH_MEMORY)
     if find_spec("transformers"):
         names.append(MARIAN)
     contenders = {name: Contender(partial(contender, name, config)) for name in names}
-    for ready in contenders.values():
-        ready(0, 1)
-    training = Training(config, corpus, tokenizer)
+    for start in contenders.values():
+        start(0, 1)
+    training = Training(config, corpus, tokenizer)  # for the profile and the number of parameters
+
+    # Let them take turns, with the rate of matrix products measured in each round too.
     turns_taken: Counter[str] = Counter()
     flops: dict[str, float] = {}
 
     def turn(name: str) -> float:
-        time.sleep(0.3)  # until the threads of the one before have gone to sleep
-        place = STEPS * turns_taken[name]  # the same for all in a round, so that all get the same batches
+        time.sleep(0.3)  # until the threads of the contender before are asleep
+        first_batch = STEPS * turns_taken[name]  # all contenders get the same batches in a round
         turns_taken[name] += 1
-        contenders[name](place, 1)
-        seconds, (n_tokens, flops[name]) = contenders[name](place + 1, STEPS - 1)
+        contenders[name](first_batch, 1)
+        seconds, (n_tokens, flops[name]) = contenders[name](first_batch + 1, STEPS - 1)
         return float(n_tokens) / seconds
 
     def products() -> float:
         time.sleep(0.3)
-        return matmul_rate(device, dtype)
+        return matmul_rate(device, DTYPES[config.precision])
 
     turns: dict[str, Callable[[], float]] = {name: partial(turn, name) for name in names}
     speeds = alternate({**turns, "products": products}, options.rounds)
-    peak = speeds.pop("products")
+    product_rates = speeds.pop("products")
+
+    # Print what was compared, the table, and the profile.
     n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
     print(
         f"{device_label(device)}, {config.precision}, torch {torch.__version__}; "
-        f"{options.sizes(len(training.tokenizer))}, {n_parameters:,} parameters, "
+        f"{options.model_label(len(training.tokenizer))}, {n_parameters:,} parameters, "
         f"batches of {config.batch_tokens:,} tokens a side, {config.subword_dropout:.0%} of them split; "
-        f"{options.rounds} rounds of {STEPS - 1} steps\n"
-        f"matrix products reach {statistics.median(peak) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
+        f"medians of {options.rounds} rounds of {STEPS - 1} steps\n"
+        f"matrix products reach {statistics.median(product_rates) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
     )
     print(f"{'':<50} {'tokens/s':>9} {'Tapis is':>9} {'of that rate':>13}")
     for name, values in speeds.items():
-        share = statistics.median(v * flops[name] / p for v, p in zip(values, peak, strict=True))
-        print(f"{name:<50} {statistics.median(values):>9,.0f} {ratio(speeds[OURS], values):>8.2f}× {share:>13.1%}")
-    where_time_goes(training)
+        shares = [v * flops[name] / rate for v, rate in zip(values, product_rates, strict=True)]
+        print(
+            f"{name:<50} {statistics.median(values):>9,.0f} {ratio(speeds[TAPIS], values):>8.2f}× "
+            f"{statistics.median(shares):>13.1%}"
+        )
+    print_profile(training)
 
 
-def where_time_goes(training: Training) -> None:
-    """A profile of five steps: the operations that take the most time, themselves."""
+def print_profile(training: Training) -> None:
+    """Print the operations that take the most time of a step, from a profile of five steps."""
     take_step(training, 1)
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         for i in range(5):
             take_step(training, i + 2)
     table = sorted(profiled.key_averages(), key=lambda entry: -entry.self_cpu_time_total)
     total = sum(entry.self_cpu_time_total for entry in table)
-    print("\nwhere a step's time goes (with the profiler's own)")
+    print("\nthe operations that take the most time of a step, the profiler's own work included")
     for entry in table[:14]:
         print(f"{entry.key:<50} {entry.self_cpu_time_total / total:>9.1%} {entry.count // 5:>8,} calls a step")
 
