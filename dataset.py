@@ -216,49 +216,44 @@ class EncodedPairs:
 
 
 def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Ints]:
-    """Group the pairs into the batches of an epoch. Returns the row numbers of each batch.
+    """The rows of each batch of an epoch: a pure function of the pairs, the budget, the seed and the epoch.
 
-    A batch holds pairs of similar length. Its number of sentences times its longest side, in tokens with EOS, is at
-    most `batch_tokens`; a pair beyond this budget forms a batch alone.
+    Rows are shuffled, then sorted by their longer side. Rows with an equally long side are sorted by the difference of
+    the sides, ascending and descending in turn, so that neighbours are alike on both sides. A batch takes neighbours
+    while its sentences times its longest side stay within batch_tokens. In the end, the batches are shuffled.
 
-    The result is a pure function of the arguments. Epochs differ in the order of the batches and in which pairs of
-    equal lengths share a batch. The lengths in each batch, and so the number of batches, are always the same.
+    Every epoch has the same lengths in the same order, and so the same number of batches. Which of the equally long
+    pairs meet in a batch changes.
     """
-    # shuffle, so that pairs of equal lengths come in a new order
     random = np.random.default_rng((seed, epoch))
     order = random.permutation(len(pairs))
-    src_lengths = pairs.src_lengths[order]
-    tgt_lengths = pairs.tgt_lengths[order]
 
-    # Sort by the longer side, then by the difference of the sides. The difference ascends and descends in turn, so that
-    # neighbours are similar on both sides.
-    longer_side = np.maximum(src_lengths, tgt_lengths)
-    difference = np.where(longer_side % 2, src_lengths - tgt_lengths, tgt_lengths - src_lengths)
-    by_length = np.lexsort((difference, longer_side))
-    order = order[by_length]
-    longer_side = longer_side[by_length]
+    # Sort by length. The last key of lexsort counts first.
+    src, tgt = pairs.src_lengths[order], pairs.tgt_lengths[order]
+    longest = np.maximum(src, tgt)
+    difference = np.where(longest % 2, src - tgt, tgt - src)
+    ranks = np.lexsort((difference, longest))
+    order, longest = order[ranks], longest[ranks]
 
-    # cut the sorted pairs into batches, each as large as the budget allows
-    batch_starts = []
+    # Cut into batches: as many rows as fit at the length of the first, less if later rows are longer.
+    ends = []
     start = 0
     while start < len(order):
-        batch_starts.append(start)
-        n_pairs = min(max(1, batch_tokens // int(longer_side[start])), len(order) - start)
-        while n_pairs > 1 and n_pairs * longer_side[start + n_pairs - 1] > batch_tokens:
-            n_pairs -= 1
-        start += n_pairs
-    sorted_batches = np.split(order, batch_starts[1:])
+        n = min(max(1, batch_tokens // int(longest[start])), len(order) - start)
+        while n > 1 and n * longest[start + n - 1] > batch_tokens:
+            n -= 1
+        start += n
+        ends.append(start)
+    epoch_batches = np.split(order, ends[:-1])
 
-    # shuffle the batches
-    return [sorted_batches[i] for i in random.permutation(len(sorted_batches))]
+    return [epoch_batches[i] for i in random.permutation(len(epoch_batches))]
 
 
 def padding_share(pairs: EncodedPairs, epoch_batches: Sequence[Ints]) -> float:
-    """The share of source and target positions that hold padding, before subword dropout splits any token."""
-    n_tokens = 0
-    n_positions = 0
-    for rows in epoch_batches:
-        for lengths in (pairs.src_lengths[rows], pairs.tgt_lengths[rows]):
-            n_tokens += int(lengths.sum())
-            n_positions += len(rows) * int(lengths.max())
+    """The share of positions, source and target, that hold padding, before any token is split."""
+    n_tokens, n_positions = 0, 0
+    for lengths in (pairs.src_lengths, pairs.tgt_lengths):
+        for rows in epoch_batches:
+            n_tokens += int(lengths[rows].sum())
+            n_positions += len(rows) * int(lengths[rows].max())
     return 1 - n_tokens / n_positions

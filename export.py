@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
-from decoding.search import NEVER
+from decoding.search import NEVER_GENERATED
 from decoding.translator import EXTRA_LENGTH
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
@@ -210,7 +210,7 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     contiguous = {name: weight.detach().contiguous() for name, weight in weights.items()}
     (into / "model.safetensors").write_bytes(safetensors.torch.save(contiguous, {"format": "pt"}))
     write_json(into / "config.json", hugging_face_config(config, len(tokenizer)))
-    generation = {**TOKEN_IDS, "suppress_tokens": NEVER, "max_length": max_positions(config)}
+    generation = {**TOKEN_IDS, "suppress_tokens": NEVER_GENERATED, "max_length": max_positions(config)}
     write_json(into / "generation_config.json", generation)
 
     # The tokenizer and its settings

@@ -8,8 +8,8 @@ logits. `Transformer` holds everything together and offers `encode`, `decode` an
 The one thing that the paper leaves out is the key-value cache, with which decoding computes each position once.
 
 A mask is boolean, and True means "may attend". dataset.py makes the masks. The softmax over the vocabulary belongs to
-the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training
-and translating put faster forms of these modules in place from fast/ and decoding/, unless --plain tells them not to.
+the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training and
+translating replace modules by faster forms from fast/ and decoding/, unless --plain is given.
 """
 
 import math
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from config import Config
 
-# Dimensions, in every shape comment of the project:
+# Dimensions, in the shape comments of the project (decoding/search.py has letters of its own):
 #   B sentences in a batch    S source positions    T target positions    V vocabulary
 #   D d_model                 H heads               K = D / H, the size of one head
 
@@ -103,7 +103,7 @@ class FeedForwardBlock(nn.Module):
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √K): query (B, H, T, K), key (B, H, S, K) → (B, H, T, S). Every row sums to 1.
 
-    The softmax is computed at least in fp32, since bf16 cannot hold a row's sum.
+    The softmax is computed in fp32 at least: weights rounded to bf16 would not sum to 1.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (B, H, T, S)
     if mask is not None:
@@ -114,7 +114,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √K) V (section 3.2.1): query (B, H, T, K), key and value (B, H, S, K) → (B, H, T, K).
 
-    The mask broadcasts to (B, H, T, S), and every row of it must allow something. None allows everything.
+    The mask broadcasts to (B, H, T, S), and every row of it must allow at least one position. None allows all.
     """
     return attention_weights(query, key, mask).to(value.dtype) @ value
 
@@ -292,7 +292,7 @@ class Decoder(nn.Module):
         self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor | None, cache: DecoderCache | None = None
     ) -> Tensor:
         for i, block in enumerate(self.blocks):
-            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache else None)
+            x = block(x, memory, src_mask, tgt_mask, cache.blocks[i] if cache is not None else None)
         return self.norm(x)
 
 
@@ -345,10 +345,10 @@ class Transformer(nn.Module):
         With a cache, tgt holds only the positions since the last call, and the cache takes them in. A single new
         position may attend to everything before it: it needs no tgt_mask.
         """
-        start = cache.length if cache else 0
+        start = cache.length if cache is not None else 0
         x = self.tgt_position(self.tgt_embed(tgt), start)
         x = self.decoder(x, memory, src_mask, tgt_mask, cache)
-        if cache:
+        if cache is not None:
             cache.length += tgt.size(1)
         return x
 

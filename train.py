@@ -55,7 +55,8 @@ PICTURED = 2  # validation sentences whose attention TensorBoard shows
 def take_step(training: Training, step: int) -> StepRecord:
     """One update of the weights, counted from 1: down the gradient of the mean loss over the step's target tokens.
 
-    Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite.
+    Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite. In fp16 that is
+    an error only at a scale of 1: above it, the scaler skips the step and lowers the scale.
     """
     start = time.perf_counter()
     config, group = training.config, training.group
@@ -63,25 +64,27 @@ def take_step(training: Training, step: int) -> StepRecord:
 
     # Take this process's batches, and count the target tokens of all processes.
     batches = training.batches_of(step)
-    n_tgt, n_tokens = group.all_sums(sum(b.n_tgt for _, b in batches), sum(b.n_tokens for _, b in batches))
+    local_tgt = sum(batch.n_tgt for _, batch in batches)
+    local_tokens = sum(batch.n_tokens for _, batch in batches)
+    n_tgt, n_tokens = group.all_sums(local_tgt, local_tokens)
 
     # Forward and backward. Processes exchange the mean of their gradients, where their sum is wanted.
     loss = torch.zeros((), device=training.device)
-    plain = torch.zeros((), device=training.device)
+    cross_entropy = torch.zeros((), device=training.device)
     last_place = batches[-1][0]
     for place, batch in batches:
         training.seed_dropout(step, place)
-        with training.exchanges_gradients(is_last=place == last_place):
+        with training.gradient_exchange(is_last=place == last_place):
             with autocast(training.device, config.precision):
-                batch_loss, batch_plain = training.objective(batch.to(training.device))
+                batch_loss, batch_cross_entropy = training.objective(batch.to(training.device))
             training.scaler.scale(batch_loss * (group.size / n_tgt)).backward()
         loss += batch_loss.detach()
-        plain += batch_plain
+        cross_entropy += batch_cross_entropy.detach()
     training.prepare(step + 1)
 
     # Clip the gradient.
     grad_norm, grad_norms = training.clip_gradient()
-    total_loss, total_plain = group.all_sums(loss.item(), plain.item())
+    total_loss, total_cross_entropy = group.all_sums(loss.item(), cross_entropy.item())
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1)
@@ -91,7 +94,9 @@ def take_step(training: Training, step: int) -> StepRecord:
     training.step_optimizers(lr)
 
     seconds = time.perf_counter() - start
-    return StepRecord(step, total_loss, total_plain, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds)
+    return StepRecord(
+        step, total_loss, total_cross_entropy, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds
+    )
 
 
 def loop(
@@ -112,7 +117,9 @@ def loop(
             # Step, and log.
             if training.must_distill:
                 training.distill()
-                say(f"targets   from step {training.step + 1:,} on the closest of the model's own translations")
+                say(
+                    f"targets   from step {training.step + 1:,}: the model's own translations, those closest to the references"
+                )
             recent.append(take_step(training, training.step + 1))
             training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
@@ -135,13 +142,13 @@ def loop(
             bar.total = training.total_steps
 
             # Validate and save when due, and stop when told.
-            is_validated = training.step % valid_every == 0 or training.step == training.total_steps
+            is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            if is_validated:
+            if is_validation_due:
                 validate_and_keep_best(training, folder, logs, recent)
                 training.seconds = time.perf_counter() - began
                 recent = []
-            if is_validated or is_save_due or is_stopped or training.must_distill:
+            if is_validation_due or is_save_due or is_stopped or training.must_distill:
                 save(training, folder)
                 saved = time.perf_counter()
             if is_stopped and not training.is_over:
@@ -225,7 +232,10 @@ def main(args: Sequence[str]) -> None:
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
-    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend."""
+    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend.
+
+    Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
+    """
     preset, flags, options = parse_training(args)
     config = named(options.config, preset)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
@@ -245,10 +255,14 @@ def resolve(args: Sequence[str]) -> TrainOptions:
 
 
 def saved_config(name: str) -> Config:
-    """The config of the run to resume, under weights/ in the current folder: a training writes nowhere else."""
+    """The config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
+
+    Other folders are not searched: a training writes to weights/ in the current folder only.
+    """
     folder = RunFolder(WEIGHTS / name)
     if not folder.config_file.is_file():
-        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume\nstart it without --resume")
+        names = ", ".join(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json"))) or "none"
+        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
     return folder.load_config()
 
 
@@ -271,7 +285,7 @@ def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) ->
 
 
 def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
-    """A new training, or one to resume, from its data to its test score."""
+    """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists already."""
     budget = TimeBudget(options.minutes)
     config = with_a_batch_for_each_process(options.config, options.resume, group)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
@@ -344,7 +358,10 @@ def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, An
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
-    """Scores the best model on the test part, and says where everything is."""
+    """Scores the best model on the test part, and says where everything is.
+
+    Raises CheckpointError if no model was validated.
+    """
     best, metrics = training.best, folder.load_metrics()
     if best is None:
         raise CheckpointError(f"{folder.path} has no validated model")
@@ -354,7 +371,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     test_pairs = list(training.corpus.test)
     if test_pairs:
         _, _, model = folder.load_model(training.device)
-        searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does it
+        searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
         translator = Translator(searcher, training.tokenizer, training.config, training.device)
         hypotheses = translator([source for source, _ in test_pairs], bar="testing")
         scores = score(hypotheses, [target for _, target in test_pairs], training.config.target)

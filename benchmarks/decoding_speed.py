@@ -35,7 +35,7 @@ from training_speed import marian  # noqa: E402
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
 from decoding.inference import in_precision  # noqa: E402
-from decoding.search import NEVER, Search, beam_search, greedy_search  # noqa: E402
+from decoding.search import NEVER_GENERATED, Search, beam_search, greedy_search  # noqa: E402
 from decoding.steps import fast_step  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
@@ -151,7 +151,7 @@ def ctranslate2_engine(folder: Path, tokens: list[str], length: int, precision: 
             min_decoding_length=length,
             max_decoding_length=length,
             max_batch_size=len(batches[0]),
-            suppress_sequences=[[tokens[i]] for i in NEVER],
+            suppress_sequences=[[tokens[i]] for i in NEVER_GENERATED],
         )
         return [[id_of_token[token] for token in result.hypotheses[0]] for result in results]
 

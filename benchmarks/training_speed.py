@@ -149,7 +149,7 @@ class RandomBatches:
         self.pairs = training.train_pairs
         self.subword_dropout = training.config.subword_dropout
         self.rows = np.random.default_rng(1).permutation(len(self.pairs))
-        self.n_sentences = len(self.rows) // len(training.epoch_batches[1])
+        self.n_sentences = len(self.rows) // training.batches_per_epoch
 
     def __call__(self, i: int) -> Batch:
         start = i * self.n_sentences % (len(self.rows) - self.n_sentences)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from config import EOS, Config, ConfigError, TapisError, TranslatingPrecision
-from decoding.search import NEVER, Hypothesis, Search, length_penalty
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, length_penalty
 from system.hub import check_sums
 from text.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ class CTranslate2Searcher:
             min_decoding_length=0,
             max_decoding_length=max(limits),
             max_input_length=0,
-            suppress_sequences=[[self.tokens[i]] for i in NEVER],
+            suppress_sequences=[[self.tokens[i]] for i in NEVER_GENERATED],
         )
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):

@@ -96,7 +96,8 @@ def attend_in_type_of_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tens
 class FusedSelfAttention(MultiHeadAttentionBlock):
     """Replaces self-attention: one product gives queries, keys and values.
 
-    A search has so many small operations that their number decides about its speed.
+    A search has so many small operations that their number decides its speed. There is no w_q, w_k and w_v here, so that
+    `weights` is not available.
     """
 
     def __init__(self, block: MultiHeadAttentionBlock, linear: Callable[[Tensor], nn.Module], attend: Attend) -> None:
@@ -118,10 +119,10 @@ class FusedSelfAttention(MultiHeadAttentionBlock):
 
 
 class SourceAttention(MultiHeadAttentionBlock):
-    """Replaces attention to the source: the hypotheses of a sentence share its keys and values.
+    """Replaces attention to the source: the n hypotheses of a sentence share its keys and values.
 
-    The K hypotheses of a sentence (B · K, 1, D) become K query positions of that sentence (B, K, D), so that the keys
-    and values need not be repeated for each hypothesis.
+    The hypotheses of all sentences come as a batch of single positions (B · n, 1, D). Here those of a sentence become
+    n query positions of that sentence, (B, n, D), so that its keys and values need not be repeated.
     """
 
     def __init__(self, block: MultiHeadAttentionBlock, linear: Callable[[Tensor], nn.Module], attend: Attend) -> None:
@@ -135,7 +136,7 @@ class SourceAttention(MultiHeadAttentionBlock):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
     ) -> Tensor:
         assert mask is not None
-        by_sentence = q.reshape(len(mask), -1, q.size(-1))  # (B, K, D)
+        by_sentence = q.reshape(len(mask), -1, q.size(-1))  # (B, n, D)
         query = self.split_heads(self.w_q(by_sentence))
         key, value = self.keys_and_values(k, v, cache)
         x = self.merge_heads(self.attend(query, key, value, mask))

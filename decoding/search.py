@@ -22,14 +22,14 @@ from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 Step = Callable[[Tensor, Tensor | None], Tensor]
 
 # What finds the best continuations: `best_continuations`, or a faster form of it.
-Best = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
+FindBest = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
 
-NEVER = [PAD, UNK, BOS]  # never generated: they are no text
+NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search."""
+    """How to search. Raises ConfigError if the numbers do not fit together."""
 
     beam: int = 1
     """Hypotheses kept for each sentence; 1 is greedy search"""
@@ -74,7 +74,7 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
 # Greedy search
 
 
-def greedy_search(step: Step, limits: Tensor, best: Best = best_continuations) -> list[list[int]]:
+def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuations) -> list[list[int]]:
     """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS.
 
     Sentences that have ended leave the batch once they are an eighth of it: when some leave, the keys and values of
@@ -89,7 +89,7 @@ def greedy_search(step: Step, limits: Tensor, best: Best = best_continuations) -
     for t in range(output.size(1)):
         # Select the most probable token of each sentence.
         logits = step(tokens[:, None], None if parents is None else parents[:, None])
-        logits[..., NEVER] = -torch.inf
+        logits[..., NEVER_GENERATED] = -torch.inf
         tokens = best(logits, 1, None)[1].squeeze(1).masked_fill(ended, EOS)
 
         # Finish sentences that end here.
@@ -159,7 +159,9 @@ class Results:
             self.score_to_beat[sentence] = ranked[n_best - 1].score
 
 
-def beam_search(step: Step, limits: Tensor, search: Search, best: Best = best_continuations) -> list[list[Hypothesis]]:
+def beam_search(
+    step: Step, limits: Tensor, search: Search, best: FindBest = best_continuations
+) -> list[list[Hypothesis]]:
     """limits (B,) caps the length of each sentence → the n best hypotheses of each, best first.
 
     Each step keeps the search.beam best continuations. A hypothesis that ends is a result; its length counts EOS. A
@@ -176,7 +178,7 @@ def beam_search(step: Step, limits: Tensor, search: Search, best: Best = best_co
     )
     for length in range(1, int(limits.max()) + 1):
         logits = step(state.tokens, state.parents)
-        logits[..., NEVER] = -torch.inf
+        logits[..., NEVER_GENERATED] = -torch.inf
         candidates = select(logits, state, search, best)
         is_at_limit = limits[state.live] == length
         finish(candidates, state, is_at_limit, length, results)
@@ -188,7 +190,7 @@ def beam_search(step: Step, limits: Tensor, search: Search, best: Best = best_co
     return [ranked[: search.n_best] for ranked in results.hypotheses]
 
 
-def select(logits: Tensor, state: BeamState, search: Search, best: Best) -> Candidates:
+def select(logits: Tensor, state: BeamState, search: Search, best: FindBest) -> Candidates:
     """The best continuations of each live sentence. Keeps 2K: up to K of them may end, and K must be left."""
     _, n_hypotheses, vocab_size = logits.shape
     n = min(2 * search.beam, n_hypotheses * vocab_size)
@@ -222,12 +224,15 @@ def continuing(candidates: Candidates, search: Search) -> Candidates:
 
 
 def undecided(survivors: Candidates, state: BeamState, limits: Tensor, length: int, results: Results) -> Tensor:
-    """Which sentences (L,) may still find a better hypothesis than those they have.
+    """Which sentences (L,) may still find a hypothesis that beats the n best they have.
 
-    log P only falls, so that none can get beyond its present log P over the largest penalty. A sentence is decided,
-    too, when it has K results and its best survivor is behind them by the present penalty (with a beam of 1, that is
-    greedy search): it could win by its length alone. Having K results does not decide it, since all of them may be
-    worse than what is about to end.
+    log P only falls as a hypothesis grows. A hypothesis can therefore never score more than its present log P divided
+    by the largest penalty, that at the sentence's limit. A sentence is decided if its best survivor cannot beat the
+    n-th best result even so.
+
+    A sentence is also decided if it has K results and its best survivor, scored at its present length, is behind them:
+    it could win by its length alone. With a beam of 1, this is greedy search. K results without that condition decide
+    nothing, since all of them may be worse than what is about to end.
     """
     alpha = results.search.length_penalty
     best_log_p = survivors.scores[:, 0]

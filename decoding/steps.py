@@ -1,4 +1,7 @@
-"""Step functions, through which a search asks a model for the next token."""
+"""Step functions, through which a search asks a model for the next token.
+
+Letters in shapes are those of decoding/search.py: L live sentences, K hypotheses of each.
+"""
 
 from torch import Tensor
 

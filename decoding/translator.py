@@ -1,4 +1,4 @@
-"""Sentences → sentences: a searcher with its tokenizer, in Python as `Translator`.
+"""Sentences → sentences: `Translator`, which is a searcher with its tokenizer.
 
 A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or CTranslate2 with the same weights
 (`decoding.ctranslate2.CTranslate2Searcher`).
@@ -47,7 +47,10 @@ class Searcher(Protocol):
 
 
 class ModelSearcher:
-    """Our own model as a searcher, prepared for translating in a precision or left as plain as model.py."""
+    """Our own model as a searcher: prepared for translating in a precision, or plain, in fp32.
+
+    With `plain`, `precision` is ignored, and the model must be in evaluation mode.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,8 @@ class Translator:
         """Loads the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
 
         The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
-        a TapisError if there is no such run, or if one of its files is damaged. With plain, everything is computed by
+        a TapisError if there is no such run, if one of its files is damaged, or if plain is combined with another
+        precision or an export. With plain, everything is computed by
         the formulas of model.py in fp32.
 
         From then on, this process keeps the memory that it frees: otherwise beam search takes a quarter longer on CPUs.
@@ -125,8 +129,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Returns the search.n_best best translations of each sentence, best first.
 
-        batch_tokens bounds source length times sentences, times a quarter of the beam; memory grows with it. bar is the
-        description of a progress bar; without one, none is shown.
+        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4. Memory
+        grows with it. bar is the description of a progress bar; without one, none is shown.
         """
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
         sources = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
@@ -149,8 +153,8 @@ class Translator:
         translations, start = [], 0
         for row_hypotheses in hypotheses:
             end = start + len(row_hypotheses)
-            scores = [hypothesis.score for hypothesis in row_hypotheses]
-            translations.append([Translation(*both) for both in zip(texts[start:end], scores, strict=True)])
+            pairs = zip(texts[start:end], row_hypotheses, strict=True)
+            translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
             start = end
         return translations
 
@@ -158,7 +162,8 @@ class Translator:
         """Translates lines of real text, paragraphs among them, sentence by sentence: N lines in, N lists out.
 
         The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. List
-        markers at the start of a line and pieces without letters stay as they are.
+        markers at the start of a line and pieces without letters stay as they are. A list is shorter than n_best if the
+        searcher found fewer translations of one of the sentences.
         """
         # Take the lines apart, and translate the sentences of all of them together.
         parts = [self.split_line(line) for line in lines]
@@ -195,7 +200,7 @@ class Translator:
 
     @property
     def can_show_attention(self) -> bool:
-        """Whether `attention` works: an exported model does not tell its weights."""
+        """Whether `attention` works. An export does not give access to its weights."""
         return isinstance(self.searcher, ModelSearcher)
 
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:

@@ -5,9 +5,10 @@
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     label_smoothed_cross_entropy(logits, batch.labels, smoothing)
 
-It is the same stack of blocks, function by function as in model.py, with four differences. Vectors are packed, (N, D),
-but inside attention. What several matrix products read is converted to autocast's type once, and not by each of them.
-Attention is torch's fused operation on CUDA. The projection is part of the loss (fast/loss.py).
+It is the same stack of blocks, function by function as in model.py, with five differences. Vectors are packed, (N, D),
+except inside attention. A tensor that several matrix products read is converted to autocast's type once. Attention is
+torch's fused operation on CUDA. The maximum of the feed-forward block is taken in place. The projection is part of the
+loss (fast/loss.py).
 """
 
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from model import (
     scaled_dot_product_attention,
 )
 
-Part: TypeAlias = Any  # of a model; what it is, nn.ModuleList does not tell a type checker
+Part: TypeAlias = Any  # a module of a ModuleList, whose type no type checker knows
 
 
 def to_autocast_dtype(x: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 def attention(
     block: MultiHeadAttentionBlock, q: Tensor, k: Tensor, mask: Tensor, q_packing: Packing, k_packing: Packing
 ) -> Tensor:
-    """`MultiHeadAttentionBlock.forward` on packed rows: q (N, D), k and v (M, D), mask as there → (N, D)."""
+    """`MultiHeadAttentionBlock.forward` on packed rows, with k for the values too: q (N, D), k (M, D) → (N, D)."""
     query = q_packing.to_heads(block.w_q(q), block.n_heads)  # (B, H, T, K)
     key = k_packing.to_heads(block.w_k(k), block.n_heads)  # (B, H, S, K)
     value = k_packing.to_heads(block.w_v(k), block.n_heads)
@@ -139,7 +140,7 @@ class PackedBatchLoss(nn.Module):
         return self.decoder_stack(model.decoder, x, memory, batch.src_mask, batch.tgt_mask, packed.tgt, packed.src)
 
     def forward(self, packed: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Returns the loss to minimize and the plain cross-entropy, both summed over the target tokens, in nats."""
+        """The loss to minimize and the cross-entropy without smoothing, both summed over the target tokens, in nats."""
         vectors = self.decode(packed, self.encode(packed))
         labels = packed.batch.labels.flatten()[packed.tgt.position_of_row]  # (N)
         labels[packed.tgt.n_tokens :] = PAD

@@ -23,7 +23,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight)
         vector_grads = []
         loss = torch.zeros((), device=labels.device)
-        plain = torch.zeros((), device=labels.device)
+        cross_entropy = torch.zeros((), device=labels.device)
         slice_size = CHUNK // 8 if vectors.device.type == "cpu" else CHUNK  # what stays in a CPU's cache
         for x, x_labels in zip(torch.split(vectors, CHUNK), torch.split(labels, CHUNK), strict=True):
             is_scored = x_labels[:, None] != PAD
@@ -40,7 +40,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 chosen = logits.gather(1, label)
                 mean = logits.mean(dim=-1, keepdim=True)
                 total = logits.exp_().sum(dim=-1, keepdim=True)
-                plain += ((total.log() - chosen) * scored).sum()
+                cross_entropy += ((total.log() - chosen) * scored).sum()
                 loss += ((total.log() - (1 - smoothing) * chosen - smoothing * mean) * scored).sum()
 
                 # d loss / d logits = softmax − smoothed target.
@@ -51,8 +51,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             vector_grads.append(grad @ matrix * is_scored)
             weight_grad += grad.T @ (x * is_scored)
         ctx.save_for_backward(torch.cat(vector_grads), weight_grad)
-        ctx.mark_non_differentiable(plain)
-        return loss, plain
+        ctx.mark_non_differentiable(cross_entropy)
+        return loss, cross_entropy
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -63,8 +63,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 def projected_cross_entropy(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Replaces `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing)` of training/objective.py.
 
-    Vectors (N, D), projection matrix (V, D), labels (N,) → the loss to minimize and the plain cross-entropy, both
-    summed over the labels that are not PAD, in nats.
+    Vectors (N, D), projection matrix (V, D), labels (N,) → the loss to minimize and the cross-entropy without
+    smoothing, both summed over the labels that are not PAD, in nats.
     """
-    loss, plain = _ProjectedCrossEntropy.apply(vectors, weight, labels, smoothing)  # type: ignore[no-untyped-call]
-    return loss, plain
+    losses = _ProjectedCrossEntropy.apply(vectors, weight, labels, smoothing)  # type: ignore[no-untyped-call]
+    loss, cross_entropy = losses
+    return loss, cross_entropy

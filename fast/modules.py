@@ -30,9 +30,9 @@ class ByteDropout(nn.Dropout):
 class FusedLayerNormalization(LayerNormalization):
     """Replaces `LayerNormalization` by torch's single operation for it, which takes a third of the time on a CPU."""
 
-    def __init__(self, plain: LayerNormalization) -> None:
+    def __init__(self, replaced: LayerNormalization) -> None:
         nn.Module.__init__(self)
-        self.eps, self.alpha, self.bias = plain.eps, plain.alpha, plain.bias
+        self.eps, self.alpha, self.bias = replaced.eps, replaced.alpha, replaced.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)

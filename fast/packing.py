@@ -30,8 +30,8 @@ ROUND = 128  # N is a multiple of it
 class _SelectRows(torch.autograd.Function):
     """Replaces `x[index]`: reads rows in the backward pass too, where torch must add up gradients.
 
-    `inverse` says for each row of x where it went, so that its gradient is grad[inverse]. That is right for the first
-    n_real rows of x, which went to one place each. The others get no gradient.
+    `inverse` is the index back: row i of x went to row inverse[i] of the result, whose gradient it gets. That is right
+    for the first n_real rows, each of which went to one place. The other rows of x get no gradient.
     """
 
     @staticmethod

@@ -8,11 +8,11 @@ ROWS_AT_ONCE = 16  # rows of logits that stay in a CPU's cache
 
 
 def best_continuations_in_blocks(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Replaces `decoding.search.best_continuations`, and returns the same values and places.
+    """Replaces `decoding.search.best_continuations`. Values are equal up to rounding; equal values may change places.
 
-    The n best tokens stand in the n blocks with the largest maxima. A CPU finds maxima by the dozen, where topk looks
-    at one number at a time: this is two to four times as fast. It goes through a few rows at a time: a tensor as large
-    as all logits takes longer to write than a layer to compute.
+    The n best tokens lie in the n blocks with the largest maxima. Maxima are vectorized on a CPU, while topk compares
+    one number at a time: this is two to four times as fast. Rows are taken a few at a time, since writing a tensor as
+    large as all logits takes longer than computing a layer.
     """
     n_sentences, n_hypotheses, vocab_size = logits.shape
     rows = logits.flatten(0, 1)  # (L · K, V)

@@ -19,18 +19,18 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 
 
 def scoring_steps(training: Training, n_pairs: int) -> float:
-    """How many steps take as long as scoring so many pairs: loss and translation of one, as training on two."""
+    """The number of steps that take as long as scoring n_pairs. Scoring a pair takes as long as training on two."""
     return 2 * n_pairs * training.steps_per_epoch / len(training.train_pairs)
 
 
 def steps_of_single_tasks(training: Training) -> float:
-    """How many steps take as long as what comes once: scoring the test part, and distilling, as slow for each pair."""
+    """The number of steps that take as long as scoring the test part and, if that is to come, distilling."""
     will_distill = training.config.self_distillation > 0 and training.distilled is None
     return scoring_steps(training, len(training.corpus.test) + (len(training.train_pairs) if will_distill else 0))
 
 
 class TimeBudget:
-    """How many steps fit into a wall-clock time. Known for certain once half of the time is over: as many again."""
+    """A wall-clock limit. It settles the number of steps at half-time: as many again as were made until then."""
 
     def __init__(self, minutes: float) -> None:
         """The time starts now. 0 minutes are no budget: the number of steps is settled already."""
@@ -42,7 +42,7 @@ class TimeBudget:
         return self.deadline < math.inf
 
     def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
-        """How many steps fit, by the time of thirty. Validations and the test part are counted."""
+        """How many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
         per_step = seconds_per_step(training, take_step, steps=30)
         remaining = (self.deadline - time.perf_counter()) / per_step - steps_of_single_tasks(training)
         valid_every = training.config.valid_every or training.steps_per_epoch
@@ -54,12 +54,15 @@ class TimeBudget:
         return time.perf_counter() + training.seconds * (1 + last_scoring / training.step) >= self.deadline
 
     def settle(self, training: Training) -> None:
-        """Half is over: the training has as many steps to go as it made."""
+        """Half of the time is over: plans as many steps again as were made, for good."""
         self.extend(training)
         self.deadline = math.inf
 
     def extend(self, training: Training) -> None:
-        """Plans as many steps again as were made; at least so many that the warm-up was right for their number."""
+        """Plans as many steps again as were made.
+
+        At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way.
+        """
         training.plan(max(2 * training.step, 10 * training.config.warmup_steps))
 
     def is_ahead_of_plan(self, training: Training) -> bool:

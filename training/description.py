@@ -35,7 +35,7 @@ def describe(training: Training) -> dict[str, Any]:
         },
         "vocabulary": len(training.tokenizer),
         "batches": {
-            "in an epoch": len(training.epoch_batches[1]),
+            "in an epoch": training.batches_per_epoch,
             "tokens a side, at most": config.batch_tokens,
             "padding": round(training.padding, 4),
             "steps": training.total_steps,

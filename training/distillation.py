@@ -48,6 +48,8 @@ def targets_to_tensors(pairs: EncodedPairs) -> dict[str, Tensor]:
 
 
 def targets_from_tensors(tensors: dict[str, Tensor]) -> list[list[int]]:
-    """The inverse of `targets_to_tensors`."""
-    parts = torch.split(tensors["ids"], tensors["lengths"].tolist())
-    return [part.tolist() for part in parts]
+    """The inverse of `targets_to_tensors`. Raises ValueError if ids and lengths do not belong together."""
+    ids, lengths = tensors["ids"], tensors["lengths"].tolist()
+    if sum(lengths) != len(ids):
+        raise ValueError("the lengths of the distilled targets do not add up")
+    return [target.tolist() for target in torch.split(ids, lengths)]

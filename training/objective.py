@@ -8,10 +8,10 @@ from model import Transformer
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Logits (…, V), labels (…) → the loss to minimize and the plain cross-entropy, both summed, in nats.
+    """Logits (…, V), labels (…) → the loss to minimize and the cross-entropy without smoothing, both summed, in nats.
 
     The smoothed target gives 1 − ε to the label and spreads ε evenly over the vocabulary (section 5.4; Szegedy et al.
-    2016, arXiv 1512.00567, section 7). Labels that are PAD do not count. Perplexity is exp of the plain one's mean.
+    2016, arXiv 1512.00567, section 7). Labels that are PAD do not count. Perplexity is exp of the mean cross-entropy.
     """
     log_p = logits.float().log_softmax(dim=-1)  # (…, V)
     is_scored = labels != PAD

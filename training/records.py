@@ -1,4 +1,4 @@
-"""What one training tells about itself: a record for each step, one for each validation, and its progress."""
+"""Records of a training: one for each step, one for each validation, and its progress."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ class StepRecord:
 
     step: int
     loss: float
-    plain: float
-    """The cross-entropy without label smoothing; perplexity is exp of its mean"""
+    cross_entropy: float
+    """Without label smoothing; perplexity is exp of its mean"""
     grad_norm: float
     """The norm of the whole gradient; grad_norms has it for each part of the model"""
     grad_norms: dict[str, float]
@@ -56,9 +56,9 @@ def mean_loss(records: Sequence[StepRecord]) -> float:
     return sum(record.loss for record in records) / sum(record.n_tgt for record in records)
 
 
-def perplexity(plain: float, n_tgt: float) -> float:
+def perplexity(cross_entropy: float, n_tgt: float) -> float:
     """exp of the mean cross-entropy; capped, since that of an untrained model may exceed what a float holds."""
-    return math.exp(min(plain / n_tgt, 100.0))
+    return math.exp(min(cross_entropy / n_tgt, 100.0))
 
 
 def tokens_per_second(records: Sequence[StepRecord]) -> float:

@@ -43,7 +43,7 @@ class Logs:
         self.start_step = progress.step
         self.hypotheses_before: list[str] = []  # of the samples, at the validation before
         self.seconds_drawing = 0.0
-        self.seconds_a_drawing = 2.0  # an estimate, until the first one
+        self.seconds_of_last_drawing = 2.0  # an estimate, until the first one
         self.writer: SummaryWriter | None = None
         if folder:
             threading.excepthook = _leave_to_next_call
@@ -72,7 +72,7 @@ class Logs:
         n_tgt = sum(record.n_tgt for record in recent)
         scalars = {
             "train/loss": mean_loss(recent),
-            "train/perplexity": perplexity(sum(record.plain for record in recent), n_tgt),
+            "train/perplexity": perplexity(sum(record.cross_entropy for record in recent), n_tgt),
             "train/lr": now.lr,
             "train/grad_norm": now.grad_norm,
             **{f"train/part_grad_norm/{part}": norm for part, norm in now.grad_norms.items()},
@@ -101,15 +101,15 @@ class Logs:
 
     def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], progress: Progress, is_last: bool) -> None:
         """Named figures: always the last time, and before as often as drawing takes under 1 % of the training."""
-        is_affordable = self.seconds_drawing + self.seconds_a_drawing <= PICTURES_SHARE * progress.seconds
+        is_affordable = self.seconds_drawing + self.seconds_of_last_drawing <= PICTURES_SHARE * progress.seconds
         if not self.writer or not (is_last or is_affordable):
             return
         start = time.perf_counter()
         with quiet():
             for name, figure in draw():
                 self.writer.add_figure(name, figure, progress.step)
-        self.seconds_a_drawing = time.perf_counter() - start
-        self.seconds_drawing += self.seconds_a_drawing
+        self.seconds_of_last_drawing = time.perf_counter() - start
+        self.seconds_drawing += self.seconds_of_last_drawing
 
     def test(self, bleu: float, chrf: float, step: int) -> None:
         """The scores of the best model on the test part, after the last step."""

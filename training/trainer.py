@@ -48,7 +48,10 @@ COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short 
 
 
 class Training:
-    """One run. Every process of a group holds the same model at the same position."""
+    """One run. Every process of a group holds the same model at the same position.
+
+    Raises DataError if every training pair is too long.
+    """
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
         self.config, self.corpus, self.tokenizer, self.group = config, corpus, tokenizer, group
@@ -69,20 +72,23 @@ class Training:
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.loss = self._loss()
-        self.objective: torch.nn.Module = self.loss
+        self.model_loss = self._make_model_loss()
+        self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
         if group.size > 1:
-            self.objective = DistributedDataParallel(self.loss, gradient_as_bucket_view=True)
+            self.objective = DistributedDataParallel(self.model_loss, gradient_as_bucket_view=True)
         self.optimizers = make_optimizers(self.model, config)
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
 
         # The position.
-        self.epoch_batches: tuple[int, list[Ints]] = 0, batches(self.train_pairs, config.batch_tokens, config.seed, 0)
+        first_epoch = batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
+        self.epoch_batches: tuple[int, list[Ints]] = 0, first_epoch  # an epoch, and its batches
         self.prepared: tuple[int, list[tuple[int, Batch | PackedBatch]]] = 0, []  # a step, and its batches
-        self.padding = padding_share(self.train_pairs, self.epoch_batches[1])
-        self.steps_per_epoch = math.ceil(len(self.epoch_batches[1]) / config.accumulate)
+        # Of the original pairs, before --subword-dropout splits tokens. Distilled pairs differ a little.
+        self.padding = padding_share(self.train_pairs, first_epoch)
+        self.batches_per_epoch = len(first_epoch)
+        self.steps_per_epoch = math.ceil(self.batches_per_epoch / config.accumulate)
         self.total_steps = config.steps or config.epochs * self.steps_per_epoch
         self.step = 0
         self.tokens = 0
@@ -94,7 +100,7 @@ class Training:
         if self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton():
             self.compile()
 
-    def _loss(self) -> BatchLoss | PackedBatchLoss:
+    def _make_model_loss(self) -> BatchLoss | PackedBatchLoss:
         """The model with its loss: plain, or with the fast modules and packed batches."""
         if self.config.plain:
             return BatchLoss(self.model, self.config.label_smoothing)
@@ -103,16 +109,16 @@ class Training:
 
     def compile(self, backend: str = "inductor") -> None:
         """Compiles the stacks of blocks."""
-        if isinstance(self.loss, PackedBatchLoss):
+        if isinstance(self.model_loss, PackedBatchLoss):
             import torch._dynamo  # noqa: PLC0415 - it takes a second
 
             torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
-            self.loss.compile_stacks(backend)
+            self.model_loss.compile_stacks(backend)
 
     @property
     def n_graphs(self) -> int:
         """How many graphs were compiled so far: a few, whatever the number of shapes; 0 where none are."""
-        if not (isinstance(self.loss, PackedBatchLoss) and self.loss.is_compiled):
+        if not (isinstance(self.model_loss, PackedBatchLoss) and self.model_loss.is_compiled):
             return 0
         return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
@@ -197,8 +203,11 @@ class Training:
 
     # The parts of a step
 
-    def exchanges_gradients(self, is_last: bool) -> AbstractContextManager[object]:
-        """The context of a backward pass: processes exchange gradients after the last batch of a step only."""
+    def gradient_exchange(self, is_last: bool) -> AbstractContextManager[object]:
+        """The context of a batch's forward and backward pass. Processes exchange gradients in the last of a step.
+
+        Before, each adds up its own.
+        """
         if isinstance(self.objective, DistributedDataParallel) and not is_last:
             context: AbstractContextManager[object] = self.objective.no_sync()
             return context
@@ -236,19 +245,19 @@ class Training:
         group, config = self.group, self.config
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
         local_sources = [source for source, _ in self.valid_texts[group.rank :: group.size]]
-        loss, plain, n_tgt = 0.0, 0.0, 0
+        loss, cross_entropy, n_tgt = 0.0, 0.0, 0
         with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
             for rows in valid_batches[group.rank :: group.size]:
                 batch = self.valid_pairs.batch(rows)
                 with autocast(self.device, config.precision):
-                    batch_loss, batch_plain = self.loss(self._packed(batch).to(self.device))
+                    batch_loss, batch_cross_entropy = self.model_loss(self._packed(batch).to(self.device))
                 loss += batch_loss.item()
-                plain += batch_plain.item()
+                cross_entropy += batch_cross_entropy.item()
                 n_tgt += batch.n_tgt
             hypotheses = group.gather(self.translator()(local_sources, bar="validating"))
-        loss, plain, n_scored = group.all_sums(loss, plain, n_tgt)
+        loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], config.target)
-        result = Validation(self.step, loss / n_scored, perplexity(plain, n_scored), scores.bleu, scores.chrf)
+        result = Validation(self.step, loss / n_scored, perplexity(cross_entropy, n_scored), scores.bleu, scores.chrf)
         return result, hypotheses
 
     def distill(self) -> None:
@@ -265,7 +274,9 @@ class Training:
         pairs = self.train_pairs.with_targets(targets)
         n_batches = len(batches(pairs, self.config.batch_tokens, self.config.seed, epoch=0))  # of any epoch
         self.distilled = Distilled(pairs, after_step, math.ceil(n_batches / self.config.accumulate))
-        self.epoch_batches, self.prepared = (-1, []), (0, [])
+        # What was made of the original targets is of no use now.
+        self.epoch_batches = -1, []
+        self.prepared = 0, []
 
     def translator(self) -> Translator:
         """Translates with the model as it is now."""
@@ -311,7 +322,7 @@ class Training:
         return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`. Raises CheckpointError if it is another run's."""
+        """The inverse of `state`. Raises CheckpointError if it is damaged, or another run's."""
         if "resume_signature" not in state:
             raise CheckpointError(
                 f"the training state of {self.config.name} is from another version of Tapis, and cannot be resumed\n"
@@ -326,7 +337,7 @@ class Training:
             self.step, self.tokens, self.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
             self.validations_since_best = int(state["validations_since_best"])
-            # Not if the training has more steps now than when they were made: then it translates again, later.
+            # Not if the training has more steps now: its distilled phase starts later, and then it translates again.
             self.distilled = None
             if state["distilled"] and self.must_distill:
                 self._learn_from(targets_from_tensors(state["distilled"]), int(state["distilled"]["after_step"]))

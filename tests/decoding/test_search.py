@@ -9,7 +9,7 @@ from torch import Tensor
 
 from config import BOS, EOS, PAD, UNK, ConfigError
 from decoding.search import (
-    Best,
+    FindBest,
     Hypothesis,
     Search,
     beam_search,
@@ -94,7 +94,7 @@ def test_greedy_search_never_emits_special_tokens() -> None:
     [(7, 1, 1000, 1), (40, 3, 700, 1), (5, 3, 1000, 7), (3, 2, 640, 4), (2, 5, 900, 10), (4, 2, 50, 3)],
 )
 def test_the_best_continuations_are_those_of_topk(
-    sentences: int, beam: int, vocabulary: int, n: int, dtype: torch.dtype, best: Best
+    sentences: int, beam: int, vocabulary: int, n: int, dtype: torch.dtype, best: FindBest
 ) -> None:
     for seed in range(20):
         random = torch.Generator().manual_seed(seed)

@@ -8,7 +8,7 @@ import torch
 
 from config import Config, ConfigError
 from dataset import collate, pad
-from decoding.search import NEVER, Hypothesis, Search, beam_search
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
 from decoding.steps import plain_step
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
@@ -122,7 +122,7 @@ def test_scores_are_log_probabilities_of_the_model(translator: Translator) -> No
     batch = collate(translator.tokenizer.encode([source]), translator.tokenizer.encode([best.text]))
     assert isinstance(translator.searcher, ModelSearcher)
     logits = translator.searcher.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    logits[..., NEVER] = -torch.inf
+    logits[..., NEVER_GENERATED] = -torch.inf
     expected = logits[0].log_softmax(dim=-1).gather(1, batch.labels[0][:, None]).sum().item()
     assert best.score == pytest.approx(expected, abs=1e-3)
 

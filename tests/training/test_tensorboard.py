@@ -23,7 +23,7 @@ def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepRecord:
     return StepRecord(
         step,
         loss,
-        plain=10.0,
+        cross_entropy=10.0,
         grad_norm=1.0,
         grad_norms={"encoder": 0.5},
         lr=0.1,
@@ -93,10 +93,10 @@ def test_drawing_takes_at_most_one_percent_of_the_time(tmp_path: Path) -> None:
         yield "attention", Figure(figsize=(1, 1))
 
     logs, drawn = Logs(tmp_path, START, 10), list[float]()
-    logs.seconds_a_drawing = 1.0
+    logs.seconds_of_last_drawing = 1.0
     for now in (1.0, 50.0, 99.0, 101.0, 150.0, 199.0, 201.0, 210.0):
         logs.pictures(draw, Progress(int(now), 0, now), is_last=now == 210.0)
-        logs.seconds_drawing, logs.seconds_a_drawing = float(len(drawn)), 1.0
+        logs.seconds_drawing, logs.seconds_of_last_drawing = float(len(drawn)), 1.0
         assert now == 210.0 or logs.seconds_drawing <= 0.01 * now
     logs.close()
     assert drawn == [101.0, 201.0, 210.0]
