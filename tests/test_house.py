@@ -1,8 +1,11 @@
-"""The house: which room may import which, what every module explains, and that imports do no work."""
+"""The house: which room may import which, what every module explains, that imports do no work, and how long it is."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,80 @@ def test_imports_do_no_work() -> None:
     script = "; ".join(f"import {name(file)}" for file in MODULES)
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == done.stderr == b""
+
+
+# What the pages about the code say of it
+
+CORE = ("model.py", "decoding/search.py", "training/objective.py", "train.py")
+NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+}
+
+
+def code_lines(text: str) -> set[int]:
+    """The numbers of the lines that hold code: neither blank nor a comment nor part of a docstring."""
+    lines: set[int] = set()
+    for token in tokenize.tokenize(io.BytesIO(text.encode()).readline):
+        if token.type not in NO_CODE:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def count_lines() -> dict[str, int]:
+    """Lines of code by name: each file of the core, all of them, two functions of train.py, and dataset.py."""
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in (*CORE, "dataset.py")}
+    counts = {file: len(code_lines(text)) for file, text in texts.items()}
+    counts["the core"] = sum(counts[file] for file in CORE)
+    for node in ast.parse(texts["train.py"]).body:
+        if isinstance(node, ast.FunctionDef) and node.name in ("take_step", "loop"):
+            span = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            counts[f"train.{node.name}"] = len(code_lines(texts["train.py"]) & span)
+    return counts
+
+
+def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings() -> None:
+    text = '"""A map.\n\nOf two paragraphs."""\n\n# a comment\nx = (\n    1,  # one\n)\ny = """a\nb"""\n'
+    assert code_lines(text) == {6, 7, 8, 9, 10}
+
+
+def test_the_architecture_page_counts_the_lines_as_they_are() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    counts = count_lines()
+    assert f"**the core: {counts['the core']} lines**" in page
+    assert {name: int(n) for name, n in re.findall(r"^\| `([\w./]+)` \| (\d+) \|", page, re.MULTILINE)} == {
+        name: n for name, n in counts.items() if name != "the core"
+    }
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "walkthrough.md"])
+def test_pages_link_to_code_that_exists(page: str) -> None:
+    """[`name`](../file.py) is a class or function of that file, or the file itself."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    links = re.findall(r"\[`([^`]+)`\]\(([^)#]+\.py)\)", text)
+    assert links
+    for name, target in links:
+        file = (ROOT / "docs" / target).resolve()
+        if name in (file.name, target.removeprefix("../")):
+            assert file.is_file(), f"{page}: {target}"
+            continue
+        parts = name.split(".")
+        names = {node.name for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        assert set(parts) <= names, f"{page}: {name} is not in {target}"
+
+
+def stripped(text: str) -> str:
+    """The lines without their indentation."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+def test_the_walkthrough_quotes_the_code_as_it_is() -> None:
+    page = (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8")
+    sources = [stripped(file.read_text(encoding="utf-8")) for file in MODULES]
+    quotes = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert quotes
+    for quote in quotes:
+        assert any(stripped(quote) in source for source in sources), f"no module has\n{quote}"

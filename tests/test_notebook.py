@@ -1,30 +1,95 @@
-"""The notebook runs from its first cell to its last."""
+"""The pages that run: the tour in notebooks/, and the script behind docs/walkthrough.md."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
 
+Outputs = list[list[dict[str, Any]]]  # of each cell
+
+
+def outputs_of(notebook: Any) -> Outputs:
+    return [list(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def printed(outputs: list[dict[str, Any]]) -> str:
+    """What a cell printed and returned, as text."""
+    return "".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+
+
+def shapes_in(text: str) -> list[str]:
+    """The shapes in a text, such as (2, 8)."""
+    return re.findall(r"\(\d+(?:, \d+)+\)", text)
+
+
+def shapes(outputs: Outputs) -> list[list[str]]:
+    """The shapes that each cell printed."""
+    return [shapes_in(printed(cell)) for cell in outputs]
+
+
+def n_images(outputs: Outputs) -> int:
+    return sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
+
+
+@pytest.fixture
+def tour() -> Any:
+    """The notebook as it is committed."""
+    return nbformat.read(ROOT / "notebooks/tour.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+
+
+def test_the_tour_is_committed_with_its_outputs_and_without_noise(tour: Any) -> None:
+    outputs = outputs_of(tour)
+    assert all(outputs)
+    assert n_images(outputs) == 3
+    assert [cell.execution_count for cell in tour.cells if cell.cell_type == "code"] == list(range(1, len(outputs) + 1))
+    assert not any(cell.metadata for cell in tour.cells)
+    assert (ROOT / "notebooks/tour.ipynb").stat().st_size < 150_000
+
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_tour_runs(trained: "subprocess.CompletedProcess[str]", tmp_path: Path) -> None:
-    """In a folder with the project's files and the demo's weights."""
+def test_the_tour_runs_and_prints_the_same_shapes(
+    tour: Any, trained: "subprocess.CompletedProcess[str]", tmp_path: Path
+) -> None:
+    """In a folder with the project's files and the weights of another training, which print other numbers."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
     for room in ("text", "fast", "decoding", "training", "system"):
         shutil.copytree(ROOT / room, tmp_path / room)
     shutil.copytree(Path(trained.args[0]) / "weights", tmp_path / "weights")
     (tmp_path / "notebooks").mkdir()
-    notebook = nbformat.read(ROOT / "notebooks/tour.ipynb", as_version=4)  # type: ignore[no-untyped-call]
-    assert all(not cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
-    resources = {"metadata": {"path": str(tmp_path / "notebooks")}}
+    committed = outputs_of(tour)
+
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
-    assert any("Le chat est assis sur le tapis." in str(output.get("data", {})) for output in outputs)
+    resources = {"metadata": {"path": str(tmp_path / "notebooks")}}
+    NotebookClient(tour, timeout=120, kernel_name="python3", resources=resources).execute()
+
+    outputs = outputs_of(tour)
+    assert shapes(outputs) == shapes(committed)
+    assert sum(map(len, shapes(outputs))) >= 10
+    assert n_images(outputs) == 3
+    assert any("Le chat est assis sur le tapis." in printed(cell) for cell in outputs)
+
+
+def test_the_walkthrough_prints_the_sections_of_its_page(trained: "subprocess.CompletedProcess[str]") -> None:
+    run = str(Path(trained.args[0]) / "weights/demo")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/walkthrough.py"), run],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    page = (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^--- (.+)$", done.stdout, re.MULTILINE)
+    assert titles == re.findall(r"^## (\d+\. .+)$", page, re.MULTILINE)
+    blocks = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert shapes_in(done.stdout) == [shape for block in blocks for shape in shapes_in(block)]
+    assert "Le chat est assis sur le tapis." in done.stdout
+    assert done.stderr == ""
