@@ -8,8 +8,8 @@ logits. `Transformer` holds everything together and offers `encode`, `decode` an
 The one thing that the paper leaves out is the key-value cache, with which decoding computes each position once.
 
 A mask is boolean, and True means "may attend". dataset.py makes the masks. The softmax over the vocabulary belongs to
-the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training and
-translating replace modules by faster forms from fast/ and decoding/, unless --plain is given.
+the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training
+and translating replace modules by faster forms from fast/ and decoding/, unless --plain is given.
 """
 
 import math

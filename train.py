@@ -117,9 +117,7 @@ def loop(
             # Step, and log.
             if training.must_distill:
                 training.distill()
-                say(
-                    f"targets   from step {training.step + 1:,}: the model's own translations, those closest to the references"
-                )
+                say(f"targets   from step {training.step + 1:,}: the closest of the model's own translations")
             recent.append(take_step(training, training.step + 1))
             training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
@@ -285,7 +283,7 @@ def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) ->
 
 
 def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
-    """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists already."""
+    """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists."""
     budget = TimeBudget(options.minutes)
     config = with_a_batch_for_each_process(options.config, options.resume, group)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):

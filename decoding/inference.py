@@ -96,8 +96,8 @@ def attend_in_type_of_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tens
 class FusedSelfAttention(MultiHeadAttentionBlock):
     """Replaces self-attention: one product gives queries, keys and values.
 
-    A search has so many small operations that their number decides its speed. There is no w_q, w_k and w_v here, so that
-    `weights` is not available.
+    A search has so many small operations that their number decides its speed. There is no w_q, w_k and w_v, so
+    that `weights` is not available.
     """
 
     def __init__(self, block: MultiHeadAttentionBlock, linear: Callable[[Tensor], nn.Module], attend: Attend) -> None:

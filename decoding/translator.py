@@ -129,8 +129,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Returns the search.n_best best translations of each sentence, best first.
 
-        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4. Memory
-        grows with it. bar is the description of a progress bar; without one, none is shown.
+        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
+        Memory grows with it. bar is the description of a progress bar; without one, none is shown.
         """
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
         sources = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])

@@ -133,6 +133,11 @@ def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings() -> None:
     assert code_lines(text) == {6, 7, 8, 9, 10}
 
 
+def test_the_readme_counts_the_lines_of_the_core_as_they_are() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"The core is {count_lines()['the core']} lines of code" in readme
+
+
 def test_the_architecture_page_counts_the_lines_as_they_are() -> None:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     counts = count_lines()
