@@ -4,7 +4,7 @@
     python train.py demo                the built-in corpus, about a minute
     python train.py --data FOLDER --source de --target en --name NAME
     python train.py --resume --name NAME
-    torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; on several machines, as torchrun says
+    torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; several machines as for any torchrun
 
 Read `loop` and `take_step` first: they are the training. `main` and `run` prepare for them: the options, the pairs, the
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
@@ -356,7 +356,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, An
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
-    """Scores the best model on the test part, and says where everything is.
+    """Scores the best model on the test part, and prints where everything is.
 
     Raises CheckpointError if no model was validated.
     """

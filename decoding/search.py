@@ -1,8 +1,8 @@
-"""Search: token ids out of a step function. The step function knows the model; the search knows none.
+"""Search: a step function → token ids. The step function wraps a model, which the search never sees.
 
 `greedy_search` takes the most probable token at every position. `beam_search` keeps the best few hypotheses of each
 sentence and returns the n best. Both take a whole batch, treat each sentence as if it were alone, and drop from the
-batch what has ended. Validation, translation and evaluation all decode through them, as a `Search` says.
+batch what has ended. Validation, translation and evaluation all decode through them. A `Search` holds the settings.
 
 Letters in shapes: L live sentences of a batch, K hypotheses of each, V vocabulary.
 """

@@ -141,9 +141,9 @@ class Translator:
 
         # Search, one batch on each thread of a CPU.
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
-        found = spread(lambda batch: self._search([sources[row] for row in batch], search), batches, self.device)
+        searched = spread(lambda batch: self._search([sources[row] for row in batch], search), batches, self.device)
         with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
-            for batch, batch_hypotheses in zip(batches, found, strict=True):
+            for batch, batch_hypotheses in zip(batches, searched, strict=True):
                 for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
                     hypotheses[row] = row_hypotheses
                 progress.update(len(batch))
