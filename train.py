@@ -288,8 +288,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     config = with_a_batch_for_each_process(options.config, options.resume, group)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
-            f"{folder.path} holds a run already: go on with it by --resume,\n"
-            "or choose another --name, or start it afresh by --overwrite"
+            f"{folder.path} holds a run already: resume it with --resume,\n"
+            "choose another --name, or start afresh with --overwrite"
         )
 
     # The data, the tokenizer, and the training itself.

@@ -81,7 +81,8 @@ def device_label(device: torch.device) -> str:
     if device.type == "mps":
         return f"mps ({platform.machine()})"
     model = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
-    return f"cpu ({model}, {torch.get_num_threads()} threads)"
+    n_threads = torch.get_num_threads()
+    return f"cpu ({model}, {n_threads} thread{'s' * (n_threads > 1)})"
 
 
 def peak_gigabytes(device: torch.device) -> float:

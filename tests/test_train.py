@@ -149,7 +149,7 @@ def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedPr
         check=False,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "the last checkpoint stays; go on with: python train.py --resume --name demo" in done.stderr
+    assert "the last checkpoint stays; resume with: python train.py --resume --name demo" in done.stderr
     assert (folder.model_file.read_bytes(), folder.state_file.read_bytes()) == (model, state)
     assert not list(folder.path.rglob(".*"))
 
@@ -188,7 +188,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(called: Command, few: Path) -
     rest = process.stderr.read()
     process.stderr.close()
     assert process.wait() == 130, rest
-    assert "go on with: python train.py --resume --name stopped" in rest
+    assert "resume with: python train.py --resume --name stopped" in rest
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
     assert states[1]["step"] < states[0]["step"]
     assert called("train.py", "--resume", "--name", "stopped").returncode == 0

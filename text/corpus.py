@@ -92,7 +92,7 @@ def load_corpus(config: Config) -> Corpus:
     A valid or test part that the data lacks is split off train. Raises DataError where the data cannot be read, or
     leaves no pairs for training or validation.
     """
-    active = set(RULE_NAMES) - set(config.skip_rules)
+    rules = Cleaner(config.source, config.target, config.skip_rules)  # which of them apply to these languages
     counts = _RuleCounts()
 
     # read and clean each part
@@ -105,7 +105,7 @@ def load_corpus(config: Config) -> Corpus:
     selections = {name: _kept_by_cleaning(rows, name) for name, rows in tables.items()}
 
     # drop duplicates
-    if "duplicates" in active:
+    if "duplicates" in rules.active:
         train = selections["train"]
         is_duplicate = _duplicates(train)
         counts.add("duplicates", train.keep(is_duplicate))
@@ -115,7 +115,7 @@ def load_corpus(config: Config) -> Corpus:
     selections = _split(config, selections)
 
     # drop training pairs that share a side with validation or test
-    if "held-out" in active:
+    if "held-out" in rules.active:
         train = selections["train"]
         is_leak = _leaks(train, [selections["valid"], selections["test"]])
         counts.add("held-out", train.keep(is_leak))
@@ -139,8 +139,8 @@ def load_corpus(config: Config) -> Corpus:
     report = {
         "read": n_read,
         **{name: len(parts[name]) for name in PARTS},
-        "rules": {name: count for name, count in counts.by_rule.items() if name in active},
-        "notes": Cleaner(config.source, config.target, config.skip_rules).notes,
+        "rules": {name: count for name, count in counts.by_rule.items() if name in rules.active},
+        "notes": rules.notes,
     }
     return Corpus(parts["train"], parts["valid"], parts["test"], report)
 

@@ -32,9 +32,9 @@ def not_finite(step: int, epoch: int, batch: int) -> TrainingError:
 
 
 def resume_command(name: str, group: Group) -> str:
-    """What to type to go on with the run of that name."""
+    """What to type to resume the run of that name."""
     command = "python" if group.size == 1 else "torchrun …"
-    return f"go on with: {command} train.py --resume --name {name}"
+    return f"resume with: {command} train.py --resume --name {name}"
 
 
 def cause_of(error: Exception, config: Config, group: Group) -> str:

@@ -52,7 +52,7 @@ def test_autocast_computes_in_the_given_precision() -> None:
 
 
 def test_the_label_names_the_device_and_its_threads() -> None:
-    assert device_label(CPU).startswith("cpu (") and "threads" in device_label(CPU)
+    assert device_label(CPU).startswith("cpu (") and " thread" in device_label(CPU)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])

@@ -83,6 +83,15 @@ def split_of(pairs: list[Pair], **options: Any) -> dict[str, list[Pair]]:
     return {"train": list(corpus.train), "valid": list(corpus.valid), "test": list(corpus.test)}
 
 
+def test_rules_that_do_not_cover_the_languages_are_not_reported_as_idle(tmp_path: Path) -> None:
+    for language in ("en", "tlh"):
+        lines = "".join(f"{language} sentence number {i}\n" for i in range(200))
+        (tmp_path / f"train.{language}").write_text(lines, encoding="utf-8")
+    report = load_corpus(replace(PRESETS["demo"], data=str(tmp_path), target="tlh")).report
+    assert not {"swapped-columns", "wrong-language"} & report["rules"].keys()
+    assert "length-ratio" in report["rules"] and "py3langid does not cover" in report["notes"][0]
+
+
 def test_a_pair_stays_in_its_part_when_data_grows_or_changes_direction() -> None:
     original = split_of(PAIRS[:1000], valid_share=0.1, test_share=0.1)
     grown = split_of(PAIRS[::-1], valid_share=0.1, test_share=0.1)

@@ -10,12 +10,13 @@ import torch
 from conftest import first
 from test_trainer import advance
 
-from checkpoint import RunFolder
+from checkpoint import CheckpointError, RunFolder
 from config import EOS, PAD, Config
 from decoding.search import Search
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop
+from training.description import describe
 from training.distillation import targets_from_tensors, targets_to_tensors
 from training.tensorboard import Logs
 from training.trainer import Training
@@ -101,6 +102,26 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
     assert longer.must_distill
     advance(longer, 1)
     assert longer.distilled
+
+
+def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    small = replace(small, train=first(small.train, 40))
+    begun, resumed = (Training(replace(tiny, steps=4, self_distillation=0.5), small, tokenizer) for _ in range(2))
+    expected = describe(begun)["batches"]
+    assert expected["in an epoch"] == begun.batches_per_epoch > 0
+    advance(begun, 3)
+    resumed.restore(begun.state())
+    assert resumed.distilled and describe(resumed)["batches"] == expected
+
+
+def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    small = replace(small, train=first(small.train, 40))
+    training = Training(replace(tiny, steps=4, self_distillation=0.5), small, tokenizer)
+    advance(training, 3)
+    state = training.state()
+    state["distilled"]["ids"] = state["distilled"]["ids"][:-1]
+    with pytest.raises(CheckpointError, match="do not add up"):
+        training.restore(state)
 
 
 def test_a_training_is_saved_before_it_translates(
