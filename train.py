@@ -28,7 +28,7 @@ from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
-from system.devices import autocast, choose_device, choose_precision
+from system.devices import autocast, choose_device, choose_precision, slow_precision
 from system.distributed import Group
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
@@ -298,6 +298,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     lines = report_lines(report)
     for line in lines:
         say(line)
+    if warning := slow_precision(config.precision, training.device):
+        say(warning)
     if options.dry_run:
         minutes = seconds_per_step(training, take_step) * training.total_steps / 60
         say(f"time      about {minutes:.1f} minutes of training, and the validations")

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from system.devices import cpu_features
+
 ROWS, DEPTH = 32, 4  # a tile of packed weights: 32 output columns, four input numbers of each side by side
 
 
@@ -19,7 +21,7 @@ ROWS, DEPTH = 32, 4  # a tile of packed weights: 32 output columns, four input n
 def kernels() -> ctypes.CDLL | None:
     """The compiled library. None if it was not compiled, or if this CPU has no AVX512-VNNI."""
     spec = find_spec("decoding._kernels")
-    if not (spec and spec.origin and torch.cpu.get_capabilities().get("avx512_vnni")):
+    if not (spec and spec.origin and "avx512_vnni" in cpu_features()):
         return None
     library = ctypes.CDLL(spec.origin)
     library.linear.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_long] * 3

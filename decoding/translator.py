@@ -22,8 +22,8 @@ from decoding.steps import fast_step, plain_step
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
 from model import Transformer
-from system.devices import choose_device, choose_translating, spread
-from system.terminal import progress_bar
+from system.devices import choose_device, choose_translating, slow_precision, spread
+from system.terminal import progress_bar, say
 from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -107,6 +107,8 @@ class Translator:
         if not plain:
             keep_freed_memory()
         where = choose_device(device)
+        if warning := slow_precision(precision, where):
+            say(warning)
         folder = RunFolder.find(str(run))
         searcher: Searcher
         if is_exported(folder.path):

@@ -1,6 +1,7 @@
 """Choosing the device and the precision, describing the device, and dividing work among CPU threads."""
 
 import contextlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,31 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+# oneDNN, which multiplies bf16 and int8 on CPUs, and torch's own kernels can be told to leave instructions unused.
+# By the value of an environment variable: the features that are then out of use. Users compare machines by these, and
+# tests use them to be a plain CPU.
+_NEEDS_AVX512 = ("avx512_vnni", "avx512_bf16", "amx_bf16")
+_MASKS = {
+    ("ONEDNN_MAX_CPU_ISA", "AVX2"): (*_NEEDS_AVX512, "avx_vnni"),
+    ("ONEDNN_MAX_CPU_ISA", "AVX2_VNNI"): _NEEDS_AVX512,
+    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE"): _NEEDS_AVX512,
+    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI"): ("avx512_bf16", "amx_bf16"),
+    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"): ("amx_bf16",),
+}
+
+
+def cpu_features() -> set[str]:
+    """The instruction sets that matrix products on this CPU can use, by torch's names: avx512_bf16, amx_bf16, ….
+
+    The one place that knows. Honours ONEDNN_MAX_CPU_ISA, with which a user turns instructions off.
+    """
+    features = {name for name, is_there in torch.cpu.get_capabilities().items() if is_there is True}
+    for (variable, value), masked in _MASKS.items():
+        if os.environ.get(variable, "").upper() == value:
+            features -= set(masked)
+    return features
 
 
 def choose_device(name: DeviceName) -> torch.device:
@@ -46,8 +72,7 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
             return "bf16"
         return "fp16" if capability >= (7, 0) else "fp32"
     if device.type == "cpu":
-        features = torch.cpu.get_capabilities()
-        return "bf16" if features.get("avx512_bf16") or features.get("amx_bf16") else "fp32"
+        return "bf16" if cpu_features() & {"avx512_bf16", "amx_bf16"} else "fp32"
     return "fp32"
 
 
@@ -62,11 +87,27 @@ def choose_translating(name: TranslatingPrecision, device: torch.device) -> Tran
             raise ConfigError(f"--precision int8 is for CPUs; on {device.type}, choose bf16 or fp16")
         return "int8"
     if name == "auto" and device.type == "cpu":
-        features = torch.cpu.get_capabilities()
-        has_vnni = features.get("avx512_vnni") or features.get("avx_vnni")
-        if has_vnni and not features.get("amx_bf16"):
+        features = cpu_features()
+        if features & {"avx512_vnni", "avx_vnni"} and "amx_bf16" not in features:
             return "int8"
     return choose_precision(name, device)
+
+
+def slow_precision(name: TranslatingPrecision, device: torch.device) -> str:
+    """A line that warns of a precision that was asked for and is slow on this hardware; "" if it is not slow.
+
+    Without instructions for it, a CPU multiplies bf16 and fp16 at a fiftieth of the rate of fp32, and int8 at a
+    twentieth.
+    """
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    if device.type != "cpu" or not is_x86 or name in ("auto", "fp32"):
+        return ""
+    features = cpu_features()
+    needed = {"bf16": {"avx512_bf16", "amx_bf16"}, "fp16": {"avx512_fp16", "amx_fp16"}}
+    needed["int8"] = {"avx512_vnni", "avx_vnni"}
+    if features & needed[name]:
+        return ""
+    return f"warning: this CPU has no instructions for {name}; --precision fp32 is many times faster here"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

@@ -36,8 +36,10 @@ class Muon(torch.optim.Optimizer):
     shape at once: one by one, they take a CPU 1.3 to 1.7 times as long.
     """
 
-    def __init__(self, matrices: Sequence[nn.Parameter]) -> None:
+    def __init__(self, matrices: Sequence[nn.Parameter], dtype: torch.dtype) -> None:
+        """dtype: what the products are computed in. bf16 is enough, but slow on CPUs without instructions for it."""
         super().__init__(matrices, {"lr": 0.0})
+        self.dtype = dtype
         self.matrices_by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
         for matrix in matrices:  # (M, N) and (N, M) together
             self.matrices_by_shape.setdefault(tuple(sorted(matrix.shape)), []).append(matrix)
@@ -59,7 +61,7 @@ class Muon(torch.optim.Optimizer):
             # Orthogonalize them together, all of them wide.
             is_tall = [len(update) > short_side for update in updates]
             wide = torch.stack([update.T if tall else update for update, tall in zip(updates, is_tall, strict=True)])
-            orthogonal = orthogonalize(wide)
+            orthogonal = orthogonalize(wide, self.dtype)
 
             # Step.
             scale = -0.2 * math.sqrt(long_side) * self.param_groups[0]["lr"]
@@ -67,13 +69,13 @@ class Muon(torch.optim.Optimizer):
                 matrix.add_(update.T if tall else update, alpha=scale)
 
 
-def orthogonalize(x: Tensor) -> Tensor:
-    """Matrices (I, M, N) with M ≤ N → about the nearest ones with orthonormal rows, in bf16.
+def orthogonalize(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Matrices (I, M, N) with M ≤ N → about the nearest ones with orthonormal rows, computed in a type.
 
     Three of Jordan's Newton-Schulz iterations, X ← aX + b(XXᵀ)X + c(XXᵀ)²X: they learn as much as torch's five.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = (x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)).bfloat16()
+    x = (x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)).to(dtype)
     for _ in range(3):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
@@ -92,4 +94,7 @@ def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Opti
     with_muon = set(matrices)
     others = [parameter for parameter in model.parameters() if parameter not in with_muon]
     adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    return [adam, Muon(matrices)] if matrices else [adam]
+    # Where training computes in bf16, the hardware is fast at it, and so few digits are enough for Muon. fp16 has too
+    # small a range for the squares of its iterations.
+    muon_dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    return [adam, Muon(matrices, muon_dtype)] if matrices else [adam]

@@ -1,12 +1,21 @@
 """Choosing devices and precisions, memory settings, and dividing work among threads."""
 
+import platform
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from config import ConfigError
-from system.devices import autocast, choose_device, choose_precision, choose_translating, device_label, spread
+from system.devices import (
+    autocast,
+    choose_device,
+    choose_precision,
+    choose_translating,
+    device_label,
+    slow_precision,
+    spread,
+)
 
 CPU = torch.device("cpu")
 
@@ -95,3 +104,38 @@ def test_auto_translates_in_the_fastest_precision_of_the_cpu(
     assert choose_translating("int8", CPU) == "int8" and choose_translating("fp32", CPU) == "fp32"
     with pytest.raises(ConfigError, match="int8 is for CPUs; on mps, choose"):
         choose_translating("int8", torch.device("mps"))
+
+
+def everything() -> dict[str, bool]:
+    return dict.fromkeys(("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"), True)
+
+
+@pytest.mark.parametrize(
+    ("isa", "training", "translating"),
+    [
+        ("AVX2", "fp32", "fp32"),
+        ("avx2_vnni", "fp32", "int8"),
+        ("AVX512_CORE_VNNI", "fp32", "int8"),
+        ("AVX512_CORE_BF16", "bf16", "int8"),
+        ("", "bf16", "bf16"),
+    ],
+)
+def test_instructions_that_are_turned_off_are_not_chosen(
+    isa: str, training: str, translating: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", everything)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
+    assert choose_precision("auto", CPU) == training
+    assert choose_translating("auto", CPU) == translating
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="another processor than x86")
+def test_a_precision_without_instructions_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert "no instructions for int8" in slow_precision("int8", CPU)
+    assert "no instructions for bf16" in slow_precision("bf16", CPU)
+    assert slow_precision("fp32", CPU) == slow_precision("auto", CPU) == ""
+    assert slow_precision("bf16", torch.device("cuda")) == ""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", everything)
+    assert slow_precision("int8", CPU) == slow_precision("bf16", CPU) == ""

@@ -73,8 +73,9 @@ def test_muon_steps_equally_far_in_all_directions_and_as_far_as_adam(tiny: Confi
     assert moved["src_embed.embedding.weight"].abs().mean() == pytest.approx(0.01, rel=1e-3)  # Adam's first step
 
 
-def test_muon_equals_torchs_and_takes_over_its_state(tiny: Config) -> None:
-    ours, theirs = (Transformer(300, replace(tiny, optimizer="muon")) for _ in range(2))
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_muon_equals_torchs_and_takes_over_its_state(tiny: Config, precision: Literal["bf16", "fp32"]) -> None:
+    ours, theirs = (Transformer(300, replace(tiny, optimizer="muon", precision=precision)) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     start = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
     matrices = [p for stack in (theirs.encoder, theirs.decoder) for p in stack.parameters() if p.dim() == 2]
@@ -90,6 +91,6 @@ def test_muon_equals_torchs_and_takes_over_its_state(tiny: Config) -> None:
             one.step()
     moved = 0
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        assert (a - b).norm() <= 0.03 * (b - start[name]).norm()  # both round to bf16
+        assert (a - b).norm() <= 0.03 * (b - start[name]).norm()  # torch's rounds to bf16
         moved += not torch.equal(a, start[name])
     assert moved == len(matrices)
