@@ -33,7 +33,7 @@ class NoNarrowNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(autouse=True)
-def _plain_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A CPU of 2013: AVX2 and nothing newer."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     kernels.kernels.cache_clear()
