@@ -20,6 +20,12 @@ from system.devices import (
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def _all_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite itself may run with instructions turned off, to be a plain CPU."""
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+
+
 def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -131,7 +137,6 @@ def test_instructions_that_are_turned_off_are_not_chosen(
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="another processor than x86")
 def test_a_precision_without_instructions_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     assert "no instructions for int8" in slow_precision("int8", CPU)
     assert "no instructions for bf16" in slow_precision("bf16", CPU)
