@@ -107,8 +107,6 @@ class Translator:
         if not plain:
             keep_freed_memory()
         where = choose_device(device)
-        if warning := slow_precision(precision, where):
-            say(warning)
         folder = RunFolder.find(str(run))
         searcher: Searcher
         if is_exported(folder.path):
@@ -116,6 +114,8 @@ class Translator:
                 raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
             config, tokenizer, searcher = load_exported(folder.path, where, precision)
         else:
+            if warning := slow_precision(precision, where):  # CTranslate2 needs no VNNI for fast int8
+                say(warning)
             config, tokenizer, model = folder.load_model(where)
             searcher = ModelSearcher(model, where, precision, plain)
         return cls(searcher, tokenizer, config, where)

@@ -21,29 +21,29 @@ U = TypeVar("U")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-# oneDNN, which multiplies bf16 and int8 on CPUs, and torch's own kernels can be told to leave instructions unused.
-# By the value of an environment variable: the features that are then out of use. Users compare machines by these, and
-# tests use them to be a plain CPU.
-_NEEDS_AVX512 = ("avx512_vnni", "avx512_bf16", "amx_bf16")
-_MASKS = {
-    ("ONEDNN_MAX_CPU_ISA", "AVX2"): (*_NEEDS_AVX512, "avx_vnni"),
-    ("ONEDNN_MAX_CPU_ISA", "AVX2_VNNI"): _NEEDS_AVX512,
-    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE"): _NEEDS_AVX512,
-    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI"): ("avx512_bf16", "amx_bf16"),
-    ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"): ("amx_bf16",),
+# The CPU features of which any one makes a precision fast, by torch's names.
+INSTRUCTIONS = {
+    "bf16": {"avx512_bf16", "amx_bf16"},
+    "fp16": {"avx512_fp16", "amx_fp16"},
+    "int8": {"avx512_vnni", "avx_vnni"},
+}
+# The features that oneDNN, which computes these products, leaves unused at a value of ONEDNN_MAX_CPU_ISA.
+_UNUSED_FEATURES = {
+    "AVX2": {"avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"},
+    "AVX2_VNNI": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
+    "AVX512_CORE": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
+    "AVX512_CORE_VNNI": {"avx512_bf16", "amx_bf16"},
+    "AVX512_CORE_BF16": {"amx_bf16"},
 }
 
 
 def cpu_features() -> set[str]:
-    """The instruction sets that matrix products on this CPU can use, by torch's names: avx512_bf16, amx_bf16, ….
+    """Return the instruction sets that matrix products on this CPU can use, by torch's names: avx512_bf16, ….
 
-    The one place that knows. Honours ONEDNN_MAX_CPU_ISA, with which a user turns instructions off.
+    Every choice that depends on the CPU asks this function. A user turns instructions off with ONEDNN_MAX_CPU_ISA.
     """
-    features = {name for name, is_there in torch.cpu.get_capabilities().items() if is_there is True}
-    for (variable, value), masked in _MASKS.items():
-        if os.environ.get(variable, "").upper() == value:
-            features -= set(masked)
-    return features
+    features = {name for name, is_available in torch.cpu.get_capabilities().items() if is_available is True}
+    return features - _UNUSED_FEATURES.get(os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(), set())
 
 
 def choose_device(name: DeviceName) -> torch.device:
@@ -72,7 +72,7 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
             return "bf16"
         return "fp16" if capability >= (7, 0) else "fp32"
     if device.type == "cpu":
-        return "bf16" if cpu_features() & {"avx512_bf16", "amx_bf16"} else "fp32"
+        return "bf16" if cpu_features() & INSTRUCTIONS["bf16"] else "fp32"
     return "fp32"
 
 
@@ -88,26 +88,21 @@ def choose_translating(name: TranslatingPrecision, device: torch.device) -> Tran
         return "int8"
     if name == "auto" and device.type == "cpu":
         features = cpu_features()
-        if features & {"avx512_vnni", "avx_vnni"} and "amx_bf16" not in features:
+        if features & INSTRUCTIONS["int8"] and "amx_bf16" not in features:
             return "int8"
     return choose_precision(name, device)
 
 
 def slow_precision(name: TranslatingPrecision, device: torch.device) -> str:
-    """A line that warns of a precision that was asked for and is slow on this hardware; "" if it is not slow.
+    """Return a warning if torch is slow at a requested precision on this CPU, else "".
 
-    Without instructions for it, a CPU multiplies bf16 and fp16 at a fiftieth of the rate of fp32, and int8 at a
-    twentieth.
+    Without instructions for a narrow type, an x86 CPU computes in it far more slowly than in fp32
+    (docs/performance.md).
     """
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    if device.type != "cpu" or not is_x86 or name in ("auto", "fp32"):
+    if device.type != "cpu" or not is_x86 or name in ("auto", "fp32") or cpu_features() & INSTRUCTIONS[name]:
         return ""
-    features = cpu_features()
-    needed = {"bf16": {"avx512_bf16", "amx_bf16"}, "fp16": {"avx512_fp16", "amx_fp16"}}
-    needed["int8"] = {"avx512_vnni", "avx_vnni"}
-    if features & needed[name]:
-        return ""
-    return f"warning: this CPU has no instructions for {name}; --precision fp32 is many times faster here"
+    return f"warning   this CPU has no instructions for {name}; --precision fp32 is many times faster here"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -310,6 +311,19 @@ def test_a_changed_file_of_an_export_is_named(name: str, run_folder: RunFolder) 
     if name not in ("config.json", "tapis.json"):
         with pytest.raises((FetchError, EngineError), match="SHA256SUMS"):
             Translator.load("out-float32")
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="another processor than x86")
+def test_only_a_run_warns_of_int8_on_a_cpu_without_vnni(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CTranslate2 is fast at int8 without VNNI, too."""
+    exported(run_folder)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    Translator.load("out-float32", "cpu", "int8")
+    assert "no instructions" not in capsys.readouterr().err
+    Translator.load(run_folder.path, "cpu", "int8")
+    assert "no instructions for int8" in capsys.readouterr().err
 
 
 def test_an_export_with_a_missing_checksum_is_rejected(run_folder: RunFolder) -> None:
