@@ -173,7 +173,10 @@ class EncodedPairs:
         self, sources: TokenRows, targets: TokenRows, rows: Ints, tokenizer: Tokenizer, too_long: Ints | None = None
     ) -> None:
         """rows are those of sources and targets that belong to the part; too_long are those that were left out."""
-        self.sources, self.targets, self.rows, self.tokenizer = sources, targets, rows, tokenizer
+        self.sources = sources
+        self.targets = targets
+        self.rows = rows
+        self.tokenizer = tokenizer
         self.too_long = np.zeros(0, dtype=np.int64) if too_long is None else too_long
         self.src_lengths = sources.lengths()[rows] + 1  # with EOS
         self.tgt_lengths = targets.lengths()[rows] + 1

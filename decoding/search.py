@@ -100,7 +100,9 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
         parents = None
         if 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
             parents = (~ended).nonzero().squeeze(1)
-            live, tokens, ended = live[parents], tokens[parents], ended[parents]
+            live = live[parents]
+            tokens = tokens[parents]
+            ended = ended[parents]
         if not len(live):
             break
     return [[token for token in row if token != PAD] for row in output.tolist()]

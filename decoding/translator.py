@@ -82,7 +82,10 @@ class Translator:
     """A searcher with its tokenizer, as a function from sentences to sentences."""
 
     def __init__(self, searcher: Searcher, tokenizer: Tokenizer, config: Config, device: torch.device) -> None:
-        self.searcher, self.tokenizer, self.config, self.device = searcher, tokenizer, config, device
+        self.searcher = searcher
+        self.tokenizer = tokenizer
+        self.config = config
+        self.device = device
 
     @classmethod
     def load(

@@ -32,7 +32,9 @@ class FusedLayerNormalization(LayerNormalization):
 
     def __init__(self, replaced: LayerNormalization) -> None:
         nn.Module.__init__(self)
-        self.eps, self.alpha, self.bias = replaced.eps, replaced.alpha, replaced.bias
+        self.eps = replaced.eps
+        self.alpha = replaced.alpha
+        self.bias = replaced.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)

@@ -54,7 +54,10 @@ class Training:
     """
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
-        self.config, self.corpus, self.tokenizer, self.group = config, corpus, tokenizer, group
+        self.config = config
+        self.corpus = corpus
+        self.tokenizer = tokenizer
+        self.group = group
         self.device = choose_device(config.device)
 
         # The data in tokens, prepared by one process of each machine.
@@ -245,7 +248,8 @@ class Training:
         group, config = self.group, self.config
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
         local_sources = [source for source, _ in self.valid_texts[group.rank :: group.size]]
-        loss, cross_entropy, n_tgt = 0.0, 0.0, 0
+        loss, cross_entropy = 0.0, 0.0
+        n_tgt = 0
         with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
             for rows in valid_batches[group.rank :: group.size]:
                 batch = self.valid_pairs.batch(rows)
@@ -334,7 +338,9 @@ class Training:
             for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(optimizer_state)
             self.scaler.load_state_dict(state["scaler"])
-            self.step, self.tokens, self.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
+            self.step = int(state["step"])
+            self.tokens = int(state["tokens"])
+            self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
             self.validations_since_best = int(state["validations_since_best"])
             # Not if the training has more steps now: its distilled phase starts later, and then it translates again.
