@@ -34,9 +34,9 @@ format: .venv/dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv *.egg-info build decoding/_kernels.* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv *.egg-info build decoding/_compiled.* .mypy_cache .pytest_cache .ruff_cache
 
-.venv/core: pyproject.toml constraints.txt decoding/kernels.c
+.venv/core: pyproject.toml constraints.txt decoding/compiled.c decoding/compiled_transformer.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@echo "installing Tapis into .venv: torch and a few smaller packages, some minutes the first time"
 	$(PYTHON) -m venv .venv

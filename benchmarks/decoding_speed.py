@@ -28,18 +28,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, Workload, alternate, ratio  # noqa: E402
+from measure import Contender, Workload, alternate, cpu_precisions, ratio  # noqa: E402
 from torch import Tensor  # noqa: E402
 from training_speed import marian  # noqa: E402
 
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
-from decoding.inference import in_precision  # noqa: E402
-from decoding.search import NEVER_GENERATED, Search, beam_search, greedy_search  # noqa: E402
-from decoding.steps import fast_step  # noqa: E402
+from decoding.search import NEVER_GENERATED, Search, Step  # noqa: E402
+from decoding.translator import ModelSearcher  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
-from fast.topk import best_continuations_in_blocks  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import choose_device, device_label, spread  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
@@ -74,25 +72,23 @@ class Options(Workload):
 def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
     """Return the search of Tapis, made to emit exactly `length` tokens."""
     keep_freed_memory()
-    prepared = in_precision(model.to(device), precision)
+    searcher = ModelSearcher(model.to(device), device, precision)
+    step_of = searcher.step_of
 
-    def search(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        step = fast_step(prepared, pad(sources).to(device))
+    def step_of_without_end(src: Tensor) -> Step:
+        step = step_of(src)
 
         def step_without_end(tokens: Tensor, parents: Tensor | None) -> Tensor:
             logits = step(tokens, parents)
             logits[..., EOS] = -torch.inf
             return logits
 
-        limits = torch.full((len(sources),), length, device=device)
-        if beam == 1:
-            return greedy_search(step_without_end, limits, best_continuations_in_blocks)
-        ranked = beam_search(step_without_end, limits, Search(beam), best_continuations_in_blocks)
-        return [hypotheses[0].ids for hypotheses in ranked]
+        return step_without_end
+
+    searcher.step_of = step_of_without_end
 
     def translate_batch(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        with torch.inference_mode():
-            return search(beam, sources)
+        return [hypotheses[0].ids for hypotheses in searcher(sources, [length] * len(sources), Search(beam))]
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         return [ids for batch in spread(partial(translate_batch, beam), batches, device) for ids in batch]
@@ -165,10 +161,8 @@ def engine_builders(
     length = options.length
     builders: dict[str, Callable[[], Engine]] = {}
 
-    # Tapis, in int8 on CPUs only
-    precisions: list[TranslatingPrecision] = ["fp32", "bf16"]
-    if device.type == "cpu":
-        precisions.append("int8")
+    # Tapis
+    precisions: list[TranslatingPrecision] = cpu_precisions() if device.type == "cpu" else ["fp32", "bf16"]
     for precision in precisions:
         builders[f"Tapis, {precision}"] = partial(tapis_engine, model, length, device, precision)
 

@@ -3,8 +3,8 @@
     python benchmarks/forms.py                             the latest run, on the validation part of its data
     python benchmarks/forms.py --run NAME --sentences 500
 
-The forms are Tapis in fp32, bf16 and int8 and, if CTranslate2 is installed, what `export.py --to ctranslate2` makes of
-the model, in float32 and int8. They take turns, each in a process of its own.
+The forms are Tapis in fp32, in bf16 where the CPU has instructions for it, in int8 and, if CTranslate2 is installed,
+what `export.py --to ctranslate2` makes of the model, in float32 and int8. They take turns, each in its own process.
 
 "start-up" is a whole `translate.py` for one sentence. "one" is the median of twenty sentences, one at a time. "same"
 counts the translations that equal those of Tapis in fp32.
@@ -26,15 +26,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, alternate, command_seconds, ratio  # noqa: E402
+from measure import Contender, alternate, command_seconds, cpu_precisions, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from config import TranslatingPrecision  # noqa: E402
+from decoding.compiled import choose_translating  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.search import Search  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from export import to_ctranslate2  # noqa: E402
-from system.devices import choose_device, choose_translating, device_label, peak_gigabytes  # noqa: E402
+from system.devices import choose_device, device_label, peak_gigabytes  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 
@@ -80,7 +81,7 @@ def available_forms(folder: RunFolder, exports: Path) -> list[Form]:
     """Return the forms that this machine can compute. Writes the exports."""
     files = ["config.json", "tokenizer.json", "model.safetensors"]
     path = str(folder.path.absolute())
-    found = [Form(f"Tapis, {precision}", path, precision, files) for precision in ("fp32", "bf16", "int8")]
+    found = [Form(f"Tapis, {precision}", path, precision, files) for precision in cpu_precisions()]
     if find_spec("ctranslate2"):
         for quantization in ("float32", "int8"):
             export = exports / quantization

@@ -18,15 +18,19 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import datasets
 import torch
 
-from config import PRESETS, Config, DeviceName
+from config import PRESETS, Config, DeviceName, TranslatingPrecision
+from decoding.compiled import variants
+from system.devices import slow_precision
 from text.cleaning import RULES
 
 ROOT = Path(__file__).parent.parent
+
+K = TypeVar("K")
 
 
 # Synthetic pairs
@@ -161,9 +165,9 @@ def _serve(connection: Connection, build: Callable[[], Callable[..., Any]]) -> N
         connection.send((time.perf_counter() - start, result))
 
 
-def alternate(turns: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def alternate(turns: Mapping[K, Callable[[], float]], rounds: int) -> dict[K, list[float]]:
     """Let the contenders take turns for some rounds. Returns the figures of each contender, one for each round."""
-    figures: dict[str, list[float]] = {name: [] for name in turns}
+    figures: dict[K, list[float]] = {name: [] for name in turns}
     for _ in range(rounds):
         for name, turn in turns.items():
             figures[name].append(turn())
@@ -176,6 +180,16 @@ def ratio(figures: list[float], other_figures: list[float]) -> float:
 
 
 # Measurements
+
+
+def cpu_precisions() -> list[TranslatingPrecision]:
+    """Return the precisions to measure translating in on this CPU: all but those that it has no instructions for."""
+    precisions: list[TranslatingPrecision] = ["fp32"]
+    if not slow_precision("bf16", torch.device("cpu")):
+        precisions.append("bf16")
+    if variants():
+        precisions.append("int8")
+    return precisions
 
 
 def command_seconds(*command: str) -> float:

@@ -24,7 +24,7 @@ Step = Callable[[Tensor, Tensor | None], Tensor]
 # What finds the best continuations: `best_continuations`, or a faster form of it.
 FindBest = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
 
-NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text
+NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
     for t in range(output.size(1)):
         # Select the most probable token of each sentence.
         logits = step(tokens[:, None], None if parents is None else parents[:, None])
-        logits[..., NEVER_GENERATED] = -torch.inf
+        logits[..., :EOS] = -torch.inf  # those of NEVER_GENERATED
         tokens = best(logits, 1, None)[1].squeeze(1).masked_fill(ended, EOS)
 
         # Finish sentences that end here.
@@ -180,7 +180,7 @@ def beam_search(
     )
     for length in range(1, int(limits.max()) + 1):
         logits = step(state.tokens, state.parents)
-        logits[..., NEVER_GENERATED] = -torch.inf
+        logits[..., :EOS] = -torch.inf  # those of NEVER_GENERATED
         candidates = select(logits, state, search, best)
         is_at_limit = limits[state.live] == length
         finish(candidates, state, is_at_limit, length, results)

@@ -6,7 +6,8 @@ Letters in shapes are those of decoding/search.py: L live sentences, K hypothese
 from torch import Tensor
 
 from dataset import padding_mask
-from decoding.inference import PreparedModel
+from decoding.compiled import CompiledSearch, CompiledTransformer
+from decoding.inference import SearchCache
 from decoding.search import Step
 from model import DecoderCache, Transformer
 
@@ -28,12 +29,11 @@ def plain_step(model: Transformer, src: Tensor) -> Step:
     return step
 
 
-def fast_step(prepared: PreparedModel, src: Tensor) -> Step:
-    """Replaces `plain_step`: the hypotheses of a sentence share its row of memory."""
-    model = prepared.model
+def fast_step(model: Transformer, src: Tensor) -> Step:
+    """Replaces `plain_step`, for a model of `in_precision`: the hypotheses of a sentence share its row of memory."""
     src_mask = padding_mask(src)
     memory = model.encode(src, src_mask)
-    cache = prepared.new_cache()
+    cache = SearchCache(model.config.n_decoder_layers)
     n_hypotheses = 1  # of each sentence at the previous call
 
     def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
@@ -49,3 +49,8 @@ def fast_step(prepared: PreparedModel, src: Tensor) -> Step:
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step
+
+
+def compiled_step(model: CompiledTransformer, src: Tensor) -> Step:
+    """Replaces `plain_step`: each step is one call of compiled.c."""
+    return CompiledSearch(model, src).step

@@ -5,24 +5,27 @@ A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from checkpoint import RunFolder
 from config import Config, ConfigError, DeviceName, TranslatingPrecision
 from dataset import pad
 from decoding.attention import Attention, cross_attention
+from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
 from decoding.inference import in_precision
-from decoding.search import Hypothesis, Search, beam_search, best_continuations, greedy_search
-from decoding.steps import fast_step, plain_step
+from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
+from decoding.steps import compiled_step, fast_step, plain_step
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
 from model import Transformer
-from system.devices import choose_device, choose_translating, slow_precision, spread
+from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
 from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
@@ -49,7 +52,8 @@ class Searcher(Protocol):
 class ModelSearcher:
     """Our own model as a searcher: prepared for translating in a precision, or plain, in fp32.
 
-    With `plain`, `precision` is ignored, and the model must be in evaluation mode.
+    With `plain`, `precision` is ignored, and the model must be in evaluation mode. Raises ConfigError for int8 where it
+    cannot be computed.
     """
 
     def __init__(
@@ -60,22 +64,42 @@ class ModelSearcher:
         plain: bool = False,
     ) -> None:
         self.device = device
-        self.plain = plain
+        self.model = model
+        self.best = best_continuations if plain else best_continuations_in_blocks
+        self.is_compiled = False
+        self.step_of: Callable[[Tensor], Step]
         if plain:
-            self.model = model
+            self.step_of = partial(plain_step, model)
+        elif (chosen := choose_translating(precision, device)) == "int8":
+            self.is_compiled = True
+            compiled = CompiledTransformer(model)
+            self.step_of = partial(compiled_step, compiled)
+            self.best = compiled.best_continuations
         else:
-            self.prepared = in_precision(model, choose_translating(precision, device))
-            self.model = self.prepared.model
+            self.model = in_precision(model, chosen)
+            self.step_of = partial(fast_step, self.model)
 
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
+        # A step in one call leaves Python's lock alone, so that a lone batch is searched in parts, one on each thread.
+        n_parts = min(torch.get_num_threads(), len(sources)) if self.is_compiled else 1
+        parts = [range(part, len(sources), n_parts) for part in range(n_parts)]
+
+        def search_part(rows: range) -> list[list[Hypothesis]]:
+            return self._search([sources[row] for row in rows], [limits[row] for row in rows], search)
+
+        hypotheses: list[list[Hypothesis]] = [[] for _ in sources]
+        for rows, found in zip(parts, spread(search_part, parts, self.device), strict=True):
+            for row, row_hypotheses in zip(rows, found, strict=True):
+                hypotheses[row] = row_hypotheses
+        return hypotheses
+
+    def _search(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode():
-            src = pad(sources).to(self.device)
-            step = plain_step(self.model, src) if self.plain else fast_step(self.prepared, src)
-            best = best_continuations if self.plain else best_continuations_in_blocks
+            step = self.step_of(pad(sources).to(self.device))
             max_lengths = torch.tensor(limits, device=self.device)
             if search.beam == 1:
-                return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, best)]
-            return beam_search(step, max_lengths, search, best)
+                return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
+            return beam_search(step, max_lengths, search, self.best)
 
 
 class Translator:
@@ -117,7 +141,7 @@ class Translator:
                 raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
             config, tokenizer, searcher = load_exported(folder.path, where, precision)
         else:
-            if warning := slow_precision(precision, where):  # CTranslate2 needs no VNNI for fast int8
+            if precision != "int8" and (warning := slow_precision(precision, where)):
                 say(warning)
             config, tokenizer, model = folder.load_model(where)
             searcher = ModelSearcher(model, where, precision, plain)

@@ -4,13 +4,14 @@ import contextlib
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
-from config import ConfigError, DeviceName, Precision, TranslatingPrecision
+from config import ConfigError, DeviceName, Precision
 
 if sys.platform != "win32":
     import resource
@@ -25,10 +26,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 INSTRUCTIONS = {
     "bf16": {"avx512_bf16", "amx_bf16"},
     "fp16": {"avx512_fp16", "amx_fp16"},
-    "int8": {"avx512_vnni", "avx_vnni"},
 }
 # The features that oneDNN, which computes these products, leaves unused at a value of ONEDNN_MAX_CPU_ISA.
 _UNUSED_FEATURES = {
+    "SSE41": {"avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"},
     "AVX2": {"avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"},
     "AVX2_VNNI": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
     "AVX512_CORE": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
@@ -76,24 +77,7 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
     return "fp32"
 
 
-def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
-    """Return the precision for translating; auto prefers int8 on CPUs with VNNI, else follows `choose_precision`.
-
-    CPUs with AMX use bf16: torch's bf16 products use AMX, its int8 products do not. Raises ConfigError for int8 on
-    another device than a CPU.
-    """
-    if name == "int8":
-        if device.type != "cpu":
-            raise ConfigError(f"--precision int8 is for CPUs; on {device.type}, choose bf16 or fp16")
-        return "int8"
-    if name == "auto" and device.type == "cpu":
-        features = cpu_features()
-        if features & INSTRUCTIONS["int8"] and "amx_bf16" not in features:
-            return "int8"
-    return choose_precision(name, device)
-
-
-def slow_precision(name: TranslatingPrecision, device: torch.device) -> str:
+def slow_precision(name: Precision, device: torch.device) -> str:
     """Return a warning if torch is slow at a requested precision on this CPU, else "".
 
     Without instructions for a narrow type, an x86 CPU computes in it far more slowly than in fp32
@@ -132,6 +116,33 @@ def peak_gigabytes(device: torch.device) -> float:
         return 0.0
     bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # macOS counts in bytes, Linux in kibibytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * bytes_per_unit / 1e9
+
+
+class CoreWatch:
+    """Watches whether other programs compete with this process for its cores.
+
+    The system then often takes a core from a thread that could go on. Alone that happened 30 to 60 times a second,
+    beside one busy program on two cores 600 to 7,000 times.
+    """
+
+    CROWDED = 200  # times a second
+
+    def __init__(self) -> None:
+        self.since = time.perf_counter()
+        self.switches = self._count()
+        self.was_crowded = False
+
+    def became_crowded(self) -> bool:
+        """Whether the cores were crowded since the last call, and had not been before. On Windows, always False."""
+        now, switches = time.perf_counter(), self._count()
+        is_crowded = switches - self.switches > self.CROWDED * (now - self.since)
+        became_crowded = is_crowded and not self.was_crowded
+        self.since, self.switches, self.was_crowded = now, switches, is_crowded
+        return became_crowded
+
+    @staticmethod
+    def _count() -> int:
+        return 0 if sys.platform == "win32" else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def spread(work: Callable[[T], U], items: Sequence[T], device: torch.device) -> Iterator[U]:

@@ -283,8 +283,8 @@ class Training:
         self.prepared = 0, []
 
     def translator(self) -> Translator:
-        """Translates with the model as it is now."""
-        searcher = ModelSearcher(self.model, self.device, self.config.precision, self.config.plain)
+        """Translates with the model as it is now, in the precision in which translate.py will do so by default."""
+        searcher = ModelSearcher(self.model, self.device, plain=self.config.plain)
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
     def attention(self, sources: list[str]) -> Iterator[tuple[str, Attention]]:

@@ -1,17 +1,24 @@
 """Choosing devices and precisions, memory settings, and dividing work among threads."""
 
+import os
 import platform
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from config import ConfigError
+from decoding.compiled import VARIANTS
 from system.devices import (
+    INSTRUCTIONS,
+    CoreWatch,
     autocast,
     choose_device,
     choose_precision,
-    choose_translating,
+    cpu_features,
     device_label,
     slow_precision,
     spread,
@@ -90,57 +97,64 @@ def test_spread_raises_the_errors_of_its_workers() -> None:
         list(spread(lambda i: 1 // i, [1, 0, 1], torch.device("cpu")))
 
 
-@pytest.mark.parametrize(
-    ("has", "precision"),
-    [
-        ({}, "fp32"),
-        ({"avx512_bf16": True}, "bf16"),
-        ({"avx512_vnni": True}, "int8"),
-        ({"avx512_vnni": True, "avx512_bf16": True}, "int8"),
-        ({"avx_vnni": True}, "int8"),
-        ({"avx512_vnni": True, "avx512_bf16": True, "amx_bf16": True}, "bf16"),
-    ],
-)
-def test_auto_translates_in_the_fastest_precision_of_the_cpu(
-    has: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
-    assert choose_translating("auto", CPU) == precision
-    assert choose_precision("auto", CPU) in ("fp32", "bf16")  # training never uses int8
-    assert choose_translating("int8", CPU) == "int8" and choose_translating("fp32", CPU) == "fp32"
-    with pytest.raises(ConfigError, match="int8 is for CPUs; on mps, choose"):
-        choose_translating("int8", torch.device("mps"))
-
-
 def everything() -> dict[str, bool]:
-    return dict.fromkeys(("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"), True)
+    """What an x86 CPU can have."""
+    return dict.fromkeys(set[str]().union(*VARIANTS.values(), *INSTRUCTIONS.values()) - {"dot"}, True)
 
 
 @pytest.mark.parametrize(
-    ("isa", "training", "translating"),
+    ("isa", "precision", "variant"),
     [
-        ("AVX2", "fp32", "fp32"),
-        ("avx2_vnni", "fp32", "int8"),
-        ("AVX512_CORE_VNNI", "fp32", "int8"),
-        ("AVX512_CORE_BF16", "bf16", "int8"),
-        ("", "bf16", "bf16"),
+        ("SSE41", "fp32", "plain"),
+        ("AVX2", "fp32", "avx2"),
+        ("avx2_vnni", "fp32", "avx_vnni"),
+        ("AVX512_CORE_VNNI", "fp32", "avx512_vnni"),
+        ("AVX512_CORE_BF16", "bf16", "avx512_vnni"),
+        ("", "bf16", "avx512_vnni"),
     ],
 )
 def test_instructions_that_are_turned_off_are_not_chosen(
-    isa: str, training: str, translating: str, monkeypatch: pytest.MonkeyPatch
+    isa: str, precision: str, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", everything)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
-    assert choose_precision("auto", CPU) == training
-    assert choose_translating("auto", CPU) == translating
+    assert choose_precision("auto", CPU) == precision
+    assert next(name for name, needs in VARIANTS.items() if needs <= cpu_features()) == variant
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="another processor than x86")
 def test_a_precision_without_instructions_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    assert "no instructions for int8" in slow_precision("int8", CPU)
     assert "no instructions for bf16" in slow_precision("bf16", CPU)
     assert slow_precision("fp32", CPU) == slow_precision("auto", CPU) == ""
     assert slow_precision("bf16", torch.device("cuda")) == ""
     monkeypatch.setattr(torch.cpu, "get_capabilities", everything)
-    assert slow_precision("int8", CPU) == slow_precision("bf16", CPU) == ""
+    assert slow_precision("bf16", CPU) == ""
+
+
+def test_competing_programs_are_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
+    switches = iter([7, 500, 5_000, 9_000, 9_300, 90_000])  # often from 10 to 30 s, and from 40 s
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(CoreWatch, "_count", lambda self: next(switches))
+    watch = CoreWatch()
+    assert [watch.became_crowded() for _ in range(5)] == [False, True, False, False, True]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no Linux")
+def test_a_program_on_the_same_core_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on one core: the system switches between them."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        watch = CoreWatch()
+        monkeypatch.setattr(CoreWatch, "CROWDED", 20)  # one thread is switched less often than those that wait for it
+        work_until = time.perf_counter() + 1.5
+        while time.perf_counter() < work_until:
+            pass
+        assert watch.became_crowded()
+    finally:
+        os.sched_setaffinity(0, cores)
+        other.kill()
+        other.wait()

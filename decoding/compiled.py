@@ -1,0 +1,286 @@
+"""compiled.c from Python: a model in 8 bits of which a whole step, from tokens to logits, is one call.
+
+pip compiles it where it finds a C compiler, for all kinds of CPU at once. Without it, torch computes, one operation
+after another, in 16 or 32 bits (inference.py). 8 bits lose no BLEU that could be measured (docs/lab-notes.md).
+"""
+
+import ctypes
+import sys
+from collections.abc import Iterable
+from ctypes import c_float, c_long, c_void_p
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from config import PAD, ConfigError, TranslatingPrecision
+from model import DecoderBlock, EncoderBlock, LayerNormalization, Transformer
+from system.devices import choose_precision, cpu_features
+
+# The variants of compiled.c, best first, and the instruction sets that each needs.
+VARIANTS = {
+    "avx512_vnni": {"avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vnni", "fma3"},
+    "avx_vnni": {"avx2", "avx_vnni", "fma3"},
+    "avx2": {"avx2", "fma3"},
+    "neon_dotprod": {"dot"},
+    "plain": set(),
+}
+PANEL = 32  # columns of packed weights
+
+
+# The library
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled library, or None if there is none."""
+    spec = find_spec("decoding._compiled")
+    if not (spec and spec.origin) or sys.byteorder != "little":
+        return None
+    return ctypes.CDLL(spec.origin)
+
+
+def variants() -> list[str]:
+    """The variants that were compiled and that this CPU can compute, best first; none without a compiled library."""
+    compiled, features = library(), cpu_features()
+    return [name for name, needs in VARIANTS.items() if hasattr(compiled, f"step_{name}") and needs <= features]
+
+
+def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
+    """The precision for translating: auto prefers int8 where it can be computed, else follows `choose_precision`.
+
+    Raises ConfigError for int8 where it cannot be computed.
+    """
+    can_compute = device.type == "cpu" and bool(variants())
+    if name == "int8" and device.type != "cpu":
+        raise ConfigError(f"--precision int8 is for CPUs; on {device.type}, choose bf16 or fp16")
+    if name == "int8" and not can_compute:
+        raise ConfigError(
+            "--precision int8 needs decoding/compiled.c, which was not compiled: install a C compiler, "
+            "and Tapis again (pip install -e .)"
+        )
+    if name == "int8" or (name == "auto" and can_compute):
+        return "int8"
+    return choose_precision(name, device)
+
+
+# The structures of compiled.c, field by field
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = [("alpha", c_void_p), ("bias", c_void_p)]
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in ("weight", "column_sums", "scale", "bias")] + [
+        ("n_in", c_long),
+        ("n_out", c_long),
+    ]
+
+
+class _Block(ctypes.Structure):
+    _fields_ = [(name, _Norm) for name in ("self_norm", "source_norm", "feed_forward_norm")] + [
+        (name, _Linear) for name in ("self_qkv", "self_o", "source_q", "source_kv", "source_o", "linear_1", "linear_2")
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        *((name, c_long) for name in ("d", "n_heads", "is_pre_norm", "n_encoder_layers", "n_decoder_layers")),
+        *((name, ctypes.POINTER(_Block)) for name in ("encoder", "decoder")),
+        *((name, _Norm) for name in ("encoder_norm", "decoder_norm")),
+        *((name, c_void_p) for name in ("source_embedding", "target_embedding")),
+        ("projection", _Linear),
+        ("epsilon", c_float),
+    ]
+
+
+class _Source(ctypes.Structure):
+    _fields_ = [("keys_values", c_void_p), ("starts", c_void_p), ("n_tokens", c_long), ("longest", c_long)]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [("keys_values", c_void_p), ("parents", c_void_p), ("n_rows", c_long)]
+
+
+# The model
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of x (N, D) → int8 (N, D) and their scales (N, 1), the largest entry of each row over 127."""
+    scale = x.abs().amax(dim=1, keepdim=True).clamp_min(1e-30) / 127
+    return (x * scale.reciprocal()).round_().to(torch.int8), scale
+
+
+def pack_weight(weight: Tensor) -> Tensor:
+    """An int8 weight (V, D) in the order in which compiled.c reads it: panels of 32 columns, four numbers of each."""
+    v, d = weight.shape
+    padded = F.pad(weight, (0, -d % 4, 0, -v % PANEL))
+    return padded.view(-1, PANEL, padded.size(1) // 4, 4).transpose(1, 2).contiguous()
+
+
+class CompiledTransformer:
+    """A model in 8 bits, for translating by compiled.c in one of the `variants`, by default the best.
+
+    Weights are rounded here, once; norms and embeddings are those of the model.
+    """
+
+    def __init__(self, model: Transformer, variant: str = "") -> None:
+        compiled = library()
+        assert compiled
+        name = variant or variants()[0]
+        self.encode = compiled[f"encode_{name}"]
+        self.step = compiled[f"step_{name}"]
+        self.best = compiled[f"best_{name}"]
+        self.config = model.config
+        self.vocab_size = model.projection.linear.weight.size(0)
+        self.position = model.tgt_position
+        self.table = self.position.table  # of position encodings
+        self.kept_alive: list[object] = []  # what the structures point to
+
+        norms = (model.encoder.norm, model.decoder.norm)
+        encoder_norm, decoder_norm = (
+            self._norm(norm) if isinstance(norm, LayerNormalization) else _Norm() for norm in norms
+        )
+        self.model = _Model(
+            d=model.config.d_model,
+            n_heads=model.config.n_heads,
+            is_pre_norm=model.config.norm == "pre",
+            n_encoder_layers=model.config.n_encoder_layers,
+            n_decoder_layers=model.config.n_decoder_layers,
+            encoder=self._blocks(model.encoder.blocks),
+            decoder=self._blocks(model.decoder.blocks),
+            encoder_norm=encoder_norm,
+            decoder_norm=decoder_norm,
+            source_embedding=self._pointer(model.src_embed.embedding.weight.float()),
+            target_embedding=self._pointer(model.tgt_embed.embedding.weight.float()),
+            projection=self._linear([model.projection.linear]),
+            epsilon=next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
+        )
+
+    def _pointer(self, tensor: Tensor) -> int:
+        tensor = tensor.detach().contiguous()
+        self.kept_alive.append(tensor)
+        return tensor.data_ptr()
+
+    def _norm(self, norm: nn.Module | Tensor) -> _Norm:
+        assert isinstance(norm, LayerNormalization)
+        return _Norm(self._pointer(norm.alpha.float()), self._pointer(norm.bias.float()))
+
+    def _linear(self, layers: Iterable[nn.Linear]) -> _Linear:
+        """Several layers that read the same vectors, as one."""
+        weight = torch.cat([layer.weight.detach().float() for layer in layers])
+        biases = [
+            torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach().float() for layer in layers
+        ]
+        padding = (0, -len(weight) % PANEL)
+        quantized, scale = quantize_rows(weight)
+        packed = pack_weight(quantized)
+        return _Linear(
+            weight=self._pointer(packed),
+            column_sums=self._pointer(F.pad(quantized.sum(dim=1, dtype=torch.int32), padding)),
+            scale=self._pointer(F.pad(scale.flatten(), padding)),
+            bias=self._pointer(F.pad(torch.cat(biases), padding)),
+            n_in=weight.size(1),
+            n_out=len(weight),
+        )
+
+    def _blocks(self, blocks: nn.ModuleList) -> ctypes.Array[_Block]:
+        array = (_Block * len(blocks))()
+        for i, block in enumerate(blocks):
+            assert isinstance(block, EncoderBlock | DecoderBlock)
+            of_self, residuals = block.self_attention, block.residuals
+            array[i] = _Block(
+                self_norm=self._norm(residuals[0].norm),
+                feed_forward_norm=self._norm(residuals[-1].norm),
+                self_qkv=self._linear([of_self.w_q, of_self.w_k, of_self.w_v]),
+                self_o=self._linear([of_self.w_o]),
+                linear_1=self._linear([block.feed_forward.linear_1]),
+                linear_2=self._linear([block.feed_forward.linear_2]),
+            )
+            if isinstance(block, DecoderBlock):
+                of_source = block.cross_attention
+                array[i].source_norm = self._norm(residuals[1].norm)
+                array[i].source_q = self._linear([of_source.w_q])
+                array[i].source_kv = self._linear([of_source.w_k, of_source.w_v])
+                array[i].source_o = self._linear([of_source.w_o])
+        return array
+
+    def best_continuations(self, logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Replaces `decoding.search.best_continuations`. Values are equal up to rounding; equal ones may swap."""
+        n_sentences, n_hypotheses, vocab_size = logits.shape
+        values = torch.empty(n_sentences, n)
+        places = torch.empty(n_sentences, n, dtype=torch.int64)
+        scores = None if scores is None else scores.contiguous()
+        self.best(
+            c_void_p(logits.contiguous().data_ptr()),
+            None if scores is None else c_void_p(scores.data_ptr()),
+            *map(c_long, (n_sentences, n_hypotheses, vocab_size, n)),
+            c_void_p(values.data_ptr()),
+            c_void_p(places.data_ptr()),
+        )
+        return values, places
+
+    def encodings(self, n: int) -> Tensor:
+        """The first n rows, or more, of the table of position encodings."""
+        if n > len(self.table):
+            self.table = self.position.sinusoids(2 * n)
+        return self.table
+
+
+class CompiledSearch:
+    """The translation of one batch by a `CompiledTransformer`, step by step: the sources, and the steps so far."""
+
+    def __init__(self, compiled: CompiledTransformer, src: Tensor) -> None:
+        """src (B, S) are padded ids."""
+        self.compiled = compiled
+        self.n_layers, self.d = compiled.config.n_decoder_layers, compiled.config.d_model
+        is_token = src != PAD
+        tokens, lengths = src[is_token], is_token.sum(dim=1)
+        self.source_keys_values = self._room(len(tokens))
+        self.starts = F.pad(lengths.cumsum(0), (1, 0))
+        longest = src.size(1)
+        encodings = compiled.encodings(longest)
+        self.source = _Source(self.source_keys_values.data_ptr(), self.starts.data_ptr(), len(tokens), longest)
+        compiled.encode(
+            ctypes.byref(compiled.model),
+            c_void_p(tokens.data_ptr()),
+            c_void_p(lengths.data_ptr()),
+            c_long(len(lengths)),
+            c_void_p(encodings.data_ptr()),
+            ctypes.byref(self.source),
+        )
+        self.history = (_Step * 64)()
+        self.kept_alive: list[tuple[Tensor, Tensor | None]] = []  # what the history points to
+
+    def _room(self, n: int) -> Tensor:
+        """Room for the keys and values of n tokens in each layer of the decoder."""
+        return torch.empty(self.n_layers, n, 2, self.d, dtype=torch.bfloat16)
+
+    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """A `decoding.search.Step`."""
+        # Enter this step into the history.
+        n_rows, n_steps = tokens.numel(), len(self.kept_alive)
+        keys_values = self._room(n_rows)
+        tokens = tokens.contiguous()
+        parents = None if parents is None else parents.contiguous()
+        self.kept_alive.append((keys_values, parents))
+        if n_steps == len(self.history):
+            self.history = (_Step * (2 * n_steps))(*self.history)
+        self.history[n_steps] = _Step(keys_values.data_ptr(), None if parents is None else parents.data_ptr(), n_rows)
+
+        # Compute it.
+        encodings = self.compiled.encodings(n_steps + 1)
+        logits = torch.empty(*tokens.shape, self.compiled.vocab_size)
+        self.compiled.step(
+            ctypes.byref(self.compiled.model),
+            ctypes.byref(self.source),
+            self.history,
+            c_long(n_steps + 1),
+            c_void_p(tokens.data_ptr()),
+            c_void_p(encodings[n_steps].data_ptr()),
+            c_void_p(logits.data_ptr()),
+        )
+        return logits

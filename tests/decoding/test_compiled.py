@@ -1,0 +1,359 @@
+"""compiled.c, in each variant that this CPU can compute: the model of model.py, but for rounding to 8 bits."""
+
+import copy
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from conftest import ROOT, Command
+from torch import Tensor, nn
+
+from config import EOS, PAD, PRESETS, Config, ConfigError
+from decoding import compiled
+from decoding.compiled import VARIANTS, CompiledTransformer, choose_translating, pack_weight, quantize_rows, variants
+from decoding.scoring import score
+from decoding.search import Search, best_continuations
+from decoding.steps import compiled_step, plain_step
+from decoding.translator import ModelSearcher, Translator
+from model import LayerNormalization, Transformer
+from text.corpus import Corpus
+
+CPU = torch.device("cpu")
+
+is_compiled = pytest.mark.skipif(compiled.library() is None, reason="compiled.c was not compiled")
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name not in variants():
+        pytest.skip(f"this CPU, or this build of compiled.c, has no variant {name}")
+    return name
+
+
+# The model in 8 bits, by torch
+
+
+class RoundedLinear(nn.Module):
+    """A linear layer whose weights and inputs are rounded to 8 bits, and its outputs to bf16 if they are kept."""
+
+    def __init__(self, layer: nn.Linear, is_kept: bool) -> None:
+        super().__init__()
+        quantized, scale = quantize_rows(layer.weight.detach())
+        self.weight = quantized.float() * scale
+        self.bias = layer.bias
+        self.is_kept = is_kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        quantized, scale = quantize_rows(x.flatten(0, -2))
+        y = nn.functional.linear((quantized * scale).view_as(x), self.weight, self.bias)
+        return y.bfloat16().float() if self.is_kept else y
+
+
+def rounded(model: Transformer) -> Transformer:
+    """A copy of a model, computed as compiled.c does."""
+    model = copy.deepcopy(model)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, RoundedLinear(child, is_kept=name in ("w_k", "w_v")))
+    return model
+
+
+def random_model(vocab_size: int, config: Config) -> Transformer:
+    """An untrained model with weights, norms and biases of its own."""
+    torch.manual_seed(1)
+    model = Transformer(vocab_size, config)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            nn.init.normal_(parameter, mean=float("alpha" in name), std=0.3)
+    return model.eval().requires_grad_(False)
+
+
+def sources(n: int, longest: int, vocab_size: int) -> Tensor:
+    """Padded ids (n, longest + 1) of random sentences of any length."""
+    lengths = torch.randint(1, longest + 1, (n,))
+    lengths[0] = longest
+    position = torch.arange(longest + 1)
+    ids = torch.randint(EOS + 1, vocab_size, (n, longest + 1))
+    ids[position == lengths[:, None]] = EOS
+    return ids.masked_fill(position > lengths[:, None], PAD)
+
+
+SMALL = replace(PRESETS["demo"], d_model=16, n_heads=2, d_ff=32)
+ODD = replace(SMALL, d_model=50, n_heads=5, d_ff=99, n_encoder_layers=1, n_decoder_layers=3)
+WIDE = replace(SMALL, d_model=192, n_heads=2, d_ff=70, tie_embeddings=False)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(("config", "vocab_size"), [(SMALL, 300), (ODD, 333), (WIDE, 64)])
+@pytest.mark.parametrize(("n_sentences", "longest"), [(3, 4), (70, 9), (5, 90)])
+def test_a_step_equals_the_model_in_8_bits(
+    variant: str, norm: Literal["pre", "post"], config: Config, vocab_size: int, n_sentences: int, longest: int
+) -> None:
+    """Hypotheses multiply, continue in place, are reordered and dropped, and sentences leave."""
+    model = random_model(vocab_size, replace(config, norm=norm))
+    src = sources(n_sentences, longest, vocab_size)
+    first = 2 * torch.arange(n_sentences)[:, None]  # of the hypotheses of each sentence, two each
+    calls = [
+        (torch.full((n_sentences, 1), 2), None),
+        (torch.randint(vocab_size, (n_sentences, 2)), torch.arange(n_sentences)[:, None].repeat(1, 2)),
+        (torch.randint(vocab_size, (n_sentences, 2)), None),
+        (torch.randint(vocab_size, (n_sentences, 2)), first + torch.randint(2, (n_sentences, 2))),
+        (torch.randint(vocab_size, (n_sentences - 1, 2)), (first + torch.tensor([1, 0]))[1:]),
+        (torch.randint(vocab_size, (1, 2)), torch.tensor([[2, 2]])),
+    ]
+    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src)
+    for tokens, parents in calls:
+        in_place = torch.arange(tokens.numel()).view_as(tokens)
+        wanted = steps[0](tokens, in_place if parents is None else parents)
+        found = steps[1](tokens, parents)
+        # A number half-way between two roundings may be rounded the other way, after which its whole sentence differs
+        # by about as much as 8 bits differ from fp32. Most short sentences have none.
+        errors = ((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).flatten()
+        assert errors.max() < 0.05
+        assert longest > 9 or len(errors) < 100 or (errors < 1e-3).float().mean() > 0.6
+
+
+def test_a_search_may_have_any_number_of_steps(variant: str) -> None:
+    """More than the table of positions has, and than the first room of the history."""
+    model = random_model(300, replace(SMALL, max_length=8))
+    src = sources(2, 5, 300)
+    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src)
+    for _ in range(150):
+        tokens = torch.randint(300, (2, 1))
+        wanted, found = (step(tokens, None if step is steps[1] else torch.tensor([[0], [1]])) for step in steps)
+    assert (found - wanted).norm() < 0.05 * wanted.norm()
+
+
+def test_a_row_is_the_same_in_any_batch(variant: str) -> None:
+    model = CompiledTransformer(random_model(333, ODD), variant)
+    src = sources(140, 12, 333)
+    tokens = torch.randint(333, (140, 1))
+    together = compiled_step(model, src)(tokens, None)
+    for i in (0, 1, 63, 64, 139):
+        assert torch.equal(compiled_step(model, src[i : i + 1])(tokens[i : i + 1], None), together[i : i + 1])
+
+
+@pytest.mark.parametrize("n_in", [2, 10, 64, 254])
+@pytest.mark.parametrize("n_out", [64, 95, 97])
+@pytest.mark.parametrize("largest", [False, True])
+def test_integer_products_are_exact(variant: str, n_in: int, n_out: int, largest: bool) -> None:
+    """The logits of a model whose last vectors and projection are whole numbers, of which the largest is 127.
+
+    Products of the largest numbers would show an overflow.
+    """
+    config = replace(SMALL, d_model=n_in, n_heads=1, tie_embeddings=False)
+    model = random_model(n_out, config)
+    x, weight = torch.randint(-127, 128, (n_in,)).float(), torch.randint(-127, 128, (n_out, n_in)).float()
+    if largest:
+        x, weight = x.sign() * 127, weight.sign() * 127
+    x[0], weight[:, 1] = 127, -127
+    assert isinstance(model.decoder.norm, LayerNormalization)
+    model.decoder.norm.alpha.zero_()
+    model.decoder.norm.bias.copy_(x)
+    model.projection.linear.weight.copy_(weight)
+    for n_rows in (1, 2, 3, 5, 12, 13):
+        found = compiled_step(CompiledTransformer(model, variant), sources(n_rows, 3, n_out))(
+            torch.full((n_rows, 1), 2), None
+        )
+        assert torch.equal(found, (x @ weight.T).expand(n_rows, 1, n_out))
+
+
+def test_attention_takes_scores_of_any_size(variant: str) -> None:
+    """Weights that are nothing beside others, and scores far from zero."""
+    model = random_model(300, SMALL)
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        block.self_attention.w_q.weight.mul_(40)
+    src = sources(4, 20, 300)
+    tokens = torch.randint(300, (4, 1))
+    wanted = plain_step(rounded(model), src)(tokens, None)
+    found = compiled_step(CompiledTransformer(model, variant), src)(tokens, None)
+    assert found.isfinite().all() and (found - wanted).norm() < 0.05 * wanted.norm()
+
+
+# The best continuations
+
+
+@pytest.mark.parametrize(("shape", "n"), [((1, 1, 8), 1), ((3, 1, 1000), 2), ((4, 5, 130), 10), ((2, 3, 5), 15)])
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_the_best_continuations_are_those_of_torch(
+    variant: str, shape: tuple[int, int, int], n: int, with_scores: bool
+) -> None:
+    model = CompiledTransformer(random_model(64, SMALL), variant)
+    logits = 5 * torch.randn(shape)
+    logits[..., :2] = -torch.inf
+    scores = -torch.rand(shape[:2]) if with_scores else None
+    if scores is not None and shape[1] > 1:
+        scores[0, 1] = -torch.inf
+    wanted, wanted_places = best_continuations(logits, n, scores)
+    found, places = model.best_continuations(logits, n, scores)
+    torch.testing.assert_close(found, wanted)
+    assert torch.equal(places[wanted.isfinite()], wanted_places[wanted.isfinite()])
+    assert ((places >= 0) & (places < shape[1] * shape[2])).all()
+
+
+def test_log_probabilities_of_large_logits_are_exact(variant: str) -> None:
+    model = CompiledTransformer(random_model(64, SMALL), variant)
+    logits = torch.full((1, 1, 1000), 3e4)
+    logits[..., 500:] = -3e4
+    values, places = model.best_continuations(logits, 2, torch.zeros(1, 1))
+    torch.testing.assert_close(values, torch.full((1, 2), 1 / 500).log(), atol=3e-3, rtol=0)  # units of 3e4
+    assert places.max() < 500
+
+
+# From Python
+
+
+def test_packing_keeps_every_weight() -> None:
+    weight = torch.arange(33 * 6).remainder(127).to(torch.int8).view(33, 6)
+    packed = pack_weight(weight)  # panels, groups of four numbers, columns, four numbers
+    assert packed.shape == (2, 2, 32, 4)
+    columns = packed.permute(0, 2, 1, 3).reshape(64, 8)
+    assert torch.equal(columns[:33, :6], weight)
+    assert not columns[33:].any() and not columns[:, 6:].any()
+
+
+def test_rounding_is_to_127_steps_of_the_largest_entry() -> None:
+    values, scale = quantize_rows(torch.tensor([[254.0, -3.0, 1.1], [0.0, 0.0, 0.0]]))
+    assert values.tolist() == [[127, -2, 1], [0, 0, 0]]
+    assert scale.flatten().tolist() == [2, pytest.approx(1e-30 / 127)]
+
+
+@is_compiled
+def test_the_model_stays_as_it_is(model: Transformer) -> None:
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    CompiledTransformer(model)
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
+
+
+@is_compiled
+def test_a_lone_batch_is_searched_in_parts(model: Transformer) -> None:
+    searcher = ModelSearcher(model, CPU, "int8")
+    ids = [row[row != PAD].tolist()[:-1] for row in sources(9, 6, 200)]
+    threads = torch.get_num_threads()
+    try:
+        for search in (Search(), Search(beam=3, n_best=2)):
+            torch.set_num_threads(1)
+            alone = [searcher([row], [12], search)[0] for row in ids]
+            for n in (1, 2, 20):
+                torch.set_num_threads(n)
+                found = searcher(ids, [12] * 9, search)
+                assert [[one.ids for one in ranked] for ranked in found] == [
+                    [one.ids for one in ranked] for ranked in alone
+                ]
+    finally:
+        torch.set_num_threads(threads)
+
+
+@is_compiled
+def test_int8_is_the_default_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features in ({}, {"avx2": True, "fma3": True}, {"avx512_bf16": True, "amx_bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda features=features: features)
+        assert choose_translating("auto", CPU) == "int8"
+    assert choose_translating("fp32", CPU) == "fp32"
+    with pytest.raises(ConfigError, match="int8 is for CPUs; on mps, choose"):
+        choose_translating("int8", torch.device("mps"))
+
+
+@pytest.mark.parametrize(
+    ("has", "best"),
+    [
+        ({"avx2", "fma3", "avx_vnni", "avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vnni"}, "avx512_vnni"),
+        ({"avx2", "fma3", "avx_vnni"}, "avx_vnni"),
+        ({"avx2", "fma3"}, "avx2"),
+        ({"avx2"}, "plain"),
+        ({"dot"}, "neon_dotprod"),
+        (set[str](), "plain"),
+    ],
+)
+def test_the_best_variant_that_the_cpu_has_is_chosen(has: set[str], best: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EveryVariant:
+        def __getattr__(self, name: str) -> str:
+            return name
+
+    monkeypatch.setattr(compiled, "library", EveryVariant)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
+    assert variants()[0] == best
+
+
+def test_without_a_compiler_torch_computes(
+    monkeypatch: pytest.MonkeyPatch, trained: "subprocess.CompletedProcess[str]", translator: Translator
+) -> None:
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    assert choose_translating("auto", CPU) in ("fp32", "bf16")
+    with pytest.raises(ConfigError, match="install a C compiler"):
+        choose_translating("int8", CPU)
+    run = Path(trained.args[0]) / "weights" / "demo"
+    assert Translator.load(run, "cpu")(["A cat."]) == translator(["A cat."])
+
+
+def test_there_is_no_library_if_it_was_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    assert compiled.library.__wrapped__() is None
+
+
+@is_compiled
+def test_int8_loses_no_bleu(trained: "subprocess.CompletedProcess[str]", translator: Translator, demo: Corpus) -> None:
+    small = Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "int8")
+    texts, references = ([pair[side] for pair in demo.test] for side in (0, 1))
+    found = small(texts)
+    assert score(found, references, "fr").bleu == pytest.approx(score(translator(texts), references, "fr").bleu, abs=1)
+    assert [small([text])[0] for text in texts[:40]] == found[:40]
+    _, attention = small.attention("The cat is sitting on the mat.")
+    torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+
+
+@is_compiled
+def test_the_command_translates_in_int8(run_folder: object, called: Command) -> None:
+    done = called("translate.py", "--device", "cpu", "--precision", "int8", "A cat.", "")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
+
+
+# Variants that this CPU lacks, in a C program of their own
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("compiled_check")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "options", "emulator"),
+    [
+        pytest.param("cc", ["-DEMULATE_VNNI"], [], id="VNNI by C functions"),
+        pytest.param("cc", ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"], [], id="sanitizers"),
+        pytest.param("clang", ["-DEMULATE_VNNI"], [], id="clang"),
+        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "max"], id="NEON"),
+        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "cortex-a53"], id="old NEON"),
+    ],
+)
+def test_all_variants_compute_the_same(compiler: str, options: list[str], emulator: list[str], folder: Path) -> None:
+    """tests/decoding/compiled_check.c compares the variants with each other."""
+    for program in (compiler, *emulator[:1]):
+        if not shutil.which(program):
+            pytest.skip(f"{program} is not installed")
+    program_path = folder / f"{compiler}{len(options)}{'-'.join(emulator)}"
+    source = ROOT / "tests" / "decoding" / "compiled_check.c"
+    flags = [*compiler_flags(), "-Wno-psabi", *options]
+    subprocess.run([compiler, *flags, str(source), "-o", str(program_path), "-lm"], check=True)
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([*emulator, str(program_path)], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "variants agree" in done.stdout
+
+
+def compiler_flags() -> list[str]:
+    """Those of pyproject.toml."""
+    import tomllib
+
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (module,) = settings["tool"]["setuptools"]["ext-modules"]
+    flags: list[str] = module["extra-compile-args"]
+    return flags
