@@ -28,7 +28,7 @@ from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
-from system.devices import autocast, choose_device, choose_precision, slow_precision
+from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
 from system.distributed import Group
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
@@ -112,6 +112,7 @@ def loop(
     saved = time.perf_counter()
     first_step = training.step + 1
     recent: list[StepRecord] = []  # the steps since the last validation
+    cores = CoreWatch()
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
             # Step, and log.
@@ -142,6 +143,8 @@ def loop(
             # Validate and save when due, and stop when told.
             is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
+            if (is_validation_due or training.step == first_step + 11) and cores.became_crowded():
+                say("busy      other programs compete for the cores: training is slower than alone")
             if is_validation_due:
                 validate_and_keep_best(training, folder, logs, recent)
                 training.seconds = time.perf_counter() - began

@@ -187,7 +187,20 @@ def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> N
     less than a tenth of a second. Does nothing if the module is imported.
     """
     if module_name == "__main__":
+        share_cores()
         run_command(read)
+
+
+def share_cores() -> None:
+    """Make the threads of libgomp, by which torch computes on Linux, wait for each other briefly. Call it before torch.
+
+    After its share of an operation, a thread spins until the others have theirs, by default for milliseconds. Beside
+    another busy program, threads then spin while those that they wait for have no core: two threads trained at 0.3 of
+    their speed alone. With this value they sleep after some microseconds, and train at half of it or more; alone, they
+    lose up to 5 % (benchmarks/busy_machine.py). Values already set in the environment have priority.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "800")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,11 +1,12 @@
 """Errors in command lines are explained in two lines, without the help of tyro's own messages."""
 
+import os
 from collections.abc import Sequence
 
 import pytest
 
 from config import PRESETS, ConfigError
-from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse
+from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse, share_cores
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,17 @@ def test_help_is_printed_by_tyro(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit.value.code == 0
     printed = capsys.readouterr().out
     assert "--vocab-size" in printed and str(PRESETS["demo"].vocab_size) in printed
+
+
+def test_threads_wait_briefly_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    share_cores()
+    assert os.environ["GOMP_SPINCOUNT"] == "800"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")
+    share_cores()
+    assert os.environ["GOMP_SPINCOUNT"] == "5"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    share_cores()
+    assert "GOMP_SPINCOUNT" not in os.environ
