@@ -78,6 +78,10 @@ struct step {
     long n_rows;
 };
 
+/* compiled.py compares these with its own, so as not to use a file that was compiled before a change of them. */
+const long structure_sizes[] = {sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),
+                                sizeof(struct model), sizeof(struct source), sizeof(struct step)};
+
 /* Working memory */
 
 struct quantized {

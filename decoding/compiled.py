@@ -35,11 +35,17 @@ PANEL = 32  # columns of packed weights
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library, or None if there is none."""
+    """The compiled library. None if there is none, or if it was compiled before the structures changed."""
     spec = find_spec("decoding._compiled")
     if not (spec and spec.origin) or sys.byteorder != "little":
         return None
-    return ctypes.CDLL(spec.origin)
+    compiled = ctypes.CDLL(spec.origin)
+    structures = (_Norm, _Linear, _Block, _Model, _Source, _Step)
+    try:
+        sizes = (c_long * len(structures)).in_dll(compiled, "structure_sizes")
+    except ValueError:
+        return None
+    return compiled if list(sizes) == [ctypes.sizeof(structure) for structure in structures] else None
 
 
 def variants() -> list[str]:

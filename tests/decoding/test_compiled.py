@@ -300,6 +300,13 @@ def test_there_is_no_library_if_it_was_not_compiled(monkeypatch: pytest.MonkeyPa
 
 
 @is_compiled
+def test_a_library_of_other_structures_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled.library.__wrapped__()
+    monkeypatch.setattr(compiled, "_Step", compiled._Model)
+    assert compiled.library.__wrapped__() is None
+
+
+@is_compiled
 def test_int8_loses_no_bleu(trained: "subprocess.CompletedProcess[str]", translator: Translator, demo: Corpus) -> None:
     small = Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "int8")
     texts, references = ([pair[side] for pair in demo.test] for side in (0, 1))
