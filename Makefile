@@ -3,6 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# PyPI's PyTorch for Linux on x86 brings gigabytes for NVIDIA's GPUs. This index has builds without them.
+CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+WANTS_CPU_TORCH = [ "$$(uname -sm)" = "Linux x86_64" ] && [ "$(CPU_INDEX)" ] && ! command -v nvidia-smi >/dev/null && \
+  $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null
+
 .PHONY: demo test quick huggingface check format clean
 
 # Train on the built-in corpus, then translate. Installs the core alone.
@@ -38,9 +43,17 @@ clean:
 
 .venv/core: pyproject.toml constraints.txt decoding/compiled.c decoding/compiled_transformer.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
-	@echo "installing Tapis into .venv: torch and a few smaller packages, some minutes the first time"
-	$(PYTHON) -m venv .venv
-	$(PIP) --editable .
+	@echo "[1/3] making a virtual environment in .venv"
+	@$(PYTHON) -m venv .venv
+	@if $(WANTS_CPU_TORCH); then \
+	  echo "[2/3] installing PyTorch for CPUs, since no NVIDIA GPU was found: about 200 MB (make CPU_INDEX= for CUDA)"; \
+	  $(PIP) --extra-index-url $(CPU_INDEX) torch; \
+	else \
+	  echo "[2/3] installing PyTorch: about 200 MB, and gigabytes on Linux, with what a GPU needs"; \
+	  $(PIP) torch; \
+	fi
+	@echo "[3/3] installing the other packages, about 150 MB, and compiling the decoder"
+	@$(PIP) --editable .
 	@touch $@
 
 .venv/dev: .venv/core

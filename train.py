@@ -127,8 +127,7 @@ def loop(
             bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
             if training.step == first_step + 11:  # the first steps warm up
-                minutes = minutes_of_steps(training, recent)
-                say(f"time      about {minutes:.1f} minutes of steps to come, and the validations")
+                say(time_line(minutes_of_steps(training, recent), budget.is_open))
 
             # Keep to the budget. All processes must agree.
             is_stopped, is_half_over = map(bool, training.group.all_sums(len(signals), budget.half_is_over(training)))
@@ -161,6 +160,15 @@ def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
     """How long the steps to come take, by the last ten."""
     seconds = sum(record.seconds for record in recent[-10:]) / len(recent[-10:])
     return seconds * (training.total_steps - training.step) / 60
+
+
+def time_line(minutes: float, has_limit: bool) -> str:
+    """What the user reads of the time to come. A training of hours offers a limit."""
+    how_long = f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
+    offer = (
+        "\n          for less, begin again with --overwrite and --minutes N" if minutes >= 60 and not has_limit else ""
+    )
+    return f"time      about {how_long} of steps to come, and the validations{offer}"
 
 
 def save(training: Training, folder: RunFolder) -> None:

@@ -19,7 +19,7 @@ from checkpoint import RunFolder
 from config import Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
-from train import resolve
+from train import resolve, time_line
 from training.failures import cause_of
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
@@ -255,3 +255,9 @@ def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.Complete
     metrics = json.loads((Path(trained.args[0]) / "weights/demo/metrics.json").read_text(encoding="utf-8"))
     assert metrics["test"]["bleu"] >= 90
     assert "test      BLEU" in trained.stderr
+
+
+def test_a_training_of_hours_offers_a_limit() -> None:
+    assert time_line(59.9, has_limit=False) == "time      about 59.9 minutes of steps to come, and the validations"
+    assert "about 80.0 minutes" in time_line(80, has_limit=False) and "--minutes N" in time_line(80, has_limit=False)
+    assert time_line(150, has_limit=True) == "time      about 2.5 hours of steps to come, and the validations"
