@@ -127,7 +127,8 @@ def loop(
             bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
             if training.step == first_step + 11:  # the first steps warm up
-                say(time_line(minutes_of_steps(training, recent), budget.is_open))
+                may_begin_again = first_step == 1 and not budget.is_open
+                say(time_line(minutes_of_steps(training, recent), may_begin_again))
 
             # Keep to the budget. All processes must agree.
             is_stopped, is_half_over = map(bool, training.group.all_sums(len(signals), budget.half_is_over(training)))
@@ -142,7 +143,8 @@ def loop(
             # Validate and save when due, and stop when told.
             is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            if (is_validation_due or training.step == first_step + 11) and cores.became_crowded():
+            is_watched = training.device.type == "cpu" and (is_validation_due or training.step == first_step + 11)
+            if is_watched and cores.became_crowded():
                 say("busy      other programs compete for the cores: training is slower than alone")
             if is_validation_due:
                 validate_and_keep_best(training, folder, logs, recent)
@@ -162,13 +164,13 @@ def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
     return seconds * (training.total_steps - training.step) / 60
 
 
-def time_line(minutes: float, has_limit: bool) -> str:
-    """What the user reads of the time to come. A training of hours offers a limit."""
+def time_line(minutes: float, may_begin_again: bool) -> str:
+    """The line that reports the remaining time. From an hour on, it suggests --minutes where that is still possible."""
     how_long = f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
-    offer = (
-        "\n          for less, begin again with --overwrite and --minutes N" if minutes >= 60 and not has_limit else ""
-    )
-    return f"time      about {how_long} of steps to come, and the validations{offer}"
+    line = f"time      about {how_long} of steps to come, and the validations"
+    if minutes >= 60 and may_begin_again:
+        line += "\n          for less, begin again with --overwrite and --minutes N"
+    return line
 
 
 def save(training: Training, folder: RunFolder) -> None:

@@ -1,10 +1,11 @@
 """Training speed beside a busy program, for values of the variables by which libgomp's threads wait for each other.
 
     python benchmarks/busy_machine.py
-    python benchmarks/busy_machine.py --settings "" GOMP_SPINCOUNT=0 OMP_NUM_THREADS=1
+    python benchmarks/busy_machine.py --settings "" GOMP_SPINCOUNT=600 GOMP_SPINCOUNT=1000
 
 The steps are those of the multi30k preset, on synthetic pairs. In each round every setting takes a turn alone and a
-turn beside one program that keeps one core busy. An empty setting is the environment as it is.
+turn beside one program that keeps one core busy. An empty setting is the environment as it is; train.py sets
+GOMP_SPINCOUNT=800 (`system.cli.share_cores`).
 """
 
 import os
@@ -38,7 +39,7 @@ from training.trainer import Training  # noqa: E402
 class Options:
     """Time training steps alone and beside a busy program."""
 
-    settings: tuple[str, ...] = ("", "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=1")
+    settings: tuple[str, ...] = ("", "GOMP_SPINCOUNT=800", "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=1")
     """Environment variables of each contender, as NAME=VALUE, several with spaces between them"""
     seconds: float = 3.0
     """Length of a turn"""
@@ -70,12 +71,14 @@ def started_with(setting: str) -> Iterator[None]:
     variables = dict(variable.split("=", 1) for variable in setting.split())
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    yield
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -114,12 +117,12 @@ def compare(options: Options, config: Config) -> None:
     )
     first_alone = speeds[options.settings[0], True]
     print(f"{device_label(torch.device('cpu'))}, {config.precision}, torch {torch.__version__}; tokens/s, medians")
-    print(f"{'':<50} {'alone':>9} {'of the first':>13} {'beside':>9} {'of alone, first':>16}")
+    print(f"{'':<50} {'alone':>9} {'÷ first':>8} {'beside':>9} {'÷ first alone':>14}")
     for setting in options.settings:
         alone, beside = speeds[setting, True], speeds[setting, False]
         print(
-            f"{setting or 'as it is':<50} {statistics.median(alone):>9,.0f} {ratio(alone, first_alone):>13.2f} "
-            f"{statistics.median(beside):>9,.0f} {ratio(beside, first_alone):>16.2f}"
+            f"{setting or 'as it is':<50} {statistics.median(alone):>9,.0f} {ratio(alone, first_alone):>8.2f} "
+            f"{statistics.median(beside):>9,.0f} {ratio(beside, first_alone):>14.2f}"
         )
 
 

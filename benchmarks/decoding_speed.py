@@ -35,7 +35,7 @@ from training_speed import marian  # noqa: E402
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
 from decoding.search import NEVER_GENERATED, Search, Step  # noqa: E402
-from decoding.translator import ModelSearcher  # noqa: E402
+from decoding.translator import ModelSearcher, at_least  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from model import Transformer  # noqa: E402
@@ -91,7 +91,19 @@ def tapis_engine(model: Transformer, length: int, device: torch.device, precisio
         return [hypotheses[0].ids for hypotheses in searcher(sources, [length] * len(sources), Search(beam))]
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
-        return [ids for batch in spread(partial(translate_batch, beam), batches, device) for ids in batch]
+        # As Translator does: batches of rows, one on each thread at least if they can compute at the same time.
+        sources = [source for batch in batches for source in batch]
+        rows = iter(range(len(sources)))
+        row_batches = [[next(rows) for _ in batch] for batch in batches]
+        if searcher.releases_lock:
+            row_batches = at_least(THREADS, row_batches)
+        source_batches = [[sources[row] for row in batch] for batch in row_batches]
+        translations: list[list[int]] = [[] for _ in sources]
+        translated = spread(partial(translate_batch, beam), source_batches, device)
+        for batch, batch_translations in zip(row_batches, translated, strict=True):
+            for row, ids in zip(batch, batch_translations, strict=True):
+                translations[row] = ids
+        return translations
 
     return engine
 

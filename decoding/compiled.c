@@ -17,7 +17,7 @@
        column |   0   0   0   0 |   1   1   1   1 | ... |  31  31  31  31 |   0   0   0   0 | ...
        depth  |   0   1   2   3 |   0   1   2   3 | ... |   0   1   2   3 |   4   5   6   7 | ...
 
-   Integers are exact, so that all variants round to the same translations but for the order of floating-point sums. */
+   Integer sums are exact. Variants differ only in the order of floating-point sums. */
 
 #include <math.h>
 #include <stdint.h>
@@ -25,6 +25,7 @@
 #include <string.h>
 
 enum {
+    LAYOUT_VERSION = 1, /* to be increased when the order of packed weights or a function's arguments change */
     PANEL = 32,        /* columns */
     ROWS_AT_ONCE = 64, /* that go through all layers together, so that their activations stay in L2 */
 };
@@ -78,9 +79,10 @@ struct step {
     long n_rows;
 };
 
-/* compiled.py compares these with its own, so as not to use a file that was compiled before a change of them. */
-const long structure_sizes[] = {sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),
-                                sizeof(struct model), sizeof(struct source), sizeof(struct step)};
+/* compiled.py compares these with its own, so as not to use a file that was compiled from another version. */
+const long layout[] = {LAYOUT_VERSION,       PANEL,
+                       sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),
+                       sizeof(struct model), sizeof(struct source), sizeof(struct step)};
 
 /* Working memory */
 
@@ -100,7 +102,7 @@ struct scratch {
     float *scores;
 };
 
-enum then { STORE, ADD_TO_Y, RELU };
+enum epilogue { STORE, ADD_TO_Y, RELU }; /* what a linear layer does with its result */
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -120,6 +122,11 @@ static struct scratch new_scratch(const struct model *m, long n_rows, long n_pos
         .positions = malloc(n_positions * sizeof(bf16 *)),
         .scores = malloc(n_positions * sizeof(float)),
     };
+}
+
+static int has_memory(const struct scratch *s) {
+    return s->x && s->narrow && s->wide && s->quantized.rows && s->quantized.scale && s->keys_values && s->sentence &&
+           s->positions && s->scores;
 }
 
 static void free_scratch(struct scratch *s) {
@@ -167,8 +174,12 @@ typedef int32_t integers_512 __attribute__((vector_size(64)));
 typedef int32_t integers_256 __attribute__((vector_size(32)));
 
 #ifndef AVX512_VNNI_TARGET /* a test defines them, to run these variants on any CPU */
-#define AVX512_VNNI_TARGET                                                                                             \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,prefer-vector-width=512")))
+#ifdef __clang__ /* which has no such option, and would ignore all of them */
+#define PREFER_512 ""
+#else
+#define PREFER_512 ",prefer-vector-width=512"
+#endif
+#define AVX512_VNNI_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma" PREFER_512)))
 #define AVX_VNNI_TARGET __attribute__((target("avx2,fma,avxvnni")))
 #endif
 
@@ -183,7 +194,8 @@ INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t 
 }
 #include "compiled_transformer.h"
 
-/* Intel's laptops since 2021 */
+/* Intel's laptops since 2021; older compilers do not know the instruction */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
 #define VARIANT avx_vnni
 #define TARGET AVX_VNNI_TARGET
 #define INTEGERS integers_256
@@ -193,6 +205,7 @@ INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t 
     return (INTEGERS)_mm256_dpbusd_avx_epi32((__m256i)totals, _mm256_set1_epi32(x), _mm256_loadu_si256((__m256i *)w));
 }
 #include "compiled_transformer.h"
+#endif
 
 /* Nearly every x86 CPU since 2015. The first factor of maddubs must have no sign: it is |x|, and w takes the sign of x.
    Sums of two products fit into 16 bits, since 2 · 127² < 2¹⁵. */

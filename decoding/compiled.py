@@ -1,4 +1,4 @@
-"""compiled.c from Python: a model in 8 bits of which a whole step, from tokens to logits, is one call.
+"""A Transformer in 8 bits, computed by compiled.c: one call for each step of decoding.
 
 pip compiles it where it finds a C compiler, for all kinds of CPU at once. Without it, torch computes, one operation
 after another, in 16 or 32 bits (inference.py). 8 bits lose no BLEU that could be measured (docs/lab-notes.md).
@@ -27,7 +27,7 @@ VARIANTS = {
     "neon_dotprod": {"dot"},
     "plain": set(),
 }
-PANEL = 32  # columns of packed weights
+LAYOUT_VERSION, PANEL = 1, 32  # as in compiled.c; PANEL is the number of columns of packed weights side by side
 
 
 # The library
@@ -35,17 +35,18 @@ PANEL = 32  # columns of packed weights
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library. None if there is none, or if it was compiled before the structures changed."""
+    """The compiled library. None if there is none, or if it was compiled from another version of compiled.c."""
     spec = find_spec("decoding._compiled")
     if not (spec and spec.origin) or sys.byteorder != "little":
         return None
-    compiled = ctypes.CDLL(spec.origin)
     structures = (_Norm, _Linear, _Block, _Model, _Source, _Step)
+    layout = [LAYOUT_VERSION, PANEL, *map(ctypes.sizeof, structures)]
     try:
-        sizes = (c_long * len(structures)).in_dll(compiled, "structure_sizes")
-    except ValueError:
+        compiled = ctypes.CDLL(spec.origin)
+        found = list((c_long * len(layout)).in_dll(compiled, "layout"))
+    except (OSError, ValueError):  # for another system, or without this name
         return None
-    return compiled if list(sizes) == [ctypes.sizeof(structure) for structure in structures] else None
+    return compiled if found == layout else None
 
 
 def variants() -> list[str]:
@@ -64,8 +65,8 @@ def choose_translating(name: TranslatingPrecision, device: torch.device) -> Tran
         raise ConfigError(f"--precision int8 is for CPUs; on {device.type}, choose bf16 or fp16")
     if name == "int8" and not can_compute:
         raise ConfigError(
-            "--precision int8 needs decoding/compiled.c, which was not compiled: install a C compiler, "
-            "and Tapis again (pip install -e .)"
+            "--precision int8 needs decoding/compiled.c, which was not compiled, or from another version: "
+            "install a C compiler, and Tapis again (pip install -e .)"
         )
     if name == "int8" or (name == "auto" and can_compute):
         return "int8"
@@ -139,7 +140,7 @@ class CompiledTransformer:
         name = variant or variants()[0]
         self.encode = compiled[f"encode_{name}"]
         self.step = compiled[f"step_{name}"]
-        self.best = compiled[f"best_{name}"]
+        self.best = compiled[f"best_continuations_{name}"]
         self.config = model.config
         self.vocab_size = model.projection.linear.weight.size(0)
         self.position = model.tgt_position
@@ -197,31 +198,32 @@ class CompiledTransformer:
         array = (_Block * len(blocks))()
         for i, block in enumerate(blocks):
             assert isinstance(block, EncoderBlock | DecoderBlock)
-            of_self, residuals = block.self_attention, block.residuals
+            self_attention, residuals = block.self_attention, block.residuals
             array[i] = _Block(
                 self_norm=self._norm(residuals[0].norm),
                 feed_forward_norm=self._norm(residuals[-1].norm),
-                self_qkv=self._linear([of_self.w_q, of_self.w_k, of_self.w_v]),
-                self_o=self._linear([of_self.w_o]),
+                self_qkv=self._linear([self_attention.w_q, self_attention.w_k, self_attention.w_v]),
+                self_o=self._linear([self_attention.w_o]),
                 linear_1=self._linear([block.feed_forward.linear_1]),
                 linear_2=self._linear([block.feed_forward.linear_2]),
             )
             if isinstance(block, DecoderBlock):
-                of_source = block.cross_attention
+                source_attention = block.cross_attention
                 array[i].source_norm = self._norm(residuals[1].norm)
-                array[i].source_q = self._linear([of_source.w_q])
-                array[i].source_kv = self._linear([of_source.w_k, of_source.w_v])
-                array[i].source_o = self._linear([of_source.w_o])
+                array[i].source_q = self._linear([source_attention.w_q])
+                array[i].source_kv = self._linear([source_attention.w_k, source_attention.w_v])
+                array[i].source_o = self._linear([source_attention.w_o])
         return array
 
     def best_continuations(self, logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Replaces `decoding.search.best_continuations`. Values are equal up to rounding; equal ones may swap."""
         n_sentences, n_hypotheses, vocab_size = logits.shape
-        values = torch.empty(n_sentences, n)
+        logits = logits.float().contiguous()
+        scores = None if scores is None else scores.float().contiguous()
+        values = torch.empty(n_sentences, n, dtype=torch.float32)
         places = torch.empty(n_sentences, n, dtype=torch.int64)
-        scores = None if scores is None else scores.contiguous()
         self.best(
-            c_void_p(logits.contiguous().data_ptr()),
+            c_void_p(logits.data_ptr()),
             None if scores is None else c_void_p(scores.data_ptr()),
             *map(c_long, (n_sentences, n_hypotheses, vocab_size, n)),
             c_void_p(values.data_ptr()),
@@ -231,26 +233,27 @@ class CompiledTransformer:
 
     def encodings(self, n: int) -> Tensor:
         """The first n rows, or more, of the table of position encodings."""
-        if n > len(self.table):
-            self.table = self.position.sinusoids(2 * n)
-        return self.table
+        table = self.table  # another thread may replace it
+        if n > len(table):
+            table = self.table = self.position.sinusoids(2 * n)
+        return table
 
 
 class CompiledSearch:
     """The translation of one batch by a `CompiledTransformer`, step by step: the sources, and the steps so far."""
 
     def __init__(self, compiled: CompiledTransformer, src: Tensor) -> None:
-        """src (B, S) are padded ids."""
+        """src (B, S) are ids, padded on the right."""
         self.compiled = compiled
         self.n_layers, self.d = compiled.config.n_decoder_layers, compiled.config.d_model
         is_token = src != PAD
         tokens, lengths = src[is_token], is_token.sum(dim=1)
-        self.source_keys_values = self._room(len(tokens))
+        self.source_keys_values = self._new_keys_values(len(tokens))
         self.starts = F.pad(lengths.cumsum(0), (1, 0))
         longest = src.size(1)
         encodings = compiled.encodings(longest)
         self.source = _Source(self.source_keys_values.data_ptr(), self.starts.data_ptr(), len(tokens), longest)
-        compiled.encode(
+        is_done = compiled.encode(
             ctypes.byref(compiled.model),
             c_void_p(tokens.data_ptr()),
             c_void_p(lengths.data_ptr()),
@@ -258,10 +261,12 @@ class CompiledSearch:
             c_void_p(encodings.data_ptr()),
             ctypes.byref(self.source),
         )
+        if not is_done:
+            raise MemoryError
         self.history = (_Step * 64)()
         self.kept_alive: list[tuple[Tensor, Tensor | None]] = []  # what the history points to
 
-    def _room(self, n: int) -> Tensor:
+    def _new_keys_values(self, n: int) -> Tensor:
         """Room for the keys and values of n tokens in each layer of the decoder."""
         return torch.empty(self.n_layers, n, 2, self.d, dtype=torch.bfloat16)
 
@@ -269,9 +274,9 @@ class CompiledSearch:
         """A `decoding.search.Step`."""
         # Enter this step into the history.
         n_rows, n_steps = tokens.numel(), len(self.kept_alive)
-        keys_values = self._room(n_rows)
-        tokens = tokens.contiguous()
-        parents = None if parents is None else parents.contiguous()
+        keys_values = self._new_keys_values(n_rows)
+        tokens = tokens.to(torch.int64).contiguous()
+        parents = None if parents is None else parents.to(torch.int64).contiguous()
         self.kept_alive.append((keys_values, parents))
         if n_steps == len(self.history):
             self.history = (_Step * (2 * n_steps))(*self.history)
@@ -279,8 +284,8 @@ class CompiledSearch:
 
         # Compute it.
         encodings = self.compiled.encodings(n_steps + 1)
-        logits = torch.empty(*tokens.shape, self.compiled.vocab_size)
-        self.compiled.step(
+        logits = torch.empty(*tokens.shape, self.compiled.vocab_size, dtype=torch.float32)
+        is_done = self.compiled.step(
             ctypes.byref(self.compiled.model),
             ctypes.byref(self.source),
             self.history,
@@ -289,4 +294,6 @@ class CompiledSearch:
             c_void_p(encodings[n_steps].data_ptr()),
             c_void_p(logits.data_ptr()),
         )
+        if not is_done:
+            raise MemoryError
         return logits

@@ -3,7 +3,7 @@
    Vectors are rows of d numbers. Sentences have no padding: the rows of a batch lie one under another. Everything below
    but `multiply_tile` is plain loops, which compilers vectorize for each variant.
 
-   `encode`, `step` and `best`, at the end, are what Python calls. */
+   `encode`, `step` and `best_continuations`, at the end, are what Python calls. */
 
 /* Normalization */
 
@@ -70,9 +70,9 @@ INLINE void FUNCTION(multiply_tile)(const int rows, const uint8_t *x, long depth
     for (int r = 0; r < rows; r++) memcpy(product[r], totals[r], sizeof totals[r]);
 }
 
-/* y = x Wᵀ + bias for n rows, y (n, w->n_out); what is done to y is `then`'s to say. */
+/* x Wᵀ + bias for n rows, (n, w->n_out), stored in y, added to y, or stored after ReLU, as `epilogue` says. */
 TARGET static void FUNCTION(linear)(const struct linear *w, const struct quantized *x, long n, float *y,
-                                    enum then then) {
+                                    enum epilogue epilogue) {
     long depth = round_up(w->n_in, 4);
     int32_t product[TILE_ROWS][PANEL];
 
@@ -99,9 +99,9 @@ TARGET static void FUNCTION(linear)(const struct linear *w, const struct quantiz
                 float *out = y + (r + i) * w->n_out + c, scale = x->scale[r + i];
                 float values[PANEL];
                 for (long j = 0; j < PANEL; j++) values[j] = product[i][j] * scale * w->scale[c + j] + w->bias[c + j];
-                if (then == ADD_TO_Y)
+                if (epilogue == ADD_TO_Y)
                     for (long j = 0; j < columns; j++) out[j] += values[j];
-                else if (then == RELU)
+                else if (epilogue == RELU)
                     for (long j = 0; j < columns; j++) out[j] = values[j] > 0 ? values[j] : 0;
                 else
                     for (long j = 0; j < columns; j++) out[j] = values[j];
@@ -112,12 +112,13 @@ TARGET static void FUNCTION(linear)(const struct linear *w, const struct quantiz
 
 /* Attention */
 
-/* exp(x) for x ≤ 0, to 2 units in the last place. With n = round(x / ln 2) and r = x − n ln 2, it is 2ⁿ times a
-   polynomial for exp(r) on |r| ≤ ln 2 / 2 (Cephes, expf). Below −87, where 2ⁿ would leave the range, it is exp(−87). */
+/* exp(x) for x ≤ 0, to about 5 units in the last place with FMA. With n = round(x / ln 2) and r = x − n ln 2, it is 2ⁿ
+   times a polynomial for exp(r) on |r| ≤ ln 2 / 2 (Cephes, expf). Below −87, where 2ⁿ would leave the range of floats,
+   it is exp(−87). */
 INLINE float FUNCTION(exponential)(float x) {
     x = x > -87 ? x : -87;
     int32_t n = (int32_t)(x * 1.44269504f - 0.5f);
-    float r = x - n * 0.693359375f - n * -2.12194440e-4f; /* ln 2 in two parts: the product with the first is exact */
+    float r = x - n * 0.693147181f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -133,17 +134,17 @@ INLINE float FUNCTION(exponential)(float x) {
 TARGET static void FUNCTION(attend)(const struct model *m, const float *query, const bf16 *const *positions, long n,
                                     float *scores, float *out) {
     long d = m->d, size = d / m->n_heads;
-    float root = 1 / sqrtf(size);
+    float scale = 1 / sqrtf(size);
     for (long h = 0; h < d; h += size) {
         const float *q = query + h;
 
         /* The scores, and the largest of them */
-        float largest = -INFINITY, sum = 0;
+        float largest = LOWEST, sum = 0;
         for (long s = 0; s < n; s++) {
             const bf16 *key = positions[s] + h;
             float product = 0;
             for (long i = 0; i < size; i++) product += q[i] * to_float(key[i]);
-            scores[s] = product * root;
+            scores[s] = product * scale;
             largest = scores[s] > largest ? scores[s] : largest;
         }
 
@@ -178,13 +179,13 @@ TARGET static void FUNCTION(store)(const struct model *m, const float *x, long s
 
 /* Blocks */
 
-/* What a sublayer reads: x, normalized before it where the model is "pre", in 8 bits. */
+/* Quantizes a sublayer's input: x, normalized first if the model is pre-norm. */
 TARGET static void FUNCTION(into_sublayer)(const struct model *m, struct norm norm, struct scratch *s, long n) {
     if (m->is_pre_norm) FUNCTION(normalize)(m, norm, s->x, s->narrow, n);
     FUNCTION(quantize)(m->is_pre_norm ? s->narrow : s->x, n, m->d, &s->quantized);
 }
 
-/* Adds a sublayer's last product to x, and normalizes after it where the model is "post". */
+/* Adds the result of a sublayer's last linear layer to x. Normalizes the sum if the model is post-norm. */
 TARGET static void FUNCTION(out_of_sublayer)(const struct model *m, struct norm norm, struct scratch *s, long n,
                                              const struct linear *last) {
     FUNCTION(linear)(last, &s->quantized, n, s->x, ADD_TO_Y);
@@ -199,7 +200,7 @@ TARGET static void FUNCTION(feed_forward)(const struct model *m, const struct bl
     FUNCTION(out_of_sublayer)(m, block->feed_forward_norm, s, n, &block->linear_2);
 }
 
-/* Rows of embeddings times √d, plus the encoding of the position. */
+/* One token's embedding times √d, plus the encoding of its position. */
 TARGET static void FUNCTION(embed)(const struct model *m, const float *embedding, int64_t token, const float *position,
                                    float *x) {
     float root = sqrtf(m->d);
@@ -238,7 +239,7 @@ TARGET static void FUNCTION(encode_group)(const struct model *m, const int64_t *
     }
 }
 
-/* One step of n hypotheses, the rows from `first` on of the last of the `history`: their logits (n, V). */
+/* Logits (n, V) of the hypotheses in rows first … first + n − 1 of the last step of `history`. */
 TARGET static void FUNCTION(step_group)(const struct model *m, const struct source *source,
                                         const struct step *history, long n_steps, const int64_t *tokens, long first,
                                         long n, const float *encoding, float *logits, struct scratch *s) {
@@ -287,15 +288,17 @@ TARGET static void FUNCTION(step_group)(const struct model *m, const struct sour
 
 /* What Python calls */
 
-/* tokens (source->n_tokens), sentence after sentence, and encodings (longest length, d) → source->keys_values. */
-TARGET void FUNCTION(encode)(const struct model *m, const int64_t *tokens, const int64_t *lengths, long n_sentences,
+/* tokens (source->n_tokens), sentence after sentence, and encodings (longest length, d) → source->keys_values.
+   Returns 0 if there is not enough memory. */
+TARGET int FUNCTION(encode)(const struct model *m, const int64_t *tokens, const int64_t *lengths, long n_sentences,
                              const float *encodings, const struct source *source) {
     long longest = 0;
     for (long i = 0; i < n_sentences; i++) longest = lengths[i] > longest ? lengths[i] : longest;
     struct scratch s = new_scratch(m, ROWS_AT_ONCE + longest, longest);
 
     /* Groups of whole sentences */
-    for (long i = 0, token = 0; i < n_sentences;) {
+    int is_done = has_memory(&s);
+    for (long i = 0, token = 0; is_done && i < n_sentences;) {
         long n = 0, first = i;
         while (i < n_sentences && n < ROWS_AT_ONCE) n += lengths[i++];
         bf16 *keys_values = source->keys_values + token * 2 * m->d;
@@ -304,27 +307,31 @@ TARGET void FUNCTION(encode)(const struct model *m, const int64_t *tokens, const
         token += n;
     }
     free_scratch(&s);
+    return is_done;
 }
 
 /* The next token of each hypothesis: tokens (N), the last ones, at the position that `encoding` (d) encodes → logits
-   (N, V), where N is n_rows of the last of n_steps of `history`. Stores the keys and values of this step there. */
-TARGET void FUNCTION(step)(const struct model *m, const struct source *source, const struct step *history,
+   (N, V), where N is n_rows of the last of n_steps of `history`. Stores the keys and values of this step there. Returns
+   0 if there is not enough memory. */
+TARGET int FUNCTION(step)(const struct model *m, const struct source *source, const struct step *history,
                            long n_steps, const int64_t *tokens, const float *encoding, float *logits) {
     long n_rows = history[n_steps - 1].n_rows;
     long most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
     struct scratch s = new_scratch(m, most, n_steps > source->longest ? n_steps : source->longest);
-    for (long first = 0; first < n_rows; first += most) {
+    int is_done = has_memory(&s);
+    for (long first = 0; is_done && first < n_rows; first += most) {
         long n = n_rows - first < most ? n_rows - first : most;
         float *group_logits = logits + first * m->projection.n_out;
         FUNCTION(step_group)(m, source, history, n_steps, tokens, first, n, encoding, group_logits, &s);
     }
     free_scratch(&s);
+    return is_done;
 }
 
 /* The n best continuations of each sentence, best first: logits (L, K, V) → values (L, n), and places (L, n) in K · V.
    With scores (L, K), the log P of the hypotheses, values are log P of hypothesis and token; without, logits. */
-TARGET void FUNCTION(best)(const float *logits, const float *scores, long L, long K, long V, long n, float *values,
-                           int64_t *places) {
+TARGET void FUNCTION(best_continuations)(const float *logits, const float *scores, long L, long K, long V, long n,
+                                         float *values, int64_t *places) {
     for (long l = 0; l < L; l++, values += n, places += n) {
         long n_found = 0;
         for (long i = 0; i < n; i++) values[i] = LOWEST, places[i] = 0;
@@ -354,7 +361,7 @@ TARGET void FUNCTION(best)(const float *logits, const float *scores, long L, lon
                 }
             }
         }
-        for (long i = n_found; i < n; i++) values[i] = -INFINITY;
+        for (long i = n_found; i < n; i++) values[i] = float_of_bits(0xff800000); /* −∞ */
     }
 }
 

@@ -51,6 +51,7 @@ class CTranslate2Searcher:
         self.tokens = tokenizer.tokens()
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         kind = "cuda" if device.type == "cuda" else "cpu"
+        self.releases_lock = kind == "cpu"
         # Translator gives each thread of a CPU batches of its own: as many workers as threads, of one thread each.
         workers = torch.get_num_threads() if kind == "cpu" else 1
         try:

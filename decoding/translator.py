@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ from system.terminal import progress_bar, say
 from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
+T = TypeVar("T")
+
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 GREEDY = Search()
 
@@ -43,6 +45,9 @@ class Translation(NamedTuple):
 
 class Searcher(Protocol):
     """Finds the n best hypotheses of each source, best first. limits caps their lengths, in tokens."""
+
+    releases_lock: bool
+    """Whether searches on several threads compute at the same time, since they seldom hold Python's lock"""
 
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search
@@ -66,12 +71,12 @@ class ModelSearcher:
         self.device = device
         self.model = model
         self.best = best_continuations if plain else best_continuations_in_blocks
-        self.is_compiled = False
+        self.releases_lock = False
         self.step_of: Callable[[Tensor], Step]
         if plain:
             self.step_of = partial(plain_step, model)
         elif (chosen := choose_translating(precision, device)) == "int8":
-            self.is_compiled = True
+            self.releases_lock = True
             compiled = CompiledTransformer(model)
             self.step_of = partial(compiled_step, compiled)
             self.best = compiled.best_continuations
@@ -80,20 +85,6 @@ class ModelSearcher:
             self.step_of = partial(fast_step, self.model)
 
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
-        # A step in one call leaves Python's lock alone, so that a lone batch is searched in parts, one on each thread.
-        n_parts = min(torch.get_num_threads(), len(sources)) if self.is_compiled else 1
-        parts = [range(part, len(sources), n_parts) for part in range(n_parts)]
-
-        def search_part(rows: range) -> list[list[Hypothesis]]:
-            return self._search([sources[row] for row in rows], [limits[row] for row in rows], search)
-
-        hypotheses: list[list[Hypothesis]] = [[] for _ in sources]
-        for rows, found in zip(parts, spread(search_part, parts, self.device), strict=True):
-            for row, row_hypotheses in zip(rows, found, strict=True):
-                hypotheses[row] = row_hypotheses
-        return hypotheses
-
-    def _search(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode():
             step = self.step_of(pad(sources).to(self.device))
             max_lengths = torch.tensor(limits, device=self.device)
@@ -124,8 +115,7 @@ class Translator:
 
         The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
         a TapisError if there is no such run, if one of its files is damaged, or if plain is combined with another
-        precision or an export. With plain, everything is computed by
-        the formulas of model.py in fp32.
+        precision or an export. With plain, everything is computed by the formulas of model.py in fp32.
 
         From then on, this process keeps the memory that it frees: otherwise beam search takes a quarter longer on CPUs.
         """
@@ -167,6 +157,8 @@ class Translator:
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [len(ids) + 1 for ids in sources]
         batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
+        if self.searcher.releases_lock:
+            batches = at_least(torch.get_num_threads(), batches)
 
         # Search, one batch on each thread of a CPU.
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
@@ -248,6 +240,12 @@ class Translator:
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
         return [" ".join(text.split()) for text in texts]
+
+
+def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
+    """Cuts batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
+    n_parts = -(-n // max(1, len(batches)))
+    return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 
 
 def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -183,8 +183,9 @@ def named(config: Config, preset: str) -> Config:
 def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:
     """Answer --help and wrong flags at once. Call it above the slow imports of a command, with its `__name__`.
 
-    `read` parses the line and raises an error if the line is wrong. Parsing the line a second time, in `main`, takes
-    less than a tenth of a second. Does nothing if the module is imported.
+    Also calls `share_cores`, which must come before torch. `read` parses the line and raises an error if the line is
+    wrong. Parsing the line a second time, in `main`, takes less than a tenth of a second. Does nothing if the module is
+    imported.
     """
     if module_name == "__main__":
         share_cores()

@@ -27,14 +27,20 @@ INSTRUCTIONS = {
     "bf16": {"avx512_bf16", "amx_bf16"},
     "fp16": {"avx512_fp16", "amx_fp16"},
 }
-# The features that oneDNN, which computes these products, leaves unused at a value of ONEDNN_MAX_CPU_ISA.
-_UNUSED_FEATURES = {
-    "SSE41": {"avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"},
-    "AVX2": {"avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16"},
-    "AVX2_VNNI": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
-    "AVX512_CORE": {"avx512_vnni", "avx512_bf16", "amx_bf16"},
-    "AVX512_CORE_VNNI": {"avx512_bf16", "amx_bf16"},
-    "AVX512_CORE_BF16": {"amx_bf16"},
+# The values of ONEDNN_MAX_CPU_ISA, in order, each with the features that it uses and that the one before does not.
+# oneDNN computes the products of these precisions.
+_ISA_FEATURES = {
+    "SSE41": set[str](),
+    "AVX": set[str](),
+    "AVX2": {"avx2"},
+    "AVX2_VNNI": {"avx_vnni"},
+    "AVX2_VNNI_2": set[str](),
+    "AVX512_CORE": set[str](),
+    "AVX512_CORE_VNNI": {"avx512_vnni"},
+    "AVX512_CORE_BF16": {"avx512_bf16"},
+    "AVX512_CORE_FP16": {"avx512_fp16"},
+    "AVX512_CORE_AMX": {"amx_bf16"},
+    "AVX512_CORE_AMX_FP16": {"amx_fp16"},
 }
 
 
@@ -44,7 +50,9 @@ def cpu_features() -> set[str]:
     Every choice that depends on the CPU asks this function. A user turns instructions off with ONEDNN_MAX_CPU_ISA.
     """
     features = {name for name, is_available in torch.cpu.get_capabilities().items() if is_available is True}
-    return features - _UNUSED_FEATURES.get(os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(), set())
+    limit, names = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(), list(_ISA_FEATURES)
+    unused = names[names.index(limit) + 1 :] if limit in names else []
+    return features.difference(*(_ISA_FEATURES[name] for name in unused))
 
 
 def choose_device(name: DeviceName) -> torch.device:
@@ -119,13 +127,13 @@ def peak_gigabytes(device: torch.device) -> float:
 
 
 class CoreWatch:
-    """Watches whether other programs compete with this process for its cores.
+    """Watches whether other programs, or a limit on CPU time, compete with this process for its cores.
 
-    The system then often takes a core from a thread that could go on. Alone that happened 30 to 60 times a second,
-    beside one busy program on two cores 600 to 7,000 times.
+    Counts involuntary context switches: the system takes a core from a thread that could go on. Two threads alone had
+    30 to 60 a second; beside one busy program on two cores, 600 to 7,000.
     """
 
-    CROWDED = 200  # times a second
+    CROWDED = 100  # a second, for each thread
 
     def __init__(self) -> None:
         self.since = time.perf_counter()
@@ -135,7 +143,8 @@ class CoreWatch:
     def became_crowded(self) -> bool:
         """Whether the cores were crowded since the last call, and had not been before. On Windows, always False."""
         now, switches = time.perf_counter(), self._count()
-        is_crowded = switches - self.switches > self.CROWDED * (now - self.since)
+        limit = self.CROWDED * torch.get_num_threads() * (now - self.since)
+        is_crowded = switches - self.switches > limit
         became_crowded = is_crowded and not self.was_crowded
         self.since, self.switches, self.was_crowded = now, switches, is_crowded
         return became_crowded

@@ -258,6 +258,7 @@ def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.Complete
 
 
 def test_a_training_of_hours_offers_a_limit() -> None:
-    assert time_line(59.9, has_limit=False) == "time      about 59.9 minutes of steps to come, and the validations"
-    assert "about 80.0 minutes" in time_line(80, has_limit=False) and "--minutes N" in time_line(80, has_limit=False)
-    assert time_line(150, has_limit=True) == "time      about 2.5 hours of steps to come, and the validations"
+    assert time_line(59.9, may_begin_again=True) == "time      about 59.9 minutes of steps to come, and the validations"
+    assert "about 80.0 minutes of" in time_line(80, may_begin_again=True)
+    assert "--minutes N" in time_line(80, may_begin_again=True)
+    assert time_line(150, may_begin_again=False) == "time      about 2.5 hours of steps to come, and the validations"

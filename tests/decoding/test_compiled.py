@@ -4,9 +4,9 @@ import copy
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -18,9 +18,9 @@ from config import EOS, PAD, PRESETS, Config, ConfigError
 from decoding import compiled
 from decoding.compiled import VARIANTS, CompiledTransformer, choose_translating, pack_weight, quantize_rows, variants
 from decoding.scoring import score
-from decoding.search import Search, best_continuations
+from decoding.search import best_continuations
 from decoding.steps import compiled_step, plain_step
-from decoding.translator import ModelSearcher, Translator
+from decoding.translator import Translator
 from model import LayerNormalization, Transformer
 from text.corpus import Corpus
 
@@ -73,6 +73,8 @@ def random_model(vocab_size: int, config: Config) -> Transformer:
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             nn.init.normal_(parameter, mean=float("alpha" in name), std=0.3)
+        elif "w_o" in name:  # so that attention counts for more than rounding
+            parameter.data.mul_(4)
     return model.eval().requires_grad_(False)
 
 
@@ -117,7 +119,7 @@ def test_a_step_equals_the_model_in_8_bits(
         # A number half-way between two roundings may be rounded the other way, after which its whole sentence differs
         # by about as much as 8 bits differ from fp32. Most short sentences have none.
         errors = ((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).flatten()
-        assert errors.max() < 0.05
+        assert errors.max() < 0.06 and errors.median() < 0.02
         assert longest > 9 or len(errors) < 100 or (errors < 1e-3).float().mean() > 0.6
 
 
@@ -199,7 +201,17 @@ def test_the_best_continuations_are_those_of_torch(
     assert ((places >= 0) & (places < shape[1] * shape[2])).all()
 
 
-def test_log_probabilities_of_large_logits_are_exact(variant: str) -> None:
+def test_the_best_continuations_of_any_tensor(variant: str) -> None:
+    """Of a slice, and as many as a beam of 1,000 asks for."""
+    model = CompiledTransformer(random_model(64, SMALL), variant)
+    logits = torch.randn(2, 10, 600)[..., ::2]
+    scores = torch.randn(10, 2).T
+    found, wanted = model.best_continuations(logits, 2000, scores.double()), best_continuations(logits, 2000, scores)
+    torch.testing.assert_close(found[0], wanted[0])
+    assert (found[1] == wanted[1]).float().mean() > 0.99  # values that are equal up to rounding may swap
+
+
+def test_log_probabilities_of_large_logits_are_as_exact_as_the_logits(variant: str) -> None:
     model = CompiledTransformer(random_model(64, SMALL), variant)
     logits = torch.full((1, 1, 1000), 3e4)
     logits[..., 500:] = -3e4
@@ -234,25 +246,6 @@ def test_the_model_stays_as_it_is(model: Transformer) -> None:
 
 
 @is_compiled
-def test_a_lone_batch_is_searched_in_parts(model: Transformer) -> None:
-    searcher = ModelSearcher(model, CPU, "int8")
-    ids = [row[row != PAD].tolist()[:-1] for row in sources(9, 6, 200)]
-    threads = torch.get_num_threads()
-    try:
-        for search in (Search(), Search(beam=3, n_best=2)):
-            torch.set_num_threads(1)
-            alone = [searcher([row], [12], search)[0] for row in ids]
-            for n in (1, 2, 20):
-                torch.set_num_threads(n)
-                found = searcher(ids, [12] * 9, search)
-                assert [[one.ids for one in ranked] for ranked in found] == [
-                    [one.ids for one in ranked] for ranked in alone
-                ]
-    finally:
-        torch.set_num_threads(threads)
-
-
-@is_compiled
 def test_int8_is_the_default_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for features in ({}, {"avx2": True, "fma3": True}, {"avx512_bf16": True, "amx_bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda features=features: features)
@@ -278,6 +271,7 @@ def test_the_best_variant_that_the_cpu_has_is_chosen(has: set[str], best: str, m
         def __getattr__(self, name: str) -> str:
             return name
 
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(compiled, "library", EveryVariant)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
     assert variants()[0] == best
@@ -296,6 +290,12 @@ def test_without_a_compiler_torch_computes(
 
 def test_there_is_no_library_if_it_was_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    assert compiled.library.__wrapped__() is None
+
+
+def test_there_is_no_library_if_it_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "empty.so").touch()
+    monkeypatch.setattr(compiled, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "empty.so")))
     assert compiled.library.__wrapped__() is None
 
 
@@ -326,34 +326,35 @@ def test_the_command_translates_in_int8(run_folder: object, called: Command) -> 
 # Variants that this CPU lacks, in a C program of their own
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield tmp_path_factory.mktemp("compiled_check")
-
-
 @pytest.mark.parametrize(
-    ("compiler", "options", "emulator"),
+    ("compiler", "options", "emulator", "n_compared"),
     [
-        pytest.param("cc", ["-DEMULATE_VNNI"], [], id="VNNI by C functions"),
-        pytest.param("cc", ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"], [], id="sanitizers"),
-        pytest.param("clang", ["-DEMULATE_VNNI"], [], id="clang"),
-        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "max"], id="NEON"),
-        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "cortex-a53"], id="old NEON"),
+        pytest.param("cc", ["-DEMULATE_VNNI"], [], 6, id="VNNI by C functions"),
+        pytest.param("cc", ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"], [], 2, id="sanitizers"),
+        pytest.param("clang", [], [], 2, id="clang"),
+        pytest.param("clang", ["-DEMULATE_VNNI"], [], 6, id="clang, VNNI by C functions"),
+        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "max"], 2, id="NEON"),
+        pytest.param("aarch64-linux-gnu-gcc", ["-static"], ["qemu-aarch64", "-cpu", "cortex-a53"], 0, id="old NEON"),
     ],
 )
-def test_all_variants_compute_the_same(compiler: str, options: list[str], emulator: list[str], folder: Path) -> None:
-    """tests/decoding/compiled_check.c compares the variants with each other."""
+def test_all_variants_compute_the_same(
+    compiler: str, options: list[str], emulator: list[str], n_compared: int, tmp_path: Path
+) -> None:
+    """tests/decoding/compiled_check.c compares the variants with plain C, for pre-norm and for post-norm."""
     for program in (compiler, *emulator[:1]):
         if not shutil.which(program):
             pytest.skip(f"{program} is not installed")
-    program_path = folder / f"{compiler}{len(options)}{'-'.join(emulator)}"
+    if not emulator and not {"avx2", "fma3"} <= {name for name, has in torch.cpu.get_capabilities().items() if has}:
+        pytest.skip("this CPU has no AVX2")
     source = ROOT / "tests" / "decoding" / "compiled_check.c"
     flags = [*compiler_flags(), "-Wno-psabi", *options]
-    subprocess.run([compiler, *flags, str(source), "-o", str(program_path), "-lm"], check=True)
+    subprocess.run([compiler, *flags, str(source), "-o", "check", "-lm"], check=True, cwd=tmp_path)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([*emulator, str(program_path)], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [*emulator, "./check"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "variants agree" in done.stdout
+    assert f"{n_compared} variants agree" in done.stdout
 
 
 def compiler_flags() -> list[str]:

@@ -10,7 +10,7 @@ from config import Config, ConfigError
 from dataset import collate, pad
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
 from decoding.steps import plain_step
-from decoding.translator import ModelSearcher, Translator
+from decoding.translator import ModelSearcher, Translator, at_least
 from model import Transformer
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -154,3 +154,33 @@ def test_plain_translating_equals_fast_translating(
 def test_plain_refuses_other_precisions(trained: "subprocess.CompletedProcess[str]") -> None:
     with pytest.raises(ConfigError, match="--plain computes in fp32, not in int8"):
         Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "int8", plain=True)
+
+
+def test_batches_are_cut_into_parts_for_every_thread() -> None:
+    assert at_least(2, [[1, 2, 3, 4, 5]]) == [[1, 3, 5], [2, 4]]
+    assert at_least(3, [[1, 2], [3]]) == [[1], [2], [3]]
+    assert at_least(1, [[1, 2], [3]]) == [[1, 2], [3]] and at_least(4, []) == []
+    assert at_least(9, [[1, 2]]) == [[1], [2]]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 20])
+def test_a_translation_is_the_same_with_any_number_of_threads(
+    model: Transformer, tokenizer: Tokenizer, tiny: Config, n_threads: int
+) -> None:
+    """A lone batch is cut into parts where searches can compute at the same time."""
+    searcher = ModelSearcher(model, CPU)
+    sizes: list[int] = []
+    step_of = searcher.step_of
+    searcher.step_of = lambda src: (sizes.append(len(src)), step_of(src))[1]  # type: ignore[func-returns-value]
+    translator = Translator(searcher, tokenizer, tiny, CPU)
+    sentences = ["A cat.", "Two cats are here.", "A dog sleeps.", "No.", "The house is red and old."]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(n_threads)
+        together = translator(sentences)
+        n_parts = min(n_threads, 5) if searcher.releases_lock else 1
+        assert sum(sizes) == 5 and len(sizes) == n_parts
+        torch.set_num_threads(1)
+        assert [translator([sentence])[0] for sentence in sentences] == together
+    finally:
+        torch.set_num_threads(threads)

@@ -106,8 +106,10 @@ def everything() -> dict[str, bool]:
     ("isa", "precision", "variant"),
     [
         ("SSE41", "fp32", "plain"),
+        ("AVX", "fp32", "plain"),
         ("AVX2", "fp32", "avx2"),
         ("avx2_vnni", "fp32", "avx_vnni"),
+        ("AVX2_VNNI_2", "fp32", "avx_vnni"),
         ("AVX512_CORE_VNNI", "fp32", "avx512_vnni"),
         ("AVX512_CORE_BF16", "bf16", "avx512_vnni"),
         ("", "bf16", "avx512_vnni"),
@@ -137,6 +139,7 @@ def test_competing_programs_are_noticed_once(monkeypatch: pytest.MonkeyPatch) ->
     switches = iter([7, 500, 5_000, 9_000, 9_300, 90_000])  # often from 10 to 30 s, and from 40 s
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(CoreWatch, "_count", lambda self: next(switches))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     watch = CoreWatch()
     assert [watch.became_crowded() for _ in range(5)] == [False, True, False, False, True]
 
