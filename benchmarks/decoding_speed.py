@@ -34,12 +34,12 @@ from training_speed import marian  # noqa: E402
 
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
-from decoding.search import NEVER_GENERATED, Search, Step  # noqa: E402
-from decoding.translator import ModelSearcher, at_least  # noqa: E402
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step  # noqa: E402
+from decoding.translator import ModelSearcher, search_batches  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from model import Transformer  # noqa: E402
-from system.devices import choose_device, device_label, spread  # noqa: E402
+from system.devices import choose_device, device_label  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
 
@@ -69,40 +69,43 @@ class Options(Workload):
 # The engines
 
 
+class FixedLengthSearcher(ModelSearcher):
+    """The search of Tapis, made to emit exactly `length` tokens."""
+
+    def __init__(self, model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> None:
+        super().__init__(model.to(device), device, precision)
+        self.length = length
+        step_of = self.step_of
+
+        def step_of_without_end(src: Tensor) -> Step:
+            step = step_of(src)
+
+            def step_without_end(tokens: Tensor, parents: Tensor | None) -> Tensor:
+                logits = step(tokens, parents)
+                logits[..., EOS] = -torch.inf
+                return logits
+
+            return step_without_end
+
+        self.step_of = step_of_without_end
+
+    def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
+        return super().__call__(sources, [self.length] * len(limits), search)
+
+
 def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
-    """Return the search of Tapis, made to emit exactly `length` tokens."""
+    """Return the search of Tapis as `Translator` makes it: batches of rows, shared out among the threads."""
     keep_freed_memory()
-    searcher = ModelSearcher(model.to(device), device, precision)
-    step_of = searcher.step_of
-
-    def step_of_without_end(src: Tensor) -> Step:
-        step = step_of(src)
-
-        def step_without_end(tokens: Tensor, parents: Tensor | None) -> Tensor:
-            logits = step(tokens, parents)
-            logits[..., EOS] = -torch.inf
-            return logits
-
-        return step_without_end
-
-    searcher.step_of = step_of_without_end
-
-    def translate_batch(beam: int, sources: Sequence[list[int]]) -> list[list[int]]:
-        return [hypotheses[0].ids for hypotheses in searcher(sources, [length] * len(sources), Search(beam))]
+    searcher = FixedLengthSearcher(model, length, device, precision)
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
-        # As Translator does: batches of rows, one on each thread at least if they can compute at the same time.
         sources = [source for batch in batches for source in batch]
         rows = iter(range(len(sources)))
         row_batches = [[next(rows) for _ in batch] for batch in batches]
-        if searcher.releases_lock:
-            row_batches = at_least(THREADS, row_batches)
-        source_batches = [[sources[row] for row in batch] for batch in row_batches]
         translations: list[list[int]] = [[] for _ in sources]
-        translated = spread(partial(translate_batch, beam), source_batches, device)
-        for batch, batch_translations in zip(row_batches, translated, strict=True):
-            for row, ids in zip(batch, batch_translations, strict=True):
-                translations[row] = ids
+        for batch, batch_hypotheses in search_batches(searcher, sources, row_batches, Search(beam), device):
+            for row, hypotheses in zip(batch, batch_hypotheses, strict=True):
+                translations[row] = hypotheses[0].ids
         return translations
 
     return engine

@@ -1,8 +1,8 @@
 /* The Transformer in 8 bits for translating on CPUs: a step of the whole decoder in one call.
 
-   decoding/compiled.py calls `encode_VARIANT` and `step_VARIANT` through ctypes, from any number of threads. A search
-   has thousands of steps, and each step of a small model has sixty operations of microseconds. One by one, torch takes
-   longer to start them than to compute them.
+   decoding/compiled.py calls `encode_VARIANT`, `step_VARIANT` and `best_continuations_VARIANT` through ctypes, from any
+   number of threads. A search has thousands of steps, and each step of a small model has sixty operations of
+   microseconds. One by one, torch takes longer to start them than to compute them.
 
    compiled_transformer.h holds the code. It is compiled once for each kind of CPU below, and compiled.py chooses the
    variant at run time. The variants differ in the width of their vectors and in the one instruction that everything
@@ -26,8 +26,8 @@
 
 enum {
     LAYOUT_VERSION = 1, /* to be increased when the order of packed weights or a function's arguments change */
-    PANEL = 32,        /* columns */
-    ROWS_AT_ONCE = 64, /* that go through all layers together, so that their activations stay in L2 */
+    PANEL = 32,         /* columns of packed weights that lie side by side */
+    ROWS_AT_ONCE = 64,  /* that go through all layers together, so that their activations stay in L2 */
 };
 
 static const float LOWEST = -1e30f; /* below every number but -∞ */
@@ -107,11 +107,8 @@ enum epilogue { STORE, ADD_TO_Y, RELU }; /* what a linear layer does with its re
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 static struct scratch new_scratch(const struct model *m, long n_rows, long n_positions) {
-    long d = m->d, wide = 3 * d;
-    for (long l = 0; l < m->n_encoder_layers; l++)
-        wide = m->encoder[l].linear_1.n_out > wide ? m->encoder[l].linear_1.n_out : wide;
-    for (long l = 0; l < m->n_decoder_layers; l++)
-        wide = m->decoder[l].linear_1.n_out > wide ? m->decoder[l].linear_1.n_out : wide;
+    long d = m->d, d_ff = m->decoder[0].linear_1.n_out; /* the same in all layers */
+    long wide = d_ff > 3 * d ? d_ff : 3 * d;
     return (struct scratch){
         .x = malloc(n_rows * d * sizeof(float)),
         .narrow = malloc(n_rows * d * sizeof(float)),

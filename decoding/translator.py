@@ -157,14 +157,11 @@ class Translator:
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [len(ids) + 1 for ids in sources]
         batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
-        if self.searcher.releases_lock:
-            batches = at_least(torch.get_num_threads(), batches)
 
-        # Search, one batch on each thread of a CPU.
+        # Search.
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
-        searched = spread(lambda batch: self._search([sources[row] for row in batch], search), batches, self.device)
         with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
-            for batch, batch_hypotheses in zip(batches, searched, strict=True):
+            for batch, batch_hypotheses in search_batches(self.searcher, sources, batches, search, self.device):
                 for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
                     hypotheses[row] = row_hypotheses
                 progress.update(len(batch))
@@ -229,17 +226,39 @@ class Translator:
         if not isinstance(self.searcher, ModelSearcher):
             raise ConfigError("an exported model shows no attention; the run that it was made of does")
         source = self.tokenizer.encode([replace_lone_surrogates(sentence)])[0]
-        best = self._search([source], search)[0][0]
+        best = self.searcher([source], _limits([source]), search)[0][0]
         with torch.inference_mode():
             weights = cross_attention(self.searcher.model, self.tokenizer, source, best.ids)
         return Translation(self._texts([best])[0], best.score), weights
 
-    def _search(self, sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
-        return self.searcher(sources, [len(source) + EXTRA_LENGTH for source in sources], search)
-
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
         return [" ".join(text.split()) for text in texts]
+
+
+def search_batches(
+    searcher: Searcher,
+    sources: Sequence[list[int]],
+    batches: list[list[int]],
+    search: Search,
+    device: torch.device,
+) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+    """Searches batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
+
+    Too few batches for the threads are cut, so that the batches that come out may be smaller than those that went in.
+    """
+    if searcher.releases_lock:
+        batches = at_least(torch.get_num_threads(), batches)
+
+    def search_rows(rows: list[int]) -> list[list[Hypothesis]]:
+        chosen = [sources[row] for row in rows]
+        return searcher(chosen, _limits(chosen), search)
+
+    return zip(batches, spread(search_rows, batches, device), strict=True)
+
+
+def _limits(sources: Sequence[list[int]]) -> list[int]:
+    return [len(source) + EXTRA_LENGTH for source in sources]
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:

@@ -1,6 +1,7 @@
 """Sentences in, sentences out: the number of lines, their order, and that batches and threads change nothing."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -77,19 +78,23 @@ def test_lines_are_translated_sentence_by_sentence(translator: Translator) -> No
     ]
 
 
-def test_a_sentence_longer_than_in_training_is_translated_in_pieces(untrained: Translator) -> None:
+def test_a_sentence_longer_than_in_training_is_translated_in_pieces(
+    untrained: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = ", ".join(["the cat is sitting on the mat"] * 60) + "."
-    seen: list[int] = []
-    find = untrained._search
+    lengths: list[int] = []
+    search_sources = ModelSearcher.__call__
 
-    def spy(sources: list[list[int]], search: Search) -> list[list[Hypothesis]]:
-        seen.extend(map(len, sources))
-        return find(sources, search)
+    def spy(
+        searcher: ModelSearcher, sources: Sequence[list[int]], limits: Sequence[int], search: Search
+    ) -> list[list[Hypothesis]]:
+        lengths.extend(map(len, sources))
+        return search_sources(searcher, sources, limits, search)
 
-    untrained._search = spy  # type: ignore[method-assign]
+    monkeypatch.setattr(ModelSearcher, "__call__", spy)
     assert len(untrained.text([long, "x" * 3000])) == 2
-    assert max(seen) <= untrained.config.max_length
-    assert sum(seen) >= len(untrained.tokenizer.encode([long])[0])
+    assert max(lengths) <= untrained.config.max_length
+    assert sum(lengths) >= len(untrained.tokenizer.encode([long])[0])
 
 
 def test_beams_find_likelier_translations_than_greedy_search(untrained: Translator, demo: Corpus) -> None:
