@@ -126,7 +126,8 @@ def loop(
             speed = f"{tokens_per_second(recent[-20:]):,.0f}"
             bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
-            if training.step == first_step + 11:  # the first steps warm up
+            is_timed = training.step == first_step + 11  # ten steps after two that warmed up
+            if is_timed:
                 may_begin_again = first_step == 1 and not budget.is_open
                 say(time_line(minutes_of_steps(training, recent), may_begin_again))
 
@@ -143,7 +144,7 @@ def loop(
             # Validate and save when due, and stop when told.
             is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            is_watched = training.device.type == "cpu" and (is_validation_due or training.step == first_step + 11)
+            is_watched = training.device.type == "cpu" and (is_validation_due or is_timed)
             if is_watched and cores.became_crowded():
                 say("busy      other programs compete for the cores: training is slower than alone")
             if is_validation_due:

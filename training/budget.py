@@ -9,6 +9,8 @@ import numpy as np
 from training.records import StepRecord
 from training.trainer import Training
 
+DISTILLED_PAIR = 3.0  # times what scoring a pair takes: beam search in place of greedy, and no loss
+
 TakeStep = Callable[[Training, int], StepRecord]
 
 
@@ -18,15 +20,16 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
     return float(np.mean([take_step(training, step).seconds for step in chosen][2:]))
 
 
-def scoring_steps(training: Training, n_pairs: int) -> float:
-    """The number of steps that take as long as scoring n_pairs. Scoring a pair takes as long as training on two."""
-    return 2 * n_pairs * training.steps_per_epoch / len(training.train_pairs)
-
-
-def steps_of_single_tasks(training: Training) -> float:
-    """The number of steps that take as long as scoring the test part and, if that is to come, distilling."""
+def pairs_of_single_tasks(training: Training) -> float:
+    """How many validation pairs take as long as scoring the test part and, if that is to come, distilling."""
     will_distill = training.config.self_distillation > 0 and training.distilled is None
-    return scoring_steps(training, len(training.corpus.test) + (len(training.train_pairs) if will_distill else 0))
+    return len(training.corpus.test) + (DISTILLED_PAIR * len(training.train_pairs) if will_distill else 0)
+
+
+def seconds_per_scored_pair(training: Training, seconds_per_step: float) -> float:
+    """As long as the last validation took for a pair. Before the first, as long as training on one takes."""
+    training_seconds = seconds_per_step * training.steps_per_epoch / len(training.train_pairs)
+    return training.seconds_per_scored_pair or training_seconds
 
 
 class TimeBudget:
@@ -44,14 +47,16 @@ class TimeBudget:
     def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
         """How many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
         per_step = seconds_per_step(training, take_step, steps=30)
-        remaining = (self.deadline - time.perf_counter()) / per_step - steps_of_single_tasks(training)
+        per_pair = seconds_per_scored_pair(training, per_step)
+        remaining = self.deadline - time.perf_counter() - per_pair * pairs_of_single_tasks(training)
         valid_every = training.config.valid_every or training.steps_per_epoch
-        return max(1, int(remaining / (1 + scoring_steps(training, len(training.valid_pairs)) / valid_every)))
+        return max(1, int(remaining / (per_step + per_pair * len(training.valid_pairs) / valid_every)))
 
     def half_is_over(self, training: Training) -> bool:
         """Whether as many steps as were made so far, and the last scoring, take until the deadline."""
-        last_scoring = scoring_steps(training, len(training.valid_pairs)) + steps_of_single_tasks(training)
-        return time.perf_counter() + training.seconds * (1 + last_scoring / training.step) >= self.deadline
+        per_pair = seconds_per_scored_pair(training, training.seconds / training.step)
+        last_scoring = per_pair * (len(training.valid_pairs) + pairs_of_single_tasks(training))
+        return time.perf_counter() + training.seconds + last_scoring >= self.deadline
 
     def settle(self, training: Training) -> None:
         """Half of the time is over: plans as many steps again as were made, for good."""

@@ -7,6 +7,7 @@ the batches of a step, they make the same step (`system.distributed.Group`).
 """
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -98,6 +99,7 @@ class Training:
         self.seconds = 0.0
         self.best: Validation | None = None
         self.validations_since_best = 0
+        self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
         # On a CPU, compiling costs more than it gives.
         if self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton():
@@ -244,6 +246,7 @@ class Training:
     @torch.no_grad()
     def validate(self) -> tuple[Validation, list[str]]:
         """Scores the model on the whole validation part. Returns the scores and the translations."""
+        start = time.perf_counter()
         self.model.eval()
         group, config = self.group, self.config
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
@@ -262,6 +265,7 @@ class Training:
         loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], config.target)
         result = Validation(self.step, loss / n_scored, perplexity(cross_entropy, n_scored), scores.bleu, scores.chrf)
+        self.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)
         return result, hypotheses
 
     def distill(self) -> None:

@@ -9,7 +9,7 @@ from config import Config
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop, take_step
-from training.budget import TimeBudget, scoring_steps
+from training.budget import DISTILLED_PAIR, TimeBudget
 from training.optimizers import learning_rate
 from training.records import StepRecord, Validation
 from training.tensorboard import Logs
@@ -23,10 +23,10 @@ def test_the_plan_counts_scoring_and_distilling(
     training = Training(replace(tiny, self_distillation=share), small, tokenizer)
     record = replace(take_step(training, 1), seconds=0.25)
     monkeypatch.setattr("time.perf_counter", lambda: 100.0)
-    per_pair = 2 * 0.25 * training.steps_per_epoch / len(training.train_pairs)
+    per_pair = 0.25 * training.steps_per_epoch / len(training.train_pairs)
     steps = TimeBudget(minutes=15).estimated_steps(training, lambda training, step: record)
     validations = steps / training.steps_per_epoch
-    single_tasks = len(small.test) + (len(small.train) if share else 0)
+    single_tasks = len(small.test) + (DISTILLED_PAIR * len(small.train) if share else 0)
     planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
     assert planned == pytest.approx(900, rel=0.01)
     assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1
@@ -38,10 +38,16 @@ def constant(training: Training, bleu: float) -> None:
     training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("seconds_per_scored_pair", [0.0, 0.1])
 def test_the_end_comes_in_time_whatever_was_planned(
-    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    tiny: Config,
+    small: Corpus,
+    tokenizer: Tokenizer,
+    run_folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds_per_scored_pair: float,
 ) -> None:
-    """By a clock that steps alone move on, a second each. Time is left for the last scoring."""
+    """By a clock that steps alone move on, a second each. Time is left for the last scoring, known or estimated."""
     records: list[StepRecord] = []
     monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
 
@@ -54,8 +60,10 @@ def test_the_end_comes_in_time_whatever_was_planned(
         records.clear()
         training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
         constant(training, 10.0)
+        training.seconds_per_scored_pair = seconds_per_scored_pair
         loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
-        assert len(records) + scoring_steps(training, len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
+        per_pair = seconds_per_scored_pair or training.steps_per_epoch / len(training.train_pairs)
+        assert len(records) + per_pair * (len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
         assert len(records) == training.total_steps == run_folder.load_config().steps != planned
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
