@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -66,22 +67,6 @@ def steps(config: Config) -> Callable[[float], float]:
 
 
 @contextmanager
-def started_with(setting: str) -> Iterator[None]:
-    """While entered, processes start with these environment variables."""
-    variables = dict(variable.split("=", 1) for variable in setting.split())
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
 def busy_program() -> Iterator[None]:
     """While entered, another process keeps one core busy."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -96,7 +81,7 @@ def compare(options: Options, config: Config) -> None:
     load_corpus(config)  # with processes of its own, which a contender may not start; the contenders find it cached
     contenders = {}
     for setting in options.settings:
-        with started_with(setting):
+        with patch.dict(os.environ, dict(variable.split("=", 1) for variable in setting.split())):
             contenders[setting] = Contender(partial(steps, config))
         contenders[setting](1.0)  # returns when it is ready
 
