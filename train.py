@@ -91,7 +91,7 @@ def take_step(training: Training, step: int) -> StepRecord:
 
     # Step the optimizers.
     lr = learning_rate(step, training.total_steps, config)
-    training.step_optimizers(lr)
+    training.step_optimizers(lr, grad_norm)
 
     seconds = time.perf_counter() - start
     return StepRecord(
@@ -227,7 +227,7 @@ def attention_pictures(training: Training) -> Iterator[tuple[str, "Figure"]]:
 def main(args: Sequence[str]) -> None:
     """Runs the command: joins the processes, holds the run folder, and puts failures into words."""
     options = resolve(args)
-    group = Group.join()
+    group = Group.join(choose_device(options.config.device))
     folder = RunFolder(WEIGHTS / options.config.name)
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():

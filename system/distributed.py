@@ -33,11 +33,11 @@ class Group:
     """Number of this process on its machine, from 0, which is also the number of its GPU"""
 
     @classmethod
-    def join(cls) -> "Group":
-        """Join the processes that torchrun started. Without torchrun, return a group of one.
+    def join(cls, device: torch.device) -> "Group":
+        """Join the processes that torchrun started, which compute on this device. Without it, return a group of one.
 
         Processes communicate by NCCL between GPUs and by Gloo between CPUs. Raises ConfigError, in every process of a
-        machine, if that machine has fewer GPUs than processes.
+        machine, if they are to compute on GPUs and that machine has fewer GPUs than processes.
         """
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
@@ -46,16 +46,19 @@ class Group:
         local_rank = int(os.environ["LOCAL_RANK"])
 
         # Give each process of this machine its own GPU.
-        has_gpus = torch.cuda.is_available()
-        if has_gpus:
+        uses_gpus = device.type == "cuda"
+        if uses_gpus:
             local_size, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
             if local_size > gpus:
-                raise ConfigError(f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, one for each process")
+                raise ConfigError(
+                    f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, one for each process\n"
+                    f"start at most {gpus} processes, or give --device cpu"
+                )
             torch.cuda.set_device(local_rank)
 
         # Connect the processes. While one of them prepares the data, the others wait, perhaps for hours.
         if size > 1:
-            backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
+            backend = "cpu:gloo,cuda:nccl" if uses_gpus else "gloo"
             distributed.init_process_group(backend, timeout=timedelta(days=1))
         return cls(rank, size, local_rank)
 

@@ -79,7 +79,11 @@ class Training:
         self.model_loss = self._make_model_loss()
         self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
         if group.size > 1:
-            self.objective = DistributedDataParallel(self.model_loss, gradient_as_bucket_view=True)
+            # The only buffers are the tables of positions, which each process extends on its own when a sentence is
+            # longer: broadcasting them would mix tables of two sizes.
+            self.objective = DistributedDataParallel(
+                self.model_loss, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
         self.optimizers = make_optimizers(self.model, config)
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
@@ -232,12 +236,13 @@ class Training:
             clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, total)
         return float(total), dict(zip(gradients_of_part, norms.tolist(), strict=True))  # a CPU-GPU sync point
 
-    def step_optimizers(self, lr: float) -> None:
-        """Updates the weights; not at all where fp16 overflowed."""
+    def step_optimizers(self, lr: float, grad_norm: float) -> None:
+        """Updates the weights; none of them where fp16 overflowed, in whichever of them it did."""
         for optimizer in self.optimizers:
             for param_group in optimizer.param_groups:
                 param_group["lr"] = lr
-            self.scaler.step(optimizer)
+            if math.isfinite(grad_norm):
+                self.scaler.step(optimizer)
             optimizer.zero_grad()
         self.scaler.update()
 

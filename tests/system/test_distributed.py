@@ -1,6 +1,7 @@
 """Distributed training: same weights as one process, resuming with another number of them, and their errors."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from system.terminal import is_main
 from train import with_a_batch_for_each_process
 
 pytestmark = pytest.mark.slow
+CPU = torch.device("cpu")
 
 
 def start_processes(n: int, *args: str) -> "subprocess.Popen[str]":
@@ -31,7 +33,7 @@ def start_processes(n: int, *args: str) -> "subprocess.Popen[str]":
 
 
 def test_a_group_of_one_returns_its_own_values() -> None:
-    assert Group.join() == ALONE and is_main()
+    assert Group.join(CPU) == ALONE and is_main()
     assert ALONE.all_sums(1, 2.5) == [1.0, 2.5]
     assert ALONE.gather(["a", "b"]) == ["a", "b"]
     assert ALONE.broadcast("a") == "a"
@@ -45,7 +47,16 @@ def test_every_process_of_a_machine_with_too_few_gpus_raises(local_rank: str, mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match="--nproc-per-node 4: this machine has 2 GPUs"):
-        Group.join()
+        Group.join(torch.device("cuda"))
+
+
+def test_more_processes_than_gpus_may_compute_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "4"}
+    for name, value in {**environment, "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert Group.join(CPU) == ALONE
 
 
 def test_two_processes_train_as_one(called: Command, few: Path) -> None:
@@ -65,6 +76,19 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     metrics = [json.loads(Path(f"weights/{name}/metrics.json").read_text(encoding="utf-8")) for name in ("one", "two")]
     assert metrics[0]["last"] == pytest.approx(metrics[1]["last"], rel=1e-3)
     assert metrics[0]["batches"]["in an epoch"] % 2, "every step has two batches: change the sizes of this test"
+
+
+def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(few: Path, tmp_path: Path) -> None:
+    """The table of positions grows in that process alone."""
+    data = tmp_path / "data"
+    shutil.copytree(few, data)
+    for language, word in (("en", "cat"), ("fr", "chat")):
+        path = data / f"valid.{language}"
+        path.write_text(path.read_text(encoding="utf-8") + f"{word} " * 60 + "\n", encoding="utf-8")
+    args = small_run(data, "--max-length", "16", "--batch-tokens", "256", "--steps", "8", "--valid-every", "4")
+    with start_processes(2, *args) as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
 
 
 def test_when_one_process_dies_the_training_ends_and_can_be_resumed(called: Command, few: Path) -> None:

@@ -211,6 +211,22 @@ def test_fp16_that_overflows_skips_the_step_and_goes_on(tiny: Config, small: Cor
     assert any(not torch.equal(before[name], now) for name, now in parameters(training.model).items())
 
 
+def test_no_optimizer_steps_where_fp16_overflows_for_another(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, precision="fp16", optimizer="muon", clip_norm=1.0), small, tokenizer)
+    before, scale = snapshot(training), training.scaler.get_scale()
+    weights = dict(training.model.named_parameters())
+    of_adam, of_muon = "src_embed.embedding.weight", "encoder.blocks.0.self_attention.w_q.weight"
+    for overflowing in (of_adam, of_muon):
+        for name, weight in weights.items():
+            weight.grad = torch.full_like(weight, torch.inf if name == overflowing else 1.0)
+        training.scaler.scale(torch.zeros(()))  # as before a backward pass
+        grad_norm, _ = training.clip_gradient()
+        training.step_optimizers(1e-3, grad_norm)
+        scale /= 2
+        assert training.scaler.get_scale() == scale
+        assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
+
+
 # What it learns
 
 
