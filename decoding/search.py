@@ -4,7 +4,10 @@
 sentence and returns the n best. Both take a whole batch, treat each sentence as if it were alone, and drop from the
 batch what has ended. Validation, translation and evaluation all decode through them. A `Search` holds the settings.
 
-Letters in shapes: L live sentences of a batch, K hypotheses of each, V vocabulary.
+Everything is computed on the device of the model. To decide something, the host must wait for a GPU: there it does so
+only every few tokens (`looks_every`).
+
+Letters in shapes: B sentences, L of them live, K hypotheses of each, N results of each, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -71,6 +74,11 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
     return ((5 + torch.as_tensor(length)) / 6) ** alpha
 
 
+def looks_every(device: torch.device) -> int:
+    """After how many tokens a search looks again at which sentences are done. It finds the same whatever the number."""
+    return 1 if device.type == "cpu" else 8
+
+
 # Greedy search
 
 
@@ -81,6 +89,7 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
     those that stay are copied.
     """
     device = limits.device
+    every = looks_every(device)
     output = torch.full((len(limits), int(limits.max())), PAD, device=device)  # PAD after a sentence's end
     live = torch.arange(len(limits), device=device)  # (L,) which sentences are in the batch
     tokens = torch.full_like(live, BOS)  # (L,) their last tokens
@@ -98,7 +107,7 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
 
         # Continue with the others.
         parents = None
-        if 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
+        if (t + 1) % every == 0 and 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
             parents = (~ended).nonzero().squeeze(1)
             live = live[parents]
             tokens = tokens[parents]
@@ -117,14 +126,20 @@ class BeamState:
 
     live: Tensor
     """(L,) which sentences these are"""
+    is_decided: Tensor
+    """(L,) whether the results of a sentence stand; it leaves the batch when the search looks next"""
     scores: Tensor
     """(L, K) log P of the hypotheses, best first; −inf where there are fewer than K"""
-    output: Tensor
-    """(L, K, t) their tokens"""
     tokens: Tensor
     """(L, K) the last token of each, BOS at first"""
     parents: Tensor | None
-    """(L, K) the hypotheses of the last step from which they continue; None before the first step"""
+    """(L, K) the hypotheses of the step before that they continue, counted through its batch; None at first"""
+
+    def without_decided(self) -> "BeamState":
+        """The state of the sentences that are not decided."""
+        stay = (~self.is_decided).nonzero().squeeze(1)  # a CPU-GPU sync point
+        parents = None if self.parents is None else self.parents[stay]
+        return BeamState(self.live[stay], self.is_decided[stay], self.scores[stay], self.tokens[stay], parents)
 
 
 @dataclass
@@ -134,7 +149,7 @@ class Candidates:
     scores: Tensor
     """(L, 2K) log P"""
     parents: Tensor
-    """(L, 2K) the hypothesis, from 0 to K − 1, that each continues"""
+    """(L, 2K) the hypothesis that each continues, counted through the batch"""
     tokens: Tensor
     """(L, 2K) the token that it appends"""
 
@@ -143,22 +158,63 @@ class Candidates:
         return Candidates(*(values.gather(1, chosen) for values in (self.scores, self.parents, self.tokens)))
 
 
+class History:
+    """The last token and the parent of every hypothesis after each step: a tree, in which each path is a hypothesis."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Tensor, Tensor]] = []  # tokens and parents, (L · K) each
+
+    def append(self, state: BeamState) -> None:
+        assert state.parents is not None
+        self.steps.append((state.tokens.flatten(), state.parents.flatten()))
+
+    def to_lists(self) -> list[tuple[list[int], list[int]]]:
+        """The steps, copied from the device at once."""
+        if not self.steps:
+            return []
+        tokens, parents = (torch.cat(values) for values in zip(*self.steps, strict=True))
+        sizes = [len(tokens) for tokens, _ in self.steps]
+        steps = torch.split(torch.stack([tokens, parents]).cpu(), sizes, dim=1)  # a CPU-GPU sync point
+        return [(tokens.tolist(), parents.tolist()) for tokens, parents in steps]
+
+
 class Results:
-    """The finished hypotheses of B sentences."""
+    """The N best finished hypotheses of each of B sentences."""
 
     def __init__(self, n_sentences: int, search: Search, device: torch.device) -> None:
         self.search = search
-        self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(n_sentences)]  # best first
+        # (B,) how many have finished, those included that were not among the best.
         self.counts = torch.zeros(n_sentences, dtype=torch.int64, device=device)
-        # (B,) the n-th best score of each sentence, which a new hypothesis must beat.
-        self.score_to_beat = torch.full((n_sentences,), -torch.inf, device=device)
+        # (B, N) their scores, best first; −inf where there are fewer.
+        self.scores = torch.full((n_sentences, search.n_best), -torch.inf, device=device)
+        # (B, N, 3) the length before the last token, the hypothesis that it continues, and the last token.
+        self.ends = torch.zeros(n_sentences, search.n_best, 3, dtype=torch.int64, device=device)
 
-    def add(self, sentence: int, hypothesis: Hypothesis) -> None:
-        n_best, ranked = self.search.n_best, self.hypotheses[sentence]
-        ranked.append(hypothesis)
-        ranked.sort(key=lambda one: -one.score)
-        if len(ranked) >= n_best:
-            self.score_to_beat[sentence] = ranked[n_best - 1].score
+    def add(self, sentences: Tensor, scores: Tensor, ends: Tensor) -> None:
+        """Takes in hypotheses of sentences (L,): their scores (L, n), −inf where there is none, and ends (L, n, 3)."""
+        self.counts[sentences] += scores.isfinite().sum(dim=1)
+        scores = torch.cat([self.scores[sentences], scores], dim=1)
+        ends = torch.cat([self.ends[sentences], ends], dim=1)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        order = order[:, : self.search.n_best, None].expand(-1, -1, 3)
+        self.scores[sentences] = scores[:, : self.search.n_best]
+        self.ends[sentences] = ends.gather(1, order)
+
+    def hypotheses(self, history: History) -> list[list[Hypothesis]]:
+        """The results of each sentence, best first."""
+        steps = history.to_lists()
+
+        def ids(length: int, parent: int, last_token: int) -> list[int]:
+            backwards = [] if last_token == EOS else [last_token]
+            for tokens, parents in reversed(steps[:length]):
+                backwards.append(tokens[parent])
+                parent = parents[parent]
+            return backwards[::-1]
+
+        return [
+            [Hypothesis(ids(*end), score) for score, end in zip(*results, strict=True) if score > -torch.inf]
+            for results in zip(self.scores.tolist(), self.ends.tolist(), strict=True)
+        ]
 
 
 def beam_search(
@@ -167,53 +223,60 @@ def beam_search(
     """limits (B,) caps the length of each sentence → the n best hypotheses of each, best first.
 
     Each step keeps the search.beam best continuations. A hypothesis that ends is a result; its length counts EOS. A
-    sentence is done when none of its hypotheses can still win (`undecided`).
+    sentence is decided when none of its hypotheses can still win (`undecided`).
     """
     device = limits.device
+    every = looks_every(device)
     results = Results(len(limits), search, device)
+    history = History()
     state = BeamState(
         live=torch.arange(len(limits), device=device),
+        is_decided=torch.zeros(len(limits), dtype=torch.bool, device=device),
         scores=torch.zeros(len(limits), 1, device=device),
-        output=torch.full((len(limits), 1, 0), PAD, device=device),
         tokens=torch.full((len(limits), 1), BOS, device=device),
         parents=None,
     )
     for length in range(1, int(limits.max()) + 1):
+        # Find the best continuations.
         logits = step(state.tokens, state.parents)
         logits[..., :EOS] = -torch.inf  # those of NEVER_GENERATED
         candidates = select(logits, state, search, best)
+
+        # Finish those that end, and continue with the others.
         is_at_limit = limits[state.live] == length
         finish(candidates, state, is_at_limit, length, results)
         survivors = continuing(candidates, search)
-        stay = undecided(survivors, state, limits, length, results) & ~is_at_limit
-        if not stay.any():  # a CPU-GPU sync point
-            break
-        state = advance(state, survivors, stay)
-    return [ranked[: search.n_best] for ranked in results.hypotheses]
+        is_decided = state.is_decided | is_at_limit | ~undecided(survivors, state, limits, length, results)
+        state = BeamState(state.live, is_decided, survivors.scores, survivors.tokens, survivors.parents)
+
+        # Drop the sentences that are decided.
+        if length % every == 0:
+            n_decided = int(is_decided.sum())  # a CPU-GPU sync point
+            if n_decided == len(is_decided):
+                break
+            if n_decided:
+                state = state.without_decided()
+        history.append(state)
+    return results.hypotheses(history)
 
 
 def select(logits: Tensor, state: BeamState, search: Search, best: FindBest) -> Candidates:
     """The best continuations of each live sentence. Keeps 2K: up to K of them may end, and K must be left."""
-    _, n_hypotheses, vocab_size = logits.shape
+    n_sentences, n_hypotheses, vocab_size = logits.shape
     n = min(2 * search.beam, n_hypotheses * vocab_size)
     scores, places = best(logits, n, state.scores)  # (L, 2K) each; places in K · V
-    return Candidates(scores, parents=places // vocab_size, tokens=places % vocab_size)
+    first_of_sentence = torch.arange(n_sentences, device=logits.device)[:, None] * n_hypotheses
+    return Candidates(scores, parents=first_of_sentence + places // vocab_size, tokens=places % vocab_size)
 
 
 def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length: int, results: Results) -> None:
     """Adds to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
-    ends = (candidates.tokens == EOS) | is_at_limit[:, None]
-    is_result = (ends & candidates.scores.isfinite())[:, : results.search.beam]  # (L, K)
-    results.counts[state.live] += is_result.sum(dim=1)
-
-    i, k = is_result.nonzero(as_tuple=True)  # a CPU-GPU sync point
-    sentences = state.live[i]
-    prefixes = state.output[i, candidates.parents[i, k]]
-    tokens = candidates.tokens[i, k]
-    scores = candidates.scores[i, k] / length_penalty(length, results.search.length_penalty)
-    ended = zip(sentences.tolist(), prefixes.tolist(), tokens.tolist(), scores.tolist(), strict=True)
-    for sentence, prefix, token, score in ended:
-        results.add(sentence, Hypothesis(prefix if token == EOS else [*prefix, token], score))
+    n = results.search.beam
+    parents, tokens = candidates.parents[:, :n], candidates.tokens[:, :n]
+    is_result = ((tokens == EOS) | is_at_limit[:, None]) & ~state.is_decided[:, None]  # (L, K)
+    scores = candidates.scores[:, :n] / length_penalty(length, results.search.length_penalty)
+    ends = torch.stack([torch.full_like(parents, length - 1), parents, tokens], dim=-1)
+    results.add(state.live, scores.masked_fill(~is_result, -torch.inf), ends)
 
 
 def continuing(candidates: Candidates, search: Search) -> Candidates:
@@ -240,16 +303,6 @@ def undecided(survivors: Candidates, state: BeamState, limits: Tensor, length: i
     best_log_p = survivors.scores[:, 0]
     best_now = best_log_p / length_penalty(length, alpha)
     best_ever = best_log_p / length_penalty(limits[state.live], alpha)
-    score_to_beat = results.score_to_beat[state.live]
+    score_to_beat = results.scores[state.live, -1]
     is_behind = (results.counts[state.live] >= results.search.beam) & (best_now <= score_to_beat)
     return (best_ever > score_to_beat) & ~is_behind
-
-
-def advance(state: BeamState, survivors: Candidates, stay: Tensor) -> BeamState:
-    """The state after this step, of the sentences that stay (L,)."""
-    n_sentences, n_hypotheses, t = state.output.shape
-    prefixes = state.output.gather(1, survivors.parents[..., None].expand(-1, -1, t))
-    output = torch.cat([prefixes, survivors.tokens[..., None]], dim=-1)
-    first_of_sentence = torch.arange(n_sentences, device=stay.device)[:, None] * n_hypotheses
-    parents = first_of_sentence + survivors.parents
-    return BeamState(state.live[stay], survivors.scores[stay], output[stay], survivors.tokens[stay], parents[stay])

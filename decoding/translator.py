@@ -15,7 +15,7 @@ from torch import Tensor
 
 from checkpoint import RunFolder
 from config import Config, ConfigError, DeviceName, TranslatingPrecision
-from dataset import pad
+from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention
 from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
@@ -86,8 +86,8 @@ class ModelSearcher:
 
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode():
-            step = self.step_of(pad(sources).to(self.device))
-            max_lengths = torch.tensor(limits, device=self.device)
+            step = self.step_of(to_device(pad(sources), self.device))
+            max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
             return beam_search(step, max_lengths, search, self.best)

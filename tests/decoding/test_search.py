@@ -219,6 +219,22 @@ def test_beam_search_of_a_batch_equals_one_sentence_at_a_time() -> None:
         assert_same(ours, beam_search(Fake([sentence]), limits(2 + sentence % 6), search)[0])
 
 
+@pytest.mark.parametrize("every", [2, 3, 8, 100])
+def test_a_search_that_looks_rarely_finds_the_same(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = list(range(60))
+    most = limits(*[1 + i % 9 for i in sentences])
+    searches = [Search(beam, n_best, alpha) for beam, n_best in ((2, 1), (4, 4)) for alpha in (0.0, 1.0)]
+    greedy = greedy_search(Fake(sentences), most)
+    beams = [beam_search(Fake(sentences), most, search) for search in searches]
+    monkeypatch.setattr("decoding.search.looks_every", lambda device: every)
+    fake = Fake(sentences)
+    assert greedy_search(fake, most) == greedy
+    assert fake.sizes[: every - 1] == [60] * min(every - 1, 9), "no sentence leaves before it looks"
+    for search, expected in zip(searches, beams, strict=True):
+        for ours, theirs in zip(beam_search(Fake(sentences), most, search), expected, strict=True):
+            assert_same(ours, theirs)
+
+
 def test_wider_beams_score_higher() -> None:
     """In the mean: for one sentence, a beam may drop what greedy search keeps."""
     means = []
