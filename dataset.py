@@ -89,7 +89,7 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     """Token ids of B pairs → their batch on the CPU. The one place where the target is shifted for teacher forcing."""
     src = pad(sources)
     padded = pad(targets, before=[BOS])  # BOS, the target, EOS
-    labels = padded[:, 1:]
+    labels = padded[:, 1:].contiguous()  # as a copy to a GPU must be that nothing waits for
     tgt = padded[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
     n_tgt = int((tgt != PAD).sum())
     return Batch(

@@ -82,9 +82,11 @@ def take_step(training: Training, step: int) -> StepRecord:
         cross_entropy += batch_cross_entropy.detach()
     training.prepare(step + 1)
 
-    # Clip the gradient.
-    grad_norm, grad_norms = training.clip_gradient()
-    total_loss, total_cross_entropy = group.all_sums(loss.item(), cross_entropy.item())
+    # Clip the gradient, and read the step's numbers: the one time that it waits for a GPU.
+    norm, norms = training.clip_gradient()
+    numbers = torch.stack([loss, cross_entropy, norm, *norms.values()]).tolist()
+    total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
+    grad_norm, grad_norms = numbers[2], dict(zip(norms, numbers[3:], strict=True))
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1)

@@ -222,7 +222,7 @@ class Training:
             return context
         return nullcontext()
 
-    def clip_gradient(self) -> tuple[float, dict[str, float]]:
+    def clip_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Scales the gradient down to config.clip_norm. Returns its norm before, and that of each part of the model."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
@@ -230,11 +230,11 @@ class Training:
         for name, parameter in self.model.named_parameters():
             assert parameter.grad is not None
             gradients_of_part.setdefault(name.partition(".")[0], []).append(parameter.grad)
-        norms = torch.stack([get_total_norm(gradients) for gradients in gradients_of_part.values()])
-        total = norms.norm()
+        norms = {part: get_total_norm(gradients) for part, gradients in gradients_of_part.items()}
+        total = torch.stack([*norms.values()]).norm()
         if self.config.clip_norm:
             clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, total)
-        return float(total), dict(zip(gradients_of_part, norms.tolist(), strict=True))  # a CPU-GPU sync point
+        return total, norms
 
     def step_optimizers(self, lr: float, grad_norm: float) -> None:
         """Updates the weights; none of them where fp16 overflowed, in whichever of them it did."""
@@ -242,7 +242,7 @@ class Training:
             for param_group in optimizer.param_groups:
                 param_group["lr"] = lr
             if math.isfinite(grad_norm):
-                self.scaler.step(optimizer)
+                optimizer.step()
             optimizer.zero_grad()
         self.scaler.update()
 

@@ -221,7 +221,7 @@ def test_no_optimizer_steps_where_fp16_overflows_for_another(tiny: Config, small
             weight.grad = torch.full_like(weight, torch.inf if name == overflowing else 1.0)
         training.scaler.scale(torch.zeros(()))  # as before a backward pass
         grad_norm, _ = training.clip_gradient()
-        training.step_optimizers(1e-3, grad_norm)
+        training.step_optimizers(1e-3, float(grad_norm))
         scale /= 2
         assert training.scaler.get_scale() == scale
         assert all(torch.equal(before[name], now) for name, now in parameters(training.model).items())
