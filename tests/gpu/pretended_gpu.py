@@ -1,0 +1,215 @@
+"""A pretended CUDA device: tensors that say they are on cuda:0 and hold their numbers on the CPU.
+
+`pretend()` patches torch so that the project takes its CUDA paths. Within `PretendedGpu`, each operation on such
+tensors is computed on the CPU. One that mixes devices as CUDA does not allow raises. One for which the host would wait
+for a real GPU is noted in `JOURNAL`, with the place in the project that asked for it.
+
+guard.cpp must be preloaded. What all this cannot show: the speed, the memory and the rounding of real kernels.
+"""
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+
+from model import Transformer
+
+ROOT = Path(__file__).parent.parent.parent
+GPU = torch.device("cuda", 0)
+
+# Operations whose indices and sources may be on the CPU.
+CROSSES_DEVICES = {"_to_copy", "copy_", "index", "index_put", "index_put_", "_index_put_impl_"}
+# Operations whose result has a size that only the GPU knows.
+SIZED_BY_VALUES = {"nonzero", "masked_select", "_unique2", "repeat_interleave"}
+# Operations whose result is a number for the host.
+TO_HOST = {"_local_scalar_dense", "is_nonzero", "equal"}
+
+
+@dataclass
+class Journal:
+    """What would make the host wait, and how often: (what, file:line) of the project."""
+
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def wait(self, what: str) -> None:
+        frames = traceback.extract_stack()
+        places = [f"{Path(f.filename).name}:{f.lineno}" for f in frames if is_of_project(f.filename)]
+        self.waits[what, places[-1] if places else "?"] += 1
+
+    def take(self) -> Counter[tuple[str, str]]:
+        """What was noted since the last call."""
+        waits, self.waits = self.waits, Counter()
+        return waits
+
+
+def is_of_project(filename: str) -> bool:
+    path = Path(filename)
+    return path.is_relative_to(ROOT) and not path.is_relative_to(Path(__file__).parent) and ".venv" not in path.parts
+
+
+JOURNAL = Journal()
+
+
+class PretendedTensor(torch.Tensor):
+    """A tensor on cuda:0 whose numbers are in `values`, on the CPU."""
+
+    values: Any  # a tensor; as an attribute of torch's tensors, this is a method of sparse ones
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> "PretendedTensor":
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            layout=values.layout,
+            device=GPU,
+        )
+        tensor.values = values
+        return tensor
+
+    def __init__(self, values: Tensor) -> None: ...
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"PretendedTensor({self.values})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return compute(func, args, kwargs or {})
+
+    def tolist(self) -> Any:
+        JOURNAL.wait("tolist")
+        return self.values.tolist()
+
+
+class PretendedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While entered, operations may make tensors on cuda:0."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return compute(func, args, kwargs or {})
+
+
+def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of an operation, on the device on which it would be."""
+    name = func._schema.name.split("::")[1]
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    on_gpu = [tensor for tensor in tensors if isinstance(tensor, PretendedTensor)]
+    on_cpu = [tensor for tensor in tensors if not isinstance(tensor, PretendedTensor)]
+    device = kwargs.get("device")
+    target = None if device is None else torch.device(device).type
+    if not on_gpu and target != "cuda":
+        return func(*args, **kwargs)
+
+    if on_gpu and name not in CROSSES_DEVICES and any(tensor.dim() for tensor in on_cpu):
+        shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in tensors]
+        raise RuntimeError(f"{func} mixes devices: {shapes}")
+    note_waits(name, args, target)
+
+    # Compute on the CPU.
+    if device is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    if "pin_memory" in kwargs:
+        kwargs = {**kwargs, "pin_memory": False}
+    result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+    if target == "cpu" or name in TO_HOST:
+        return result
+    result = tree_map(wrap, result)
+    correct_aliasing: Any = return_and_correct_aliasing
+    return correct_aliasing(func, args, kwargs, result) if on_gpu else result
+
+
+def note_waits(name: str, args: Any, target: str | None) -> None:
+    """Notes in the journal why the host would wait for this operation on a real GPU, if it would."""
+    if name in TO_HOST or name in SIZED_BY_VALUES:
+        JOURNAL.wait(name)
+    elif name in CROSSES_DEVICES - {"_to_copy", "copy_"}:
+        for index in args[1]:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                JOURNAL.wait(f"{name} by a mask")
+            elif index is not None and not isinstance(index, PretendedTensor):
+                JOURNAL.wait(f"{name} by an index on the CPU")
+    elif name == "_to_copy":
+        source = args[0]
+        if isinstance(source, PretendedTensor) and target == "cpu":
+            JOURNAL.wait("copy to the CPU")
+        elif not isinstance(source, PretendedTensor) and not is_pinned(source):
+            JOURNAL.wait("copy from memory that is not pinned")
+    elif name == "copy_" and isinstance(args[0], PretendedTensor) != isinstance(args[1], PretendedTensor):
+        JOURNAL.wait("copy_ across devices")
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """A strided copy is made through memory that is not pinned, even if the tensor's own is."""
+    return getattr(tensor, "was_pinned", False) and tensor.is_contiguous()
+
+
+def unwrap(x: Any) -> Any:
+    return x.values if isinstance(x, PretendedTensor) else x
+
+
+def wrap(x: Any) -> Any:
+    return PretendedTensor(x) if isinstance(x, Tensor) and not isinstance(x, PretendedTensor) else x
+
+
+# What a CPU build lacks
+
+
+def pretend() -> None:
+    """Patches torch so that it offers the device, and the project so that it takes it."""
+    cuda: Any = torch.cuda
+    cuda._lazy_init = lambda: None
+    cuda.is_available = lambda: True
+    cuda.device_count = lambda: 1
+    cuda.is_bf16_supported = lambda including_emulation=True: True
+    cuda.get_device_capability = lambda device=None: (9, 0)
+    cuda.get_device_name = lambda device=None: "a pretended GPU"
+    cuda.max_memory_allocated = lambda device=None: 0
+    cuda.manual_seed_all = lambda seed: None
+    cuda.amp.common.amp_definitely_not_available = lambda: False
+    anything: Any = torch
+    anything.inference_mode = torch.no_grad  # an inference tensor cannot be of a subclass
+    anything.tensor = tensor_anywhere
+    torch.Tensor.pin_memory = pinned_copy  # type: ignore[method-assign,assignment]
+    Transformer.to = moved  # type: ignore[method-assign,assignment]
+
+
+TENSOR = torch.tensor
+
+
+def tensor_anywhere(data: Any, device: Any = None, **kwargs: Any) -> Tensor:
+    """`torch.tensor`: a list goes to a GPU through memory that is not pinned."""
+    if device is None or torch.device(device).type != "cuda":
+        return TENSOR(data, device=device, **kwargs)
+    JOURNAL.wait("a list to the GPU")
+    return PretendedTensor(TENSOR(data, **kwargs))
+
+
+def pinned_copy(self: Tensor, device: Any = None) -> Tensor:
+    """`Tensor.pin_memory`, which keeps the strides."""
+    copy = torch.empty_strided(self.size(), self.stride(), dtype=self.dtype).copy_(self)
+    copy.was_pinned = True  # type: ignore[attr-defined]
+    return copy
+
+
+def moved(self: Transformer, device: torch.device) -> Transformer:
+    """`Module.to`, which assigns to `.data`; that of a wrapper cannot be assigned."""
+    if device.type != "cuda":
+        return torch.nn.Module.to(self, device)
+    parameters: dict[int, torch.nn.Parameter] = {}  # a tied parameter stays one
+    for module in self.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                on_gpu = parameters.setdefault(id(parameter), torch.nn.Parameter(wrap(parameter.detach().clone())))
+                module._parameters[name] = on_gpu
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = wrap(buffer)
+    return self

@@ -1,0 +1,128 @@
+"""What the project does on a GPU, on a pretended one: prints a line of JSON for each piece of work.
+
+test_rehearsal.py starts it, with guard.cpp preloaded. Each line has the work's name, the waits for the GPU by what was
+waited for and where, and what the work gave.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from pretended_gpu import JOURNAL, PretendedGpu, pretend  # noqa: E402
+
+from config import PRESETS, Config, DeviceName  # noqa: E402
+from decoding.search import Search  # noqa: E402
+from decoding.translator import EXTRA_LENGTH, ModelSearcher, Translator  # noqa: E402
+from text.corpus import Corpus, load_corpus  # noqa: E402
+from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
+from train import take_step  # noqa: E402
+from training.trainer import Training  # noqa: E402
+
+TINY = replace(
+    PRESETS["demo"],
+    d_model=64,
+    n_heads=2,
+    d_ff=128,
+    vocab_size=300,
+    batch_tokens=1024,
+    epochs=1,
+    warmup_steps=4,
+    device="cuda",
+    precision="bf16",
+    name="tiny",
+)
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "bf16": {},
+    "bf16 with Muon": {"optimizer": "muon"},
+    "fp16": {"precision": "fp16"},
+    "fp16 with Muon": {"precision": "fp16", "optimizer": "muon"},
+    "fp32": {"precision": "fp32"},
+    "the paper's recipe": {"norm": "post", "clip_norm": 0.0, "schedule": "inverse_sqrt"},
+    "accumulation": {"accumulate": 3},
+    "subword dropout": {"subword_dropout": 0.1},
+    "embeddings that are not tied": {"tie_embeddings": False},
+    "plain": {"plain": True},
+}
+
+
+def work(name: str, do: Callable[[], Any]) -> None:
+    """Do a piece of work, and print what it gave and what it waited for."""
+    JOURNAL.take()
+    result = do()
+    waits = {f"{what} at {place}": n for (what, place), n in JOURNAL.take().items()}
+    print(json.dumps({"work": name, "waits": waits, "result": result}), flush=True)
+
+
+def losses(training: Training, steps: Sequence[int]) -> list[float]:
+    """Take steps, and return the loss of each for a target token."""
+    records = [take_step(training, step) for step in steps]
+    training.advance(records[-1])
+    return [record.loss / record.n_tgt for record in records]
+
+
+def rehearse(corpus: Corpus, tokenizer: Tokenizer) -> None:
+    """Do all that a training does, in its order."""
+    sentences = [source for source, _ in corpus.valid]
+
+    for name, changes in CONFIGURATIONS.items():
+        training = Training(replace(TINY, **changes), corpus, tokenizer)
+        before = losses(training, [1])  # optimizers make their state
+        work(f"a step, {name}", partial(losses, training, [2]))
+        work(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
+
+    training = Training(TINY, corpus, tokenizer)
+    work("validation", lambda: training.validate()[0].loss)
+    work("attention", lambda: len(list(training.attention(sentences[:2]))))
+    work("state and restore", lambda: training.restore(training.state()))
+    work("limit", lambda: max(map(len, tokenizer.encode(sentences))) + 1 + EXTRA_LENGTH)
+    work("greedy search", lambda: len(training.translator()(sentences)))
+    work("beam search", lambda: len(training.translator()(sentences, Search(beam=5))))
+    work("self-distillation", training.distill)
+    work("a step after it", partial(losses, training, [3]))
+
+    for device in ("cpu", "cuda"):
+        same_on(device, corpus, tokenizer)
+
+
+def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    """Do what gives the same on every device: nothing is drawn at random, and all numbers have 32 bits."""
+    config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon")
+    training = Training(config, corpus, tokenizer)
+    work(f"losses on {device}", partial(losses, training, range(1, 21)))
+    searcher = ModelSearcher(training.model.eval(), training.device, "fp32")
+    translator = Translator(searcher, tokenizer, config, training.device)
+    sentences = [source for source, _ in corpus.valid]
+    work(f"greedy search on {device}", partial(translator, sentences))
+    n_best = partial(translator.n_best, sentences, Search(beam=5, n_best=5))
+    work(f"beam search on {device}", lambda: [[one.text for one in translations] for translations in n_best()])
+
+
+def main(cache: str) -> None:
+    datasets.config.HF_DATASETS_CACHE = cache
+    torch.set_num_threads(1)
+    corpus = load_corpus(Config(data="demo"))
+    corpus = replace(
+        corpus,
+        train=corpus.train.select(np.arange(200)),
+        valid=corpus.valid.select(np.arange(10)),
+        test=corpus.test.select(np.arange(10)),
+    )
+    tokenizer = learn_tokenizer(corpus.train, 300)
+    pretend()
+    with PretendedGpu():  # type: ignore[no-untyped-call]
+        rehearse(corpus, tokenizer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
