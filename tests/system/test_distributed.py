@@ -60,7 +60,7 @@ def test_more_processes_than_gpus_may_compute_on_cpus(monkeypatch: pytest.Monkey
 
 
 def test_two_processes_train_as_one(called: Command, few: Path) -> None:
-    """Also with dropout, and with an odd number of batches per epoch, the last of which only one process computes."""
+    """To the last bit: they sum two gradients. With dropout, and with a last step that one process computes alone."""
     shape = ["--epochs", "2", "--subword-dropout", "0.1", "--precision", "fp32", "--batch-tokens", "512"]
     with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
         out, err = process.communicate(timeout=120)
@@ -72,10 +72,21 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "two")]
     assert states[0]["step"] == states[1]["step"] >= 10
     for name, weight in states[0]["model"].items():
-        torch.testing.assert_close(states[1]["model"][name], weight, rtol=1e-3, atol=1e-4)
+        assert torch.equal(states[1]["model"][name], weight), name
     metrics = [json.loads(Path(f"weights/{name}/metrics.json").read_text(encoding="utf-8")) for name in ("one", "two")]
     assert metrics[0]["last"] == pytest.approx(metrics[1]["last"], rel=1e-3)
     assert metrics[0]["batches"]["in an epoch"] % 2, "every step has two batches: change the sizes of this test"
+
+
+def test_four_processes_train_as_one_but_for_the_order_of_sums(called: Command, few: Path) -> None:
+    shape = ["--steps", "3", "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "8"]
+    with start_processes(4, *small_run(few, *shape, "--name", "four")) as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert called(*small_run(few, *shape, "--name", "one")).returncode == 0
+    states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "four")]
+    for name, weight in states[0]["model"].items():
+        torch.testing.assert_close(states[1]["model"][name], weight, rtol=0, atol=2e-5)
 
 
 def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(few: Path, tmp_path: Path) -> None:
