@@ -11,6 +11,7 @@ torch's fused operation on CUDA. The maximum of the feed-forward block is taken 
 loss (fast/loss.py).
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -28,6 +29,7 @@ from model import (
     Transformer,
     scaled_dot_product_attention,
 )
+from system.terminal import say
 
 Part: TypeAlias = Any  # a module of a ModuleList, whose type no type checker knows
 
@@ -45,6 +47,15 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     if query.is_cuda:
         return F.scaled_dot_product_attention(query, key, value, mask)
     return scaled_dot_product_attention(query, key, value, mask)
+
+
+def avoid_plans_by_shape() -> None:
+    """Turns cuDNN's attention off for this process, so that torch takes another of its fused operations.
+
+    With a mask, torch prefers cuDNN's on recent GPUs. cuDNN prepares a plan for every new (B, T, S), which is reported
+    to take half a second on a B200 (modelscope/FunASR, issue 3704), and batches come in thousands of shapes.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def attention(
@@ -110,6 +121,32 @@ def decoder_stack(
     return decoder.norm(x)
 
 
+class Compiled:
+    """Replaces a function by what `torch.compile` makes of it. Where that fails, says so and calls the function itself.
+
+    `torch.compile` compiles when the result is first called. Its own setting for failures, suppress_errors, hides them:
+    the training would be slower than it should be, and nobody would know.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], backend: str | Callable[..., Any]) -> None:
+        self.function = function
+        self.compiled: Callable[..., Tensor] = torch.compile(function, dynamic=True, backend=backend)
+
+    def __call__(self, *args: Any) -> Tensor:
+        from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 - it takes a second
+
+        try:
+            return self.compiled(*args)
+        except TorchDynamoException as error:
+            if self.compiled is self.function:
+                raise
+            cause = " ".join(str(error).split("\n")[:2])  # backend='inductor' raised: what it raised
+            name = self.function.__name__
+            say(f"warning   {name} runs uncompiled, and slower, since torch cannot compile it: {cause}")
+            self.compiled = self.function
+            return self.function(*args)
+
+
 class PackedBatchLoss(nn.Module):
     """A model and its loss as one module, for packed batches. Processes that share a training wrap it."""
 
@@ -121,23 +158,25 @@ class PackedBatchLoss(nn.Module):
         self.encoder_stack: Any = encoder_stack
         self.decoder_stack: Any = decoder_stack
 
-    def compile_stacks(self, backend: str) -> None:
+    def compile_stacks(self, backend: str | Callable[..., Any]) -> None:
         """Fuses the operations of the two stacks, once for all shapes: a new shape is no reason to compile again."""
         self.is_compiled = True
-        self.encoder_stack = torch.compile(encoder_stack, dynamic=True, backend=backend)
-        self.decoder_stack = torch.compile(decoder_stack, dynamic=True, backend=backend)
+        self.encoder_stack = Compiled(encoder_stack, backend)
+        self.decoder_stack = Compiled(decoder_stack, backend)
 
     def encode(self, packed: PackedBatch) -> Tensor:
         """The rows of memory (M, D). Replaces `model.encode(batch.src, batch.src_mask)`."""
         model, batch = self.model, packed.batch
         x = packed.src.pack(model.src_position(model.src_embed(batch.src)))
-        return to_autocast_dtype(self.encoder_stack(model.encoder, x, batch.src_mask, packed.src))
+        stack = self.encoder_stack if len(batch.src) > 1 else encoder_stack  # a batch of one is compiled apart
+        return to_autocast_dtype(stack(model.encoder, x, batch.src_mask, packed.src))
 
     def decode(self, packed: PackedBatch, memory: Tensor) -> Tensor:
         """The rows of vectors (N, D). Replaces `model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)`."""
         model, batch = self.model, packed.batch
         x = packed.tgt.pack(model.tgt_position(model.tgt_embed(batch.tgt)))
-        return self.decoder_stack(model.decoder, x, memory, batch.src_mask, batch.tgt_mask, packed.tgt, packed.src)
+        stack = self.decoder_stack if len(batch.tgt) > 1 else decoder_stack
+        return stack(model.decoder, x, memory, batch.src_mask, batch.tgt_mask, packed.tgt, packed.src)
 
     def forward(self, packed: PackedBatch) -> tuple[Tensor, Tensor]:
         """The loss to minimize and the cross-entropy without smoothing, both summed over the target tokens, in nats."""

@@ -8,7 +8,7 @@ the batches of a step, they make the same step (`system.distributed.Group`).
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -27,7 +27,7 @@ from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
-from fast.forward import PackedBatchLoss
+from fast.forward import PackedBatchLoss, avoid_plans_by_shape
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
 from fast.packing import PackedBatch
@@ -73,6 +73,7 @@ class Training:
         # The model, its loss and its optimizers.
         if not config.plain:
             bound_caches()
+            avoid_plans_by_shape()
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
@@ -116,12 +117,9 @@ class Training:
         install_fast_modules(self.model)
         return PackedBatchLoss(self.model, self.config.label_smoothing)
 
-    def compile(self, backend: str = "inductor") -> None:
+    def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:
         """Compiles the stacks of blocks."""
         if isinstance(self.model_loss, PackedBatchLoss):
-            import torch._dynamo  # noqa: PLC0415 - it takes a second
-
-            torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
             self.model_loss.compile_stacks(backend)
 
     @property

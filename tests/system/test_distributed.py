@@ -1,11 +1,12 @@
 """Distributed training: same weights as one process, resuming with another number of them, and their errors."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -87,6 +88,59 @@ def test_four_processes_train_as_one_but_for_the_order_of_sums(called: Command, 
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "four")]
     for name, weight in states[0]["model"].items():
         torch.testing.assert_close(states[1]["model"][name], weight, rtol=0, atol=2e-5)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[list[str]]:
+    """The network namespaces of two hosts, which a cable connects: 10.77.0.1 and 10.77.0.2."""
+    if sys.platform != "linux" or not shutil.which("ip") or os.geteuid() != 0:
+        pytest.skip("two hosts need network namespaces: Linux, ip and root")
+    names = [f"tapis{os.getpid()}{letter}" for letter in "ab"]
+
+    def ip(command: str) -> None:
+        subprocess.run(["ip", *command.split()], check=True, capture_output=True)
+
+    try:
+        for name in names:
+            ip(f"netns add {name}")
+        ip(f"link add cable netns {names[0]} type veth peer name cable netns {names[1]}")
+        for i, name in enumerate(names, 1):
+            ip(f"-n {name} addr add 10.77.0.{i}/24 dev cable")
+            for device in ("lo", "cable"):
+                ip(f"-n {name} link set {device} up")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this system lets us make no network namespaces: {error.stderr.decode().strip()}")
+    else:
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def test_two_hosts_train_as_one_process(called: Command, few: Path, hosts: list[str]) -> None:
+    """torchrun as its documentation says for several machines. The second host prepares the data for itself."""
+    args = small_run(few, "--steps", "6", "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "2")
+    processes = []
+    for rank, host in enumerate(hosts):
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)]
+        meeting = ["--master-addr", "10.77.0.1", "--master-port", "29500"]
+        train = [str(ROOT / args[0]), *args[1:], "--name", "hosts"]
+        environment = {"GLOO_SOCKET_IFNAME": "cable", "HF_DATASETS_CACHE": str(Path.cwd() / f"cache{rank}")}
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", host, *torchrun, *meeting, *train],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        processes.append(process)
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert "test      BLEU" in outputs[0][1] and "BLEU" not in outputs[1][1], "only the main process prints"
+
+    assert called(*args, "--name", "one").returncode == 0
+    states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("one", "hosts")]
+    assert all(torch.equal(states[1]["model"][name], weight) for name, weight in states[0]["model"].items())
 
 
 def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(few: Path, tmp_path: Path) -> None:

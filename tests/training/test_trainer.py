@@ -10,7 +10,8 @@ from conftest import first
 
 from checkpoint import CheckpointError, RunFolder, parameters
 from config import Config
-from dataset import Batch
+from dataset import Batch, collate
+from fast.packing import PackedBatch
 from system.terminal import is_main
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -161,6 +162,35 @@ def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Cor
     assert 2 <= graphs <= 4 and not torch._dynamo.utils.counters["graph_break"]
     assert compiled.validate()[0].loss == pytest.approx(plain.validate()[0].loss, rel=1e-3)
     assert compiled.n_graphs == graphs
+
+    # A batch of one sentence is no reason to compile again.
+    batch = PackedBatch.of(small_batch(small, tokenizer, 1))
+    loss, _ = compiled.model_loss(batch)
+    assert loss.item() == pytest.approx(plain.model_loss(batch)[0].item(), rel=1e-4)
+    assert compiled.n_graphs == graphs
+
+
+def small_batch(small: Corpus, tokenizer: Tokenizer, n: int) -> Batch:
+    """The first n training pairs as a batch."""
+    sources, targets = zip(*list(small.train)[:n], strict=True)
+    return collate(tokenizer.encode(list(sources)), tokenizer.encode(list(targets)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated")  # both torch's own
+def test_a_stack_that_cannot_be_compiled_is_reported_and_runs_as_it_is(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(graph: Any, example_inputs: Any) -> Any:
+        raise RuntimeError("no compiler is there")
+
+    plain, compiled = (Training(replace(tiny, dropout=0.0), small, tokenizer) for _ in range(2))
+    compiled.compile(broken)
+    for step in range(1, 4):
+        assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("runs uncompiled, and slower" in line for line in lines)
+    assert "no compiler is there" in lines[0]
 
 
 # Gradients
