@@ -34,8 +34,8 @@ def causal_mask(size: int, device: torch.device | None = None) -> Tensor:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Returns a copy on `device`. A copy to a GPU starts from pinned memory, so that nothing waits for it."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+    """Returns a copy on `device`. A copy to a GPU is from pinned and contiguous memory, so that nothing waits."""
+    return x.contiguous().pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     """Token ids of B pairs → their batch on the CPU. The one place where the target is shifted for teacher forcing."""
     src = pad(sources)
     padded = pad(targets, before=[BOS])  # BOS, the target, EOS
-    labels = padded[:, 1:].contiguous()  # as a copy to a GPU must be that nothing waits for
+    labels = padded[:, 1:]
     tgt = padded[:, :-1].masked_fill(labels == PAD, PAD)  # the EOS of a shorter row is no input
     n_tgt = int((tgt != PAD).sum())
     return Batch(

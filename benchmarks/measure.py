@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import datasets
 import torch
 
-from config import PRESETS, Config, DeviceName, TranslatingPrecision
+from config import Config, DeviceName, TranslatingPrecision
 from decoding.compiled import variants
 from system.devices import slow_precision
 from text.cleaning import RULES
@@ -112,7 +112,7 @@ class Workload:
         """While entered, the config of this workload. Without --data it names a file of n_pairs synthetic pairs."""
         with synthetic(n_pairs) if not self.data else nullcontext(self.data) as data:
             yield replace(
-                PRESETS["opus_books"],
+                Config(),
                 data=data,
                 source=self.source,
                 target=self.target,

@@ -34,7 +34,7 @@ import tyro  # noqa: E402
 from measure import synchronize, write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
-from config import EOS, PRESETS, Config, DeviceName  # noqa: E402
+from config import EOS, Config, DeviceName  # noqa: E402
 from dataset import EncodedPairs, collate  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
@@ -122,9 +122,7 @@ def corpus_cost(n_pairs: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
         write_pairs(Path(folder) / "pairs.tsv", n_pairs)
-        config = replace(
-            PRESETS["opus_books"], data=f"{folder}/pairs.tsv", vocab_size=VOCABULARY, skip_rules=tuple(RULES)
-        )
+        config = replace(Config(), data=f"{folder}/pairs.tsv", vocab_size=VOCABULARY, skip_rules=tuple(RULES))
         start = time.perf_counter()
         corpus = load_corpus(config)
         EncodedPairs.of(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
@@ -156,9 +154,7 @@ def print_table(name: str, unit: str, points: dict[int, Callable[[], Cost]]) -> 
 def main() -> None:
     options = tyro.cli(Options)
     device = choose_device(options.device)
-    base = replace(
-        PRESETS["opus_books"], device=options.device, precision=choose_precision("auto", device), batch_tokens=4096
-    )
+    base = replace(Config(), device=options.device, precision=choose_precision("auto", device), batch_tokens=4096)
     print(f"{device_label(device)}, {base.precision}, torch {torch.__version__}; {STEPS - 1} steps a point")
 
     def with_width(d_model: int) -> Config:
