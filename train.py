@@ -82,7 +82,7 @@ def take_step(training: Training, step: int) -> StepRecord:
         cross_entropy += batch_cross_entropy.detach()
     training.prepare(step + 1)
 
-    # Clip the gradient, and read the step's numbers: the one time that it waits for a GPU.
+    # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
     norm, norms = training.clip_gradient()
     numbers = torch.stack([loss, cross_entropy, norm, *norms.values()]).tolist()
     total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
@@ -128,7 +128,7 @@ def loop(
             speed = f"{tokens_per_second(recent[-20:]):,.0f}"
             bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
-            is_timed = training.step == first_step + 11  # ten steps after two that warmed up
+            is_timed = training.step == first_step + 11  # two steps to warm up, and ten more
             if is_timed:
                 may_begin_again = first_step == 1 and not budget.is_open
                 say(time_line(minutes_of_steps(training, recent), may_begin_again))

@@ -45,7 +45,8 @@ def moses_tokens(lines: list[str], language: str) -> list[str]:
 def main() -> None:
     options = tyro.cli(Options)
     hypotheses, references = (
-        path.read_text(encoding="utf-8").split("\n")[:-1] for path in (options.hypotheses, options.references)
+        path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        for path in (options.hypotheses, options.references)
     )
     if len(hypotheses) != len(references):
         sys.exit(f"{len(hypotheses)} translations, but {len(references)} references")

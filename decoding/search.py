@@ -4,8 +4,7 @@
 sentence and returns the n best. Both take a whole batch, treat each sentence as if it were alone, and drop from the
 batch what has ended. Validation, translation and evaluation all decode through them. A `Search` holds the settings.
 
-Everything is computed on the device of the model. To decide something, the host must wait for a GPU: there it does so
-only every few tokens (`looks_every`).
+All tensors stay on the device of the model. On a GPU, the host waits for it only every few tokens (`check_interval`).
 
 Letters in shapes: B sentences, L of them live, K hypotheses of each, N results of each, V vocabulary.
 """
@@ -74,8 +73,8 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
     return ((5 + torch.as_tensor(length)) / 6) ** alpha
 
 
-def looks_every(device: torch.device) -> int:
-    """After how many tokens a search looks again at which sentences are done. It finds the same whatever the number."""
+def check_interval(device: torch.device) -> int:
+    """How many tokens a search generates between checks for finished sentences. Its results do not depend on it."""
     return 1 if device.type == "cpu" else 8
 
 
@@ -89,7 +88,7 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
     those that stay are copied.
     """
     device = limits.device
-    every = looks_every(device)
+    interval = check_interval(device)
     output = torch.full((len(limits), int(limits.max())), PAD, device=device)  # PAD after a sentence's end
     live = torch.arange(len(limits), device=device)  # (L,) which sentences are in the batch
     tokens = torch.full_like(live, BOS)  # (L,) their last tokens
@@ -107,7 +106,7 @@ def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuation
 
         # Continue with the others.
         parents = None
-        if (t + 1) % every == 0 and 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
+        if (t + 1) % interval == 0 and 8 * ended.sum() >= len(ended):  # a CPU-GPU sync point
             parents = (~ended).nonzero().squeeze(1)
             live = live[parents]
             tokens = tokens[parents]
@@ -127,13 +126,13 @@ class BeamState:
     live: Tensor
     """(L,) which sentences these are"""
     is_decided: Tensor
-    """(L,) whether the results of a sentence stand; it leaves the batch when the search looks next"""
+    """(L,) whether the results of a sentence are final; it leaves the batch at the next check"""
     scores: Tensor
     """(L, K) log P of the hypotheses, best first; −inf where there are fewer than K"""
     tokens: Tensor
     """(L, K) the last token of each, BOS at first"""
     parents: Tensor | None
-    """(L, K) the hypotheses of the step before that they continue, counted through its batch; None at first"""
+    """(L, K) the hypothesis of the previous step that each continues, numbered through its batch; None at first"""
 
     def without_decided(self) -> "BeamState":
         """The state of the sentences that are not decided."""
@@ -149,7 +148,7 @@ class Candidates:
     scores: Tensor
     """(L, 2K) log P"""
     parents: Tensor
-    """(L, 2K) the hypothesis that each continues, counted through the batch"""
+    """(L, 2K) the hypothesis that each continues, numbered through the batch"""
     tokens: Tensor
     """(L, 2K) the token that it appends"""
 
@@ -159,7 +158,14 @@ class Candidates:
 
 
 class History:
-    """The last token and the parent of every hypothesis after each step: a tree, in which each path is a hypothesis."""
+    """The last token and the parent of every hypothesis after each step.
+
+    The parents lead back to the start. Here hypothesis 0 of step 2 has the tokens "b c":
+
+        number              0        1
+        step 1              a        b
+        step 2 (parent)     c (1)    d (0)
+    """
 
     def __init__(self) -> None:
         self.steps: list[tuple[Tensor, Tensor]] = []  # tokens and parents, (L · K) each
@@ -183,7 +189,7 @@ class Results:
 
     def __init__(self, n_sentences: int, search: Search, device: torch.device) -> None:
         self.search = search
-        # (B,) how many have finished, those included that were not among the best.
+        # (B,) how many have finished, whether or not they are among the best.
         self.counts = torch.zeros(n_sentences, dtype=torch.int64, device=device)
         # (B, N) their scores, best first; −inf where there are fewer.
         self.scores = torch.full((n_sentences, search.n_best), -torch.inf, device=device)
@@ -191,7 +197,7 @@ class Results:
         self.ends = torch.zeros(n_sentences, search.n_best, 3, dtype=torch.int64, device=device)
 
     def add(self, sentences: Tensor, scores: Tensor, ends: Tensor) -> None:
-        """Takes in hypotheses of sentences (L,): their scores (L, n), −inf where there is none, and ends (L, n, 3)."""
+        """Adds hypotheses of sentences (L,): scores (L, n), −inf where there is none, and ends (L, n, 3)."""
         self.counts[sentences] += scores.isfinite().sum(dim=1)
         scores = torch.cat([self.scores[sentences], scores], dim=1)
         ends = torch.cat([self.ends[sentences], ends], dim=1)
@@ -226,7 +232,7 @@ def beam_search(
     sentence is decided when none of its hypotheses can still win (`undecided`).
     """
     device = limits.device
-    every = looks_every(device)
+    interval = check_interval(device)
     results = Results(len(limits), search, device)
     history = History()
     state = BeamState(
@@ -250,7 +256,7 @@ def beam_search(
         state = BeamState(state.live, is_decided, survivors.scores, survivors.tokens, survivors.parents)
 
         # Drop the sentences that are decided.
-        if length % every == 0:
+        if length % interval == 0:
             n_decided = int(is_decided.sum())  # a CPU-GPU sync point
             if n_decided == len(is_decided):
                 break
@@ -273,8 +279,9 @@ def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length
     """Adds to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
     n = results.search.beam
     parents, tokens = candidates.parents[:, :n], candidates.tokens[:, :n]
-    is_result = ((tokens == EOS) | is_at_limit[:, None]) & ~state.is_decided[:, None]  # (L, K)
     scores = candidates.scores[:, :n] / length_penalty(length, results.search.length_penalty)
+    is_result = (tokens == EOS) | is_at_limit[:, None]  # (L, K)
+    is_result &= scores.isfinite() & ~state.is_decided[:, None]
     ends = torch.stack([torch.full_like(parents, length - 1), parents, tokens], dim=-1)
     results.add(state.live, scores.masked_fill(~is_result, -torch.inf), ends)
 

@@ -22,7 +22,7 @@ from decoding.ctranslate2 import is_exported, load_exported
 from decoding.inference import in_precision
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
-from fast.forward import avoid_plans_by_shape
+from fast.forward import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
 from model import Transformer
@@ -82,7 +82,7 @@ class ModelSearcher:
             self.step_of = partial(compiled_step, compiled)
             self.best = compiled.best_continuations
         else:
-            avoid_plans_by_shape()
+            disable_cudnn_attention()
             self.model = in_precision(model, chosen)
             self.step_of = partial(fast_step, self.model)
 

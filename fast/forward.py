@@ -49,11 +49,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return scaled_dot_product_attention(query, key, value, mask)
 
 
-def avoid_plans_by_shape() -> None:
-    """Turns cuDNN's attention off for this process, so that torch takes another of its fused operations.
+def disable_cudnn_attention() -> None:
+    """Turns cuDNN's attention off for this process; torch then uses another fused kernel.
 
-    With a mask, torch prefers cuDNN's on recent GPUs. cuDNN prepares a plan for every new (B, T, S), which is reported
-    to take half a second on a B200 (modelscope/FunASR, issue 3704), and batches come in thousands of shapes.
+    On recent GPUs torch prefers cuDNN when there is a mask. cuDNN plans each new shape (B, T, S), reportedly for half a
+    second on a B200 (modelscope/FunASR, issue 3704), and batches have thousands of shapes.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 
@@ -122,10 +122,10 @@ def decoder_stack(
 
 
 class Compiled:
-    """Replaces a function by what `torch.compile` makes of it. Where that fails, says so and calls the function itself.
+    """Replaces a function by its compiled form. If torch cannot compile it, prints a warning and calls it as it is.
 
-    `torch.compile` compiles when the result is first called. Its own setting for failures, suppress_errors, hides them:
-    the training would be slower than it should be, and nobody would know.
+    torch compiles at the first call. Its own fallback, suppress_errors, prints nothing: training would be slow without
+    a reason given. A backward pass that cannot be compiled still raises.
     """
 
     def __init__(self, function: Callable[..., Tensor], backend: str | Callable[..., Any]) -> None:
@@ -138,11 +138,9 @@ class Compiled:
         try:
             return self.compiled(*args)
         except TorchDynamoException as error:
-            if self.compiled is self.function:
-                raise
             cause = " ".join(str(error).split("\n")[:2])  # backend='inductor' raised: what it raised
             name = self.function.__name__
-            say(f"warning   {name} runs uncompiled, and slower, since torch cannot compile it: {cause}")
+            say(f"warning   training is slower: torch could not compile {name}: {cause}")
             self.compiled = self.function
             return self.function(*args)
 
@@ -168,7 +166,7 @@ class PackedBatchLoss(nn.Module):
         """The rows of memory (M, D). Replaces `model.encode(batch.src, batch.src_mask)`."""
         model, batch = self.model, packed.batch
         x = packed.src.pack(model.src_position(model.src_embed(batch.src)))
-        stack = self.encoder_stack if len(batch.src) > 1 else encoder_stack  # a batch of one is compiled apart
+        stack = self.encoder_stack if len(batch.src) > 1 else encoder_stack  # torch specializes on size 1
         return to_autocast_dtype(stack(model.encoder, x, batch.src_mask, packed.src))
 
     def decode(self, packed: PackedBatch, memory: Tensor) -> Tensor:

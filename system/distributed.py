@@ -34,7 +34,7 @@ class Group:
 
     @classmethod
     def join(cls, device: torch.device) -> "Group":
-        """Join the processes that torchrun started, which compute on this device. Without it, return a group of one.
+        """Join the processes that torchrun started, to compute on `device`. Without torchrun, return a group of one.
 
         Processes communicate by NCCL between GPUs and by Gloo between CPUs. Raises ConfigError, in every process of a
         machine, if they are to compute on GPUs and that machine has fewer GPUs than processes.
@@ -51,7 +51,7 @@ class Group:
             local_size, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
             if local_size > gpus:
                 raise ConfigError(
-                    f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, one for each process\n"
+                    f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, and each process needs one\n"
                     f"start at most {gpus} processes, or give --device cpu"
                 )
             torch.cuda.set_device(local_rank)

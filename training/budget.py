@@ -9,7 +9,7 @@ import numpy as np
 from training.records import StepRecord
 from training.trainer import Training
 
-DISTILLED_PAIR = 3.0  # times what scoring a pair takes: beam search in place of greedy, and no loss
+DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
 
 TakeStep = Callable[[Training, int], StepRecord]
 
@@ -23,13 +23,13 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 def pairs_of_single_tasks(training: Training) -> float:
     """How many validation pairs take as long as scoring the test part and, if that is to come, distilling."""
     will_distill = training.config.self_distillation > 0 and training.distilled is None
-    return len(training.corpus.test) + (DISTILLED_PAIR * len(training.train_pairs) if will_distill else 0)
+    n_test = len(training.corpus.test) * training.group.size  # the main process scores them alone
+    return n_test + (DISTILLING_COST * len(training.train_pairs) if will_distill else 0)
 
 
-def seconds_per_scored_pair(training: Training, seconds_per_step: float) -> float:
-    """As long as the last validation took for a pair. Before the first, as long as training on one takes."""
-    training_seconds = seconds_per_step * training.steps_per_epoch / len(training.train_pairs)
-    return training.seconds_per_scored_pair or training_seconds
+def seconds_per_scored_pair(training: Training, per_step: float) -> float:
+    """The seconds that a pair took in the last validation or, before the first, takes in training."""
+    return training.seconds_per_scored_pair or per_step * training.steps_per_epoch / len(training.train_pairs)
 
 
 class TimeBudget:

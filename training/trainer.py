@@ -27,7 +27,7 @@ from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
-from fast.forward import PackedBatchLoss, avoid_plans_by_shape
+from fast.forward import PackedBatchLoss, disable_cudnn_attention
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
 from fast.packing import PackedBatch
@@ -73,7 +73,7 @@ class Training:
         # The model, its loss and its optimizers.
         if not config.plain:
             bound_caches()
-            avoid_plans_by_shape()
+            disable_cudnn_attention()
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
@@ -221,7 +221,7 @@ class Training:
         return nullcontext()
 
     def clip_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Scales the gradient down to config.clip_norm. Returns its norm before, and that of each part of the model."""
+        """Scales the gradient down to config.clip_norm. Returns the norms before: of all of it, and of each part's."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         gradients_of_part: dict[str, list[Tensor]] = {}
@@ -235,11 +235,11 @@ class Training:
         return total, norms
 
     def step_optimizers(self, lr: float, grad_norm: float) -> None:
-        """Updates the weights; none of them where fp16 overflowed, in whichever of them it did."""
+        """Updates the weights. If fp16 overflowed in any gradient, no optimizer steps."""
         for optimizer in self.optimizers:
             for param_group in optimizer.param_groups:
                 param_group["lr"] = lr
-            if math.isfinite(grad_norm):
+            if math.isfinite(grad_norm):  # scaler.step would skip only the optimizer whose own gradient overflowed
                 optimizer.step()
             optimizer.zero_grad()
         self.scaler.update()

@@ -219,17 +219,17 @@ def test_beam_search_of_a_batch_equals_one_sentence_at_a_time() -> None:
         assert_same(ours, beam_search(Fake([sentence]), limits(2 + sentence % 6), search)[0])
 
 
-@pytest.mark.parametrize("every", [2, 3, 8, 100])
-def test_a_search_that_looks_rarely_finds_the_same(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("interval", [2, 3, 8, 100])
+def test_a_search_that_checks_rarely_finds_the_same(interval: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = list(range(60))
     most = limits(*[1 + i % 9 for i in sentences])
     searches = [Search(beam, n_best, alpha) for beam, n_best in ((2, 1), (4, 4)) for alpha in (0.0, 1.0)]
     greedy = greedy_search(Fake(sentences), most)
     beams = [beam_search(Fake(sentences), most, search) for search in searches]
-    monkeypatch.setattr("decoding.search.looks_every", lambda device: every)
+    monkeypatch.setattr("decoding.search.check_interval", lambda device: interval)
     fake = Fake(sentences)
     assert greedy_search(fake, most) == greedy
-    assert fake.sizes[: every - 1] == [60] * min(every - 1, 9), "no sentence leaves before it looks"
+    assert fake.sizes[:interval] == [60] * min(interval, 9), "no sentence leaves before the first check"
     for search, expected in zip(searches, beams, strict=True):
         for ours, theirs in zip(beam_search(Fake(sentences), most, search), expected, strict=True):
             assert_same(ours, theirs)

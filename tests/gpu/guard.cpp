@@ -1,5 +1,5 @@
-// Makes a CPU build of torch believe in one CUDA device, so that autograd, autocast and GradScaler take tensors that say
-// they are on it (pretended_gpu.py). There is no kernel, no memory and no stream behind it. Preloaded as a library.
+// Registers one CUDA device in a CPU build of torch, so that autograd, autocast and GradScaler accept tensors that say
+// they are on it (simulated_gpu.py). There is no kernel, no memory and no stream behind it. Preloaded as a library.
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -40,8 +40,8 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
 namespace at {
 
-struct PretendedHooks : CUDAHooksInterface {
-    PretendedHooks(CUDAHooksArgs) {}
+struct SimulatedHooks : CUDAHooksInterface {
+    SimulatedHooks(CUDAHooksArgs) {}
     void init() const override {}
     bool isBuilt() const override { return true; }
     bool hasCUDA() const override { return true; }
@@ -53,6 +53,6 @@ struct PretendedHooks : CUDAHooksInterface {
     bool isPinnedPtr(const void*) const override { return false; }
     Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
 };
-C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, PretendedHooks)
+C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, SimulatedHooks)
 
 }  // namespace at

@@ -9,7 +9,7 @@ from config import Config
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop, take_step
-from training.budget import DISTILLED_PAIR, TimeBudget
+from training.budget import DISTILLING_COST, TimeBudget
 from training.optimizers import learning_rate
 from training.records import StepRecord, Validation
 from training.tensorboard import Logs
@@ -26,7 +26,7 @@ def test_the_plan_counts_scoring_and_distilling(
     per_pair = 0.25 * training.steps_per_epoch / len(training.train_pairs)
     steps = TimeBudget(minutes=15).estimated_steps(training, lambda training, step: record)
     validations = steps / training.steps_per_epoch
-    single_tasks = len(small.test) + (DISTILLED_PAIR * len(small.train) if share else 0)
+    single_tasks = len(small.test) + (DISTILLING_COST * len(small.train) if share else 0)
     planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
     assert planned == pytest.approx(900, rel=0.01)
     assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1

@@ -182,15 +182,15 @@ def test_a_stack_that_cannot_be_compiled_is_reported_and_runs_as_it_is(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(graph: Any, example_inputs: Any) -> Any:
-        raise RuntimeError("no compiler is there")
+        raise RuntimeError("no compiler found")
 
     plain, compiled = (Training(replace(tiny, dropout=0.0), small, tokenizer) for _ in range(2))
     compiled.compile(broken)
     for step in range(1, 4):
         assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and all("runs uncompiled, and slower" in line for line in lines)
-    assert "no compiler is there" in lines[0]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "could not compile" in line]
+    assert len(lines) == 2, "once for each stack"
+    assert "encoder_stack" in lines[0] and "no compiler found" in lines[0] and "decoder_stack" in lines[1]
 
 
 # Gradients
@@ -242,7 +242,8 @@ def test_fp16_that_overflows_skips_the_step_and_goes_on(tiny: Config, small: Cor
 
 
 def test_no_optimizer_steps_where_fp16_overflows_for_another(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
-    training = Training(replace(tiny, precision="fp16", optimizer="muon", clip_norm=1.0), small, tokenizer)
+    training = Training(replace(tiny, precision="fp16", optimizer="muon", clip_norm=0.0), small, tokenizer)
+    # Without clipping, which would turn the finite gradients into zeros.
     before, scale = snapshot(training), training.scaler.get_scale()
     weights = dict(training.model.named_parameters())
     of_adam, of_muon = "src_embed.embedding.weight", "encoder.blocks.0.self_attention.w_q.weight"

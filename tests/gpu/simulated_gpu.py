@@ -1,6 +1,6 @@
-"""A pretended CUDA device: tensors that say they are on cuda:0 and hold their numbers on the CPU.
+"""A simulated CUDA device: tensors that say they are on cuda:0 and hold their numbers on the CPU.
 
-`pretend()` patches torch so that the project takes its CUDA paths. Within `PretendedGpu`, each operation on such
+`simulate()` patches torch so that the project takes its CUDA paths. Within `SimulatedGpu`, each operation on such
 tensors is computed on the CPU. One that mixes devices as CUDA does not allow raises. One for which the host would wait
 for a real GPU is noted in `JOURNAL`, with the place in the project that asked for it.
 
@@ -56,13 +56,13 @@ def is_of_project(filename: str) -> bool:
 JOURNAL = Journal()
 
 
-class PretendedTensor(torch.Tensor):
+class SimulatedTensor(torch.Tensor):
     """A tensor on cuda:0 whose numbers are in `values`, on the CPU."""
 
     values: Any  # a tensor; as an attribute of torch's tensors, this is a method of sparse ones
 
     @staticmethod
-    def __new__(cls, values: Tensor) -> "PretendedTensor":
+    def __new__(cls, values: Tensor) -> "SimulatedTensor":
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             values.size(),
@@ -78,7 +78,7 @@ class PretendedTensor(torch.Tensor):
     def __init__(self, values: Tensor) -> None: ...
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"PretendedTensor({self.values})"
+        return f"SimulatedTensor({self.values})"
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -91,7 +91,7 @@ class PretendedTensor(torch.Tensor):
         return self.values.tolist()
 
 
-class PretendedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While entered, operations may make tensors on cuda:0."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -102,8 +102,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result of an operation, on the device on which it would be."""
     name = func._schema.name.split("::")[1]
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    on_gpu = [tensor for tensor in tensors if isinstance(tensor, PretendedTensor)]
-    on_cpu = [tensor for tensor in tensors if not isinstance(tensor, PretendedTensor)]
+    on_gpu = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
+    on_cpu = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)]
     device = kwargs.get("device")
     target = None if device is None else torch.device(device).type
     if not on_gpu and target != "cuda":
@@ -112,7 +112,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if on_gpu and name not in CROSSES_DEVICES and any(tensor.dim() for tensor in on_cpu):
         shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in tensors]
         raise RuntimeError(f"{func} mixes devices: {shapes}")
-    note_waits(name, args, target)
+    note_waits(name, args, kwargs, target)
 
     # Compute on the CPU.
     if device is not None:
@@ -127,7 +127,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return correct_aliasing(func, args, kwargs, result) if on_gpu else result
 
 
-def note_waits(name: str, args: Any, target: str | None) -> None:
+def note_waits(name: str, args: Any, kwargs: dict[str, Any], target: str | None) -> None:
     """Notes in the journal why the host would wait for this operation on a real GPU, if it would."""
     if name in TO_HOST or name in SIZED_BY_VALUES:
         JOURNAL.wait(name)
@@ -135,15 +135,15 @@ def note_waits(name: str, args: Any, target: str | None) -> None:
         for index in args[1]:
             if index is not None and index.dtype in (torch.bool, torch.uint8):
                 JOURNAL.wait(f"{name} by a mask")
-            elif index is not None and not isinstance(index, PretendedTensor):
+            elif index is not None and not isinstance(index, SimulatedTensor):
                 JOURNAL.wait(f"{name} by an index on the CPU")
     elif name == "_to_copy":
         source = args[0]
-        if isinstance(source, PretendedTensor) and target == "cpu":
+        if isinstance(source, SimulatedTensor) and target == "cpu":
             JOURNAL.wait("copy to the CPU")
-        elif not isinstance(source, PretendedTensor) and not is_pinned(source):
-            JOURNAL.wait("copy from memory that is not pinned")
-    elif name == "copy_" and isinstance(args[0], PretendedTensor) != isinstance(args[1], PretendedTensor):
+        elif not isinstance(source, SimulatedTensor) and not (is_pinned(source) and kwargs.get("non_blocking")):
+            JOURNAL.wait("copy to the GPU that blocks")
+    elif name == "copy_" and isinstance(args[0], SimulatedTensor) != isinstance(args[1], SimulatedTensor):
         JOURNAL.wait("copy_ across devices")
 
 
@@ -153,17 +153,17 @@ def is_pinned(tensor: Tensor) -> bool:
 
 
 def unwrap(x: Any) -> Any:
-    return x.values if isinstance(x, PretendedTensor) else x
+    return x.values if isinstance(x, SimulatedTensor) else x
 
 
 def wrap(x: Any) -> Any:
-    return PretendedTensor(x) if isinstance(x, Tensor) and not isinstance(x, PretendedTensor) else x
+    return SimulatedTensor(x) if isinstance(x, Tensor) and not isinstance(x, SimulatedTensor) else x
 
 
 # What a CPU build lacks
 
 
-def pretend() -> None:
+def simulate() -> None:
     """Patches torch so that it offers the device, and the project so that it takes it."""
     cuda: Any = torch.cuda
     cuda._lazy_init = lambda: None
@@ -171,7 +171,7 @@ def pretend() -> None:
     cuda.device_count = lambda: 1
     cuda.is_bf16_supported = lambda including_emulation=True: True
     cuda.get_device_capability = lambda device=None: (9, 0)
-    cuda.get_device_name = lambda device=None: "a pretended GPU"
+    cuda.get_device_name = lambda device=None: "a simulated GPU"
     cuda.max_memory_allocated = lambda device=None: 0
     cuda.manual_seed_all = lambda seed: None
     cuda.amp.common.amp_definitely_not_available = lambda: False
@@ -190,7 +190,7 @@ def tensor_anywhere(data: Any, device: Any = None, **kwargs: Any) -> Tensor:
     if device is None or torch.device(device).type != "cuda":
         return TENSOR(data, device=device, **kwargs)
     JOURNAL.wait("a list to the GPU")
-    return PretendedTensor(TENSOR(data, **kwargs))
+    return SimulatedTensor(TENSOR(data, **kwargs))
 
 
 def pinned_copy(self: Tensor, device: Any = None) -> Tensor:

@@ -1,7 +1,7 @@
-"""What the project does on a GPU, on a pretended one: prints a line of JSON for each piece of work.
+"""Trains and searches on a simulated GPU, and prints a line of JSON for each piece of work.
 
-test_rehearsal.py starts it, with guard.cpp preloaded. Each line has the work's name, the waits for the GPU by what was
-waited for and where, and what the work gave.
+test_simulated_gpu.py starts it, with guard.cpp preloaded. Each line has the name of the work, its waits for the GPU by
+reason and place, and its result.
 """
 
 import json
@@ -10,20 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import datasets
 import numpy as np
 import torch
+from torch import Tensor
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from pretended_gpu import JOURNAL, PretendedGpu, pretend  # noqa: E402
+from simulated_gpu import JOURNAL, SimulatedGpu, simulate  # noqa: E402
 
 from config import PRESETS, Config, DeviceName  # noqa: E402
-from decoding.search import Search  # noqa: E402
-from decoding.translator import EXTRA_LENGTH, ModelSearcher, Translator  # noqa: E402
+from decoding.search import Search, Step  # noqa: E402
+from decoding.translator import ModelSearcher, Translator  # noqa: E402
 from text.corpus import Corpus, load_corpus  # noqa: E402
 from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
@@ -56,7 +57,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def work(name: str, do: Callable[[], Any]) -> None:
+def run_and_report(name: str, do: Callable[[], Any]) -> None:
     """Do a piece of work, and print what it gave and what it waited for."""
     JOURNAL.take()
     result = do()
@@ -71,41 +72,65 @@ def losses(training: Training, steps: Sequence[int]) -> list[float]:
     return [record.loss / record.n_tgt for record in records]
 
 
-def rehearse(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def longest_search(training: Training, sentences: Sequence[str], search: Search) -> int:
+    """Translate sentences in one batch, and return for how many tokens the search went on."""
+    translator = training.translator()
+    searcher = cast(ModelSearcher, translator.searcher)
+    step_of, n_steps = searcher.step_of, 0
+
+    def counted_step_of(src: Tensor) -> Step:
+        step = step_of(src)
+
+        def counted_step(tokens: Tensor, parents: Tensor | None) -> Tensor:
+            nonlocal n_steps
+            n_steps += 1
+            return step(tokens, parents)
+
+        return counted_step
+
+    searcher.step_of = counted_step_of
+    translator(sentences, search)
+    return n_steps
+
+
+def run_all(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Do all that a training does, in its order."""
     sentences = [source for source, _ in corpus.valid]
 
     for name, changes in CONFIGURATIONS.items():
         training = Training(replace(TINY, **changes), corpus, tokenizer)
         before = losses(training, [1])  # optimizers make their state
-        work(f"a step, {name}", partial(losses, training, [2]))
-        work(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
+        run_and_report(f"a step, {name}", partial(losses, training, [2]))
+        run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
 
     training = Training(TINY, corpus, tokenizer)
-    work("validation", lambda: training.validate()[0].loss)
-    work("attention", lambda: len(list(training.attention(sentences[:2]))))
-    work("state and restore", lambda: training.restore(training.state()))
-    work("limit", lambda: max(map(len, tokenizer.encode(sentences))) + 1 + EXTRA_LENGTH)
-    work("greedy search", lambda: len(training.translator()(sentences)))
-    work("beam search", lambda: len(training.translator()(sentences, Search(beam=5))))
-    work("self-distillation", training.distill)
-    work("a step after it", partial(losses, training, [3]))
+    run_and_report("validation", lambda: training.validate()[0].loss)
+    run_and_report("attention", lambda: len(list(training.attention(sentences[:2]))))
+    run_and_report("state and restore", lambda: training.restore(training.state()))
+    for search in (Search(), Search(beam=5)):
+        run_and_report(
+            "beam search" if search.beam > 1 else "greedy search", partial(longest_search, training, sentences, search)
+        )
+    run_and_report("self-distillation", training.distill)
+    run_and_report("a step after it", partial(losses, training, [3]))
 
     for device in ("cpu", "cuda"):
         same_on(device, corpus, tokenizer)
 
 
 def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    """Do what gives the same on every device: nothing is drawn at random, and all numbers have 32 bits."""
+    """Run what must not depend on the device: fp32, without dropout."""
     config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon")
     training = Training(config, corpus, tokenizer)
-    work(f"losses on {device}", partial(losses, training, range(1, 21)))
+    run_and_report(f"losses on {device}", partial(losses, training, range(1, 21)))
     searcher = ModelSearcher(training.model.eval(), training.device, "fp32")
     translator = Translator(searcher, tokenizer, config, training.device)
     sentences = [source for source, _ in corpus.valid]
-    work(f"greedy search on {device}", partial(translator, sentences))
+    run_and_report(f"greedy search on {device}", partial(translator, sentences))
     n_best = partial(translator.n_best, sentences, Search(beam=5, n_best=5))
-    work(f"beam search on {device}", lambda: [[one.text for one in translations] for translations in n_best()])
+    run_and_report(
+        f"beam search on {device}", lambda: [[one.text for one in translations] for translations in n_best()]
+    )
 
 
 def main(cache: str) -> None:
@@ -119,9 +144,9 @@ def main(cache: str) -> None:
         test=corpus.test.select(np.arange(10)),
     )
     tokenizer = learn_tokenizer(corpus.train, 300)
-    pretend()
-    with PretendedGpu():  # type: ignore[no-untyped-call]
-        rehearse(corpus, tokenizer)
+    simulate()
+    with SimulatedGpu():  # type: ignore[no-untyped-call]
+        run_all(corpus, tokenizer)
 
 
 if __name__ == "__main__":
