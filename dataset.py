@@ -34,7 +34,7 @@ def causal_mask(size: int, device: torch.device | None = None) -> Tensor:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Returns a copy on `device`. A copy to a GPU is from pinned and contiguous memory, so that nothing waits."""
+    """Returns a copy on `device`. Copies to a GPU start in contiguous pinned memory: the host does not wait."""
     return x.contiguous().pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 

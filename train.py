@@ -56,7 +56,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     """One update of the weights, counted from 1: down the gradient of the mean loss over the step's target tokens.
 
     Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite. In fp16 that is
-    an error only at a scale of 1: above it, the scaler skips the step and lowers the scale.
+    an error only at a scale of 1: above it, the step is skipped and the scaler lowers the scale.
     """
     start = time.perf_counter()
     config, group = training.config, training.group
@@ -83,10 +83,10 @@ def take_step(training: Training, step: int) -> StepRecord:
     training.prepare(step + 1)
 
     # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
-    norm, norms = training.clip_gradient()
-    numbers = torch.stack([loss, cross_entropy, norm, *norms.values()]).tolist()
+    total_norm, part_norms = training.clip_gradient()
+    numbers = torch.stack([loss, cross_entropy, total_norm, *part_norms.values()]).tolist()
     total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
-    grad_norm, grad_norms = numbers[2], dict(zip(norms, numbers[3:], strict=True))
+    grad_norm, grad_norms = numbers[2], dict(zip(part_norms, numbers[3:], strict=True))
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
 
 # (tokens, parents) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences.
-# parents (L, K) are the hypotheses of the previous call from which they continue, counted through all its sentences,
+# parents (L, K) are the hypotheses of the previous call from which they continue, numbered through all its sentences,
 # each from the same sentence; None if all continue in place. Sentences may leave; those that stay keep their order.
 # logits (L, K, V) score the next token of each hypothesis.
 Step = Callable[[Tensor, Tensor | None], Tensor]
@@ -74,7 +74,7 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
 
 
 def check_interval(device: torch.device) -> int:
-    """How many tokens a search generates between checks for finished sentences. Its results do not depend on it."""
+    """How many tokens a search generates between checks for finished sentences; results differ by rounding at most."""
     return 1 if device.type == "cpu" else 8
 
 
@@ -84,8 +84,8 @@ def check_interval(device: torch.device) -> int:
 def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuations) -> list[list[int]]:
     """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS.
 
-    Sentences that have ended leave the batch once they are an eighth of it: when some leave, the keys and values of
-    those that stay are copied.
+    Sentences that have ended leave the batch at the first check at which they are an eighth of it: when some leave, the
+    keys and values of those that stay are copied.
     """
     device = limits.device
     interval = check_interval(device)

@@ -125,7 +125,7 @@ class Compiled:
     """Replaces a function by its compiled form. If torch cannot compile it, prints a warning and calls it as it is.
 
     torch compiles at the first call. Its own fallback, suppress_errors, prints nothing: training would be slow without
-    a reason given. A backward pass that cannot be compiled still raises.
+    a reason given. An error in compiling the backward pass is still raised.
     """
 
     def __init__(self, function: Callable[..., Tensor], backend: str | Callable[..., Any]) -> None:
@@ -138,11 +138,10 @@ class Compiled:
         try:
             return self.compiled(*args)
         except TorchDynamoException as error:
-            cause = " ".join(str(error).split("\n")[:2])  # backend='inductor' raised: what it raised
-            name = self.function.__name__
-            say(f"warning   training is slower: torch could not compile {name}: {cause}")
-            self.compiled = self.function
-            return self.function(*args)
+            cause = " ".join(str(error).split("\n")[:2]).strip()  # "backend='inductor' raised:" and the error
+        say(f"warning   training is slower: torch could not compile {self.function.__name__}: {cause}")
+        self.compiled = self.function
+        return self.function(*args)
 
 
 class PackedBatchLoss(nn.Module):

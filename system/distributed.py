@@ -51,8 +51,8 @@ class Group:
             local_size, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
             if local_size > gpus:
                 raise ConfigError(
-                    f"--nproc-per-node {local_size}: this machine has {gpus} GPUs, and each process needs one\n"
-                    f"start at most {gpus} processes, or give --device cpu"
+                    f"--nproc-per-node {local_size}: each process needs its own GPU; GPUs of this machine: {gpus}\n"
+                    f"give --nproc-per-node {gpus} or less, or --device cpu"
                 )
             torch.cuda.set_device(local_rank)
 

@@ -23,7 +23,7 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 def pairs_of_single_tasks(training: Training) -> float:
     """How many validation pairs take as long as scoring the test part and, if that is to come, distilling."""
     will_distill = training.config.self_distillation > 0 and training.distilled is None
-    n_test = len(training.corpus.test) * training.group.size  # the main process scores them alone
+    n_test = len(training.corpus.test) * training.group.size  # it is scored by the main process alone
     return n_test + (DISTILLING_COST * len(training.train_pairs) if will_distill else 0)
 
 

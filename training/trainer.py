@@ -221,7 +221,7 @@ class Training:
         return nullcontext()
 
     def clip_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Scales the gradient down to config.clip_norm. Returns the norms before: of all of it, and of each part's."""
+        """Scales the gradient down to config.clip_norm. Returns its norm before, and those of the model's parts."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         gradients_of_part: dict[str, list[Tensor]] = {}

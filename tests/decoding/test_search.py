@@ -231,8 +231,11 @@ def test_a_search_that_checks_rarely_finds_the_same(interval: int, monkeypatch: 
     assert greedy_search(fake, most) == greedy
     assert fake.sizes[:interval] == [60] * min(interval, 9), "no sentence leaves before the first check"
     for search, expected in zip(searches, beams, strict=True):
-        for ours, theirs in zip(beam_search(Fake(sentences), most, search), expected, strict=True):
+        fake = Fake(sentences)
+        for ours, theirs in zip(beam_search(fake, most, search), expected, strict=True):
             assert_same(ours, theirs)
+        n_within_limit = int((most > interval).sum())
+        assert all(size <= search.beam * n_within_limit for size in fake.sizes[interval:]), "they leave at the check"
 
 
 def test_wider_beams_score_higher() -> None:

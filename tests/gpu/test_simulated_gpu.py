@@ -1,4 +1,4 @@
-"""Training and searching on a simulated GPU: no operation mixes devices, and the host hardly waits.
+"""Training and searching on a simulated GPU: no operation mixes devices, and the host rarely waits for the GPU.
 
 guard.cpp makes torch believe in a GPU, simulated_gpu.py computes for it, and scenarios.py does the work. The tests are
 skipped where torch is built for GPUs, where there is no g++, and outside Linux.
@@ -6,6 +6,7 @@ skipped where torch is built for GPUs, where there is no g++, and outside Linux.
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -38,10 +39,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(FOLDER / "scenarios.py"), str(folder / "cache")],
         check=False,
-        env={"LD_PRELOAD": str(guard), "OMP_NUM_THREADS": "1", "HOME": str(folder)},
+        env={**os.environ, "LD_PRELOAD": str(guard), "OMP_NUM_THREADS": "1", "HOME": str(folder)},
         capture_output=True,
         encoding="utf-8",
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -53,7 +54,7 @@ def test_a_step_waits_once_and_learns(report: dict[str, Any]) -> None:
     assert len(names) >= 10
     for name in names:
         waits, losses = report[f"a step, {name}"]["waits"], report[f"losses, {name}"]["result"]
-        assert all(map(math.isfinite, losses)) and losses[-1] < losses[0] - 0.5, name
+        assert all(map(math.isfinite, losses)) and losses[-1] < losses[0] - 0.5, (name, losses)
         if name != "plain":
             assert list(waits.values()) == [1] and next(iter(waits)).startswith("tolist at train.py"), (name, waits)
     assert sum(report["a step after it"]["waits"].values()) == 1
@@ -67,7 +68,7 @@ def test_a_search_waits_once_in_several_tokens(report: dict[str, Any], search: s
 
 
 def test_a_gpu_computes_what_a_cpu_does(report: dict[str, Any]) -> None:
-    assert report["losses on cuda"]["result"] == pytest.approx(report["losses on cpu"]["result"], rel=1e-5)
+    assert report["losses on cuda"]["result"] == pytest.approx(report["losses on cpu"]["result"], rel=1e-4)
     for search in ("greedy search", "beam search"):
         translations = report[f"{search} on cuda"]["result"]
         assert translations == report[f"{search} on cpu"]["result"]

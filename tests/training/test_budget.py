@@ -6,10 +6,11 @@ import pytest
 
 from checkpoint import RunFolder
 from config import Config
+from system.distributed import Group
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop, take_step
-from training.budget import DISTILLING_COST, TimeBudget
+from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks
 from training.optimizers import learning_rate
 from training.records import StepRecord, Validation
 from training.tensorboard import Logs
@@ -30,6 +31,12 @@ def test_the_plan_counts_scoring_and_distilling(
     planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
     assert planned == pytest.approx(900, rel=0.01)
     assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1
+
+
+def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    training.group = Group(size=4)
+    assert pairs_of_single_tasks(training) == 4 * len(small.test)
 
 
 def constant(training: Training, bleu: float) -> None:
