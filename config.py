@@ -231,7 +231,6 @@ PRESETS = {
     "opus_books": Config(
         vocab_size=8000,
         epochs=8,
-        batch_tokens=2048,
         optimizer="muon",
         lr=4e-3,
         warmup_steps=500,
