@@ -29,7 +29,7 @@ from decoding.attention import draw
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
-from system.distributed import Group
+from system.distributed import Group, end_worker
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
@@ -402,3 +402,4 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
 
 if __name__ == "__main__":
     run_command(main)
+    end_worker()

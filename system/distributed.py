@@ -7,6 +7,7 @@ group of one process, and its methods communicate nothing.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,6 +109,18 @@ class Group:
         """Disconnect from the other processes."""
         if self.size > 1:
             distributed.destroy_process_group()
+
+
+def end_worker() -> None:
+    """End a process that torchrun started, successfully and without Python's finalization. Does nothing elsewhere.
+
+    A process was once aborted at its end ("terminate called without an active exception"), as happens when a thread of
+    torch asks for Python's lock during finalization. torchrun then stops the other processes, and the training fails.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 ALONE = Group()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,11 @@ class Training:
         self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
         if group.size > 1:
             # The only buffers are the tables of positions, which each process extends on its own when a sentence is
-            # longer: broadcasting them would mix tables of two sizes.
-            self.objective = DistributedDataParallel(
-                self.model_loss, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            # longer: broadcasting them at every step would mix tables of two sizes.
+            names = signature(DistributedDataParallel).parameters
+            buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # older torch
+            options: dict[str, bool] = {buffers: False, "gradient_as_bucket_view": True}
+            self.objective = DistributedDataParallel(self.model_loss, **options)  # type: ignore[arg-type]
         self.optimizers = make_optimizers(self.model, config)
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.

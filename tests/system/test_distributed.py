@@ -81,6 +81,7 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, ""), err
+    assert "Warning" not in err
     assert called(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
     assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "only the main process prints"
     configs = [json.loads(Path(f"weights/{name}/config.json").read_text(encoding="utf-8")) for name in ("one", "two")]
