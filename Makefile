@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing but Python 3.11 or later is needed.
 PYTHON ?= python3
 BIN := .venv/bin
-# Modules are compiled when they are first imported. Most never are.
+# Python compiles a module to bytecode when it is first imported. Most modules never are.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # PyPI's PyTorch for Linux on x86 brings gigabytes for NVIDIA's GPUs. This index has builds without them.

@@ -107,10 +107,8 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer) -> None:
     run_and_report("validation", lambda: training.validate()[0].loss)
     run_and_report("attention", lambda: len(list(training.attention(sentences[:2]))))
     run_and_report("state and restore", lambda: training.restore(training.state()))
-    for search in (Search(), Search(beam=5)):
-        run_and_report(
-            "beam search" if search.beam > 1 else "greedy search", partial(longest_search, training, sentences, search)
-        )
+    run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
+    run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
     run_and_report("self-distillation", training.distill)
     run_and_report("a step after it", partial(losses, training, [3]))
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import first
 
 from checkpoint import CheckpointError, RunFolder, parameters
 from config import Config
-from dataset import Batch, collate
+from dataset import Batch
 from fast.packing import PackedBatch
 from system.terminal import is_main
 from text.corpus import Corpus
@@ -164,16 +165,10 @@ def test_compiled_stacks_learn_the_same_from_few_graphs(tiny: Config, small: Cor
     assert compiled.n_graphs == graphs
 
     # A batch of one sentence is no reason to compile again.
-    batch = PackedBatch.of(small_batch(small, tokenizer, 1))
+    batch = PackedBatch.of(plain.train_pairs.batch(np.arange(1)))
     loss, _ = compiled.model_loss(batch)
     assert loss.item() == pytest.approx(plain.model_loss(batch)[0].item(), rel=1e-4)
     assert compiled.n_graphs == graphs
-
-
-def small_batch(small: Corpus, tokenizer: Tokenizer, n: int) -> Batch:
-    """The first n training pairs as a batch."""
-    sources, targets = zip(*list(small.train)[:n], strict=True)
-    return collate(tokenizer.encode(list(sources)), tokenizer.encode(list(targets)))
 
 
 @pytest.mark.slow
