@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 
 from config import Config, ConfigError, TapisError
 from model import Transformer
+from system.distributed import part_like
 from system.files import digest, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
 from text.tokenizer import Tokenizer
@@ -77,7 +78,7 @@ def load_parameters(model: nn.Module, weights: dict[str, Tensor], source: str) -
     """Copy weights into the model. Raises CheckpointError if they do not fit it. source names their file."""
     check_fit(model, {name: weight.shape for name, weight in weights.items()}, source)
     for name, parameter in parameters(model).items():
-        parameter.copy_(weights[name])
+        parameter.copy_(part_like(parameter, weights[name]))
 
 
 class _SkipInitialization(TorchFunctionMode):

@@ -122,6 +122,8 @@ class Config:
     """Device to compute on; auto prefers cuda, then mps, then cpu"""
     precision: Precision = "auto"
     """Precision of matrix products; auto chooses bf16 or fp16 if the hardware accelerates it"""
+    shard: bool = False
+    """Divide weights, gradients and moments among the processes, for a model that one GPU cannot hold; with adam"""
     plain: bool = False
     """Compute with the plain formulas of model.py, without fast/: slower, for reading and debugging"""
     valid_every: int = 0
@@ -201,10 +203,10 @@ def flag(name: str) -> str:
 
 
 # Fields that config.json did not always have, with the value that runs without them were made with.
-YOUNGER_FIELDS = {"plain": False}
+YOUNGER_FIELDS = {"plain": False, "shard": False}
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
-RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device"}
+RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"}
 
 _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # --minutes fixes the number of steps half-way
@@ -268,7 +270,7 @@ PRESETS = {
         self_distillation=0.1,
     ),
     # The paper's base model and schedule (table 3, section 5.3); 63 million parameters; for a GPU and a large corpus.
-    # Not measured. Estimate for an H200 at 45 % of its peak: 2.4 million tokens/s (benchmarks/planning.py).
+    # Not measured. Modelled for an H200: 1.8 million tokens/s (benchmarks/gpu_account.py).
     "base": Config(
         vocab_size=37_000,
         d_model=512,
@@ -285,6 +287,6 @@ PRESETS = {
     ),
 }
 # The paper's big model (table 3); 214 million parameters; for several GPUs and millions of pairs.
-# Not measured. Estimate for an H200 at 45 % of its peak: 0.7 million tokens/s (benchmarks/planning.py).
+# Not measured. Modelled for an H200: 0.7 million tokens/s (benchmarks/gpu_account.py).
 # Its learning rate is 1024^-0.5 · 4000^-0.5.
 PRESETS["big"] = replace(PRESETS["base"], d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, lr=5e-4)

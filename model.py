@@ -64,10 +64,13 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, D) at positions start … start + T − 1 → (B, T, D)."""
-        end = start + x.size(1)
-        if end > self.table.size(0):
-            self.table = self.sinusoids(2 * end).to(self.table)
-        return self.dropout(x + self.table[start:end])
+        return self.dropout(x + self.first(start + x.size(1))[start:])
+
+    def first(self, positions: int) -> Tensor:
+        """The encodings of the first positions: (positions, D)."""
+        if positions > self.table.size(0):
+            self.table = self.sinusoids(2 * positions).to(self.table)
+        return self.table[:positions]
 
 
 class LayerNormalization(nn.Module):

@@ -28,8 +28,10 @@ from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
+from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
 from system.distributed import Group, end_worker
+from system.files import cache_folder
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
@@ -178,9 +180,10 @@ def time_line(minutes: float, may_begin_again: bool) -> str:
 
 def save(training: Training, folder: RunFolder) -> None:
     """Saves what resuming needs."""
+    state = training.state()
     if is_main():
         folder.save_config(training.config)
-        folder.save_state(training.state())
+        folder.save_state(state)
 
 
 def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, recent: Sequence[StepRecord]) -> None:
@@ -191,13 +194,14 @@ def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, re
     is_best = training.best is None or result.rank() > training.best.rank()
     if is_best:
         training.best, training.validations_since_best = result, 0
+    model = training.whole_model()
     if not is_main():
         return
 
     # Log.
     samples = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
     logs.validation(result, samples)
-    logs.pictures(lambda: attention_pictures(training), training.progress, training.is_over)
+    logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
     epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
     example = training.valid_texts[0][0], hypotheses[0]
     best = training.best or result
@@ -209,14 +213,16 @@ def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, re
 
     # Save.
     if is_best:
-        folder.save_model(parameters(training.model))
+        folder.save_model(parameters(model))
     folder.save_metrics({**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
 
 
-def attention_pictures(training: Training) -> Iterator[tuple[str, "Figure"]]:
+def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
     """What each layer attends to in the first validation sentences, named by the sentence's number and the layer."""
     sources = [source for source, _ in training.valid_texts[:PICTURED]]
-    for i, (source, (translation, attention)) in enumerate(zip(sources, training.attention(sources), strict=True)):
+    for i, (source, (translation, attention)) in enumerate(
+        zip(sources, training.attention(sources, model), strict=True)
+    ):
         for layer in range(training.config.n_decoder_layers):
             title = f"{source} → {translation} (layer {layer + 1}, step {training.step:,})"
             figure = draw(attention.maps(layer), attention.source, attention.target, title)
@@ -347,7 +353,7 @@ def load_training(
     options: TrainOptions, config: Config, folder: RunFolder, group: Group, budget: TimeBudget
 ) -> Training:
     """Prepares the data and the tokenizer, and returns a training at its start or where it stopped."""
-    with group.first_on_each_machine():
+    with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
         tokenizer = folder.load_tokenizer() if options.resume else learn_tokenizer(corpus.train, config.vocab_size)
     training = Training(config, corpus, tokenizer, group)

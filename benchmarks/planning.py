@@ -1,7 +1,7 @@
 """What more GPUs would give: tokens a second on 1, 8 and 64, from the speed of one and published link speeds.
 
     python benchmarks/planning.py --base 900000 --big 300000       measured on one GPU by benchmarks/training_speed.py
-    python benchmarks/planning.py                                  assumed: --share of the published peak
+    python benchmarks/planning.py                                  modelled by benchmarks/gpu_account.py
 
 This is a model, not a measurement: nothing was measured on more than one GPU. It assumes the following.
 
@@ -33,6 +33,8 @@ NVLINK = 450e9  # bytes/s each way and GPU: H100 and H200, NVLink 4 (NVIDIA data
 INFINIBAND = 50e9  # bytes/s each way and GPU: NDR, 400 Gbit/s, one adapter for each GPU
 PEAK = 989e12  # FLOP/s in bf16 of an H100 or H200, dense (NVIDIA data sheet)
 GPUS_PER_MACHINE = 8
+# Tokens/s of one H200 by the last form of benchmarks/gpu_account.py, 2026-11-24.
+MODELLED = {"base": 1_824_000, "big": 670_000}
 HEADER = f"{'GPUs':>6} {'step, ms':>10} {'exch., ms':>10} {'hidden, tok/s':>14} {'':>7} {'in line, tok/s':>14}"
 
 
@@ -41,11 +43,9 @@ class Options:
     """Plan trainings of the presets base and big on several GPUs."""
 
     base: float = 0.0
-    """Measured tokens/s of one GPU with the preset base, source and target; 0 to assume --share"""
+    """Measured tokens/s of one GPU with the preset base, source and target; 0 for the modelled figure"""
     big: float = 0.0
     """The same with the preset big"""
-    share: float = 0.45
-    """Assumed share of the published peak"""
     efficiency: float = 0.7
     """Assumed share of the published link speeds"""
     gpus: tuple[int, ...] = (1, 8, 64)
@@ -76,10 +76,10 @@ def print_plan(name: str, measured: float, options: Options) -> None:
     flops = 6 * (stacks + config.vocab_size * config.d_model) / 2
 
     # One GPU
-    speed = measured or options.share * PEAK / flops
+    speed = measured or MODELLED[name]
     tokens = 2 * config.batch_tokens  # of one process's batch, on both sides
     step = tokens / speed
-    origin = "measured" if measured else f"assumed: {options.share:.0%} of {PEAK / 1e12:,.0f} TFLOP/s"
+    origin = f"{'measured' if measured else 'modelled'}: {speed * flops / PEAK:.0%} of {PEAK / 1e12:,.0f} TFLOP/s"
     sizes = f"{n_parameters:,} parameters, {tokens:,} tokens a process and step"
     print(f"{name}: {sizes}, {speed:,.0f} tokens/s ({origin})")
 

@@ -39,7 +39,7 @@ from dataset import EncodedPairs, collate  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
-from fast.packing import PackedBatch  # noqa: E402
+from fast.packed_batch import PackedBatch  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import (  # noqa: E402
     autocast,

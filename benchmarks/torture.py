@@ -2,10 +2,12 @@
 
     python benchmarks/torture.py                   fifty kills (SIGKILL), about ten minutes on two CPU cores
     python benchmarks/torture.py --kills 5
+    python benchmarks/torture.py --kills 10 --processes 2       one of two processes is killed, and the other must end
 
 The training is killed at random moments: one kill in five comes while it still prepares its data, the others during its
 steps, when it saves its state all the time. After each kill, every file that exists under its own name must load. In
-the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit.
+the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit. That one
+always has a single process.
 """
 
 import json
@@ -16,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -25,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import psutil  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
 from measure import random_words  # noqa: E402
@@ -45,6 +48,8 @@ class Options:
 
     kills: int = 50
     """Number of kills"""
+    processes: int = 1
+    """Processes of the training that is killed, 1 or 2; of two, one is killed, either of them"""
     seed: int = 1
     """Random seed of the moments"""
 
@@ -61,10 +66,13 @@ def write_pairs(path: Path, draw: Random) -> None:
 
 
 @contextmanager
-def training(folder: Path, *args: str) -> Iterator["subprocess.Popen[str]"]:
+def training(folder: Path, processes: int, *args: str) -> Iterator["subprocess.Popen[str]"]:
     """While entered, train.py runs in that folder."""
+    python = [sys.executable, "-W", "error"]
+    if processes > 1:
+        python = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     with subprocess.Popen(
-        [sys.executable, "-W", "error", str(ROOT / "train.py"), *args],
+        [*python, str(ROOT / "train.py"), *args],
         cwd=folder,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -79,6 +87,19 @@ def wait_for_steps(process: "subprocess.Popen[str]") -> None:
     for line in process.stderr:
         if line.startswith("logs"):
             return
+
+
+def kill(process: "subprocess.Popen[str]", draw: Random) -> float:
+    """Kill a training, or one process of it. Returns the seconds that the others went on."""
+    workers = psutil.Process(process.pid).children()
+    start = time.perf_counter()
+    if not workers:
+        process.kill()
+    else:
+        with suppress(psutil.NoSuchProcess):
+            draw.choice(workers).kill()
+    process.communicate(timeout=60)
+    return time.perf_counter() - start
 
 
 # What they leave
@@ -134,11 +155,13 @@ class Outcome:
     """How many of them left a file half-written, under a temporary name"""
     step: int
     """The last step that was saved before the last kill"""
+    longest_end: float
+    """The seconds that a training went on, at most, after the kill of one of its processes"""
     same: dict[str, bool]
     """Which parts of the final result equal those of the undisturbed training"""
 
 
-def torture(folder: Path, kills: int, seed: int) -> Outcome:
+def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:
     """Train in an empty folder, undisturbed and then killed. Raises an error if a kill leaves a damaged file."""
     draw = Random(seed)
     undisturbed, killed = (RunFolder(folder / "weights" / name) for name in ("undisturbed", "killed"))
@@ -146,10 +169,11 @@ def torture(folder: Path, kills: int, seed: int) -> Outcome:
     data = ["demo", "--data", "pairs.tsv", "--valid-share", "0.05", "--test-share", "0.05"]
     steps = ["--steps", str(STEPS_PER_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
     args = [*data, *SMALL_MODEL, *steps, "--device", "cpu", "--precision", "fp32"]
+    args += ["--accumulate", str(processes)]
 
     # Train undisturbed, and take the time.
     start = time.perf_counter()
-    with training(folder, *args, "--name", "undisturbed") as process:
+    with training(folder, 1, *args, "--name", "undisturbed") as process:
         wait_for_steps(process)
         preparation_seconds = time.perf_counter() - start
         _, errors = process.communicate()
@@ -159,42 +183,45 @@ def torture(folder: Path, kills: int, seed: int) -> Outcome:
     # Train, kill and resume. With at most this much time for each life, the last kill comes before the end.
     seconds_per_life = 2 * step_seconds / kills
     first_time, again = [*args, "--name", "killed", "--overwrite"], ["--resume", "--name", "killed"]
-    lives, half_written, step = Counter[str](), 0, 0
+    lives, half_written, step, longest_end = Counter[str](), 0, 0, 0.0
     for _ in tqdm(range(kills), desc="killing", disable=None):
-        with training(folder, *(again if killed.state_file.exists() else first_time)) as process:
+        with training(folder, processes, *(again if killed.state_file.exists() else first_time)) as process:
             if draw.random() < 0.2:
                 time.sleep(draw.random() * preparation_seconds)
             else:
                 wait_for_steps(process)
                 time.sleep(draw.random() * seconds_per_life)
             has_ended = process.poll() is not None
-            process.kill()
-            _, errors = process.communicate()
-        if has_ended:
-            assert process.returncode == 0, errors
-            break
+            if has_ended:
+                _, errors = process.communicate()
+                assert process.returncode == 0, errors
+                break
+            longest_end = max(longest_end, kill(process, draw))
         lives[check_files(killed)] += 1
         step = killed.load_state()["step"] if killed.state_file.exists() else 0
         half_written += any(path.name.startswith(".") for path in killed.path.rglob("*"))
 
     # Let it end, and compare.
-    with training(folder, *(again if killed.state_file.exists() else first_time)) as process:
+    with training(folder, processes, *(again if killed.state_file.exists() else first_time)) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
     expected, result = final_result(undisturbed), final_result(killed)
-    return Outcome(lives, half_written, step, {name: is_equal(expected[name], result[name]) for name in expected})
+    same = {name: is_equal(expected[name], result[name]) for name in expected}
+    return Outcome(lives, half_written, step, longest_end, same)
 
 
 def main() -> None:
     options = tyro.cli(Options)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        outcome = torture(Path(folder), options.kills, options.seed)
-    print(f"{device_label(CPU)}, torch {torch.__version__}; {time.perf_counter() - start:,.0f} s")
+        outcome = torture(Path(folder), options.kills, options.seed, options.processes)
+    seconds = time.perf_counter() - start
+    print(f"{device_label(CPU)}, {options.processes} processes, torch {torch.__version__}; {seconds:,.0f} s")
     print(f"killed {outcome.lives.total()} times; every file could be loaded after each kill")
     for progress, n in outcome.lives.most_common():
         print(f"    {n:3}  {progress}")
     print(f"    {outcome.half_written:3}  of them with a file half-written, under a temporary name")
+    print(f"the other processes ended within {outcome.longest_end:.1f} s of a kill")
     print(f"last kill after step {outcome.step:,} of {STEPS_PER_KILL * options.kills:,}")
     for part, is_same in outcome.same.items():
         print(f"{part}: {'the same as undisturbed, bit for bit' if is_same else 'NOT THE SAME as undisturbed'}")

@@ -41,7 +41,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from config import PAD, Config, Precision  # noqa: E402
 from dataset import Batch  # noqa: E402
-from fast.packing import PackedBatch  # noqa: E402
+from fast.memory import bound_caches, keep_freed_memory  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from system.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402
@@ -184,7 +184,7 @@ def textbook_step(
 def plain_batch(training: Training, i: int) -> Batch:
     """Return the batch number i of Tapis, from 0, not packed."""
     ((_, batch),) = training.batches_of(step=i + 1)
-    return batch.batch if isinstance(batch, PackedBatch) else batch
+    return cast(Batch, batch)
 
 
 def counted_step(name: str, training: Training) -> CountedStep:
@@ -223,8 +223,11 @@ def counted_step(name: str, training: Training) -> CountedStep:
 
 def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, float]]:
     """Return the turn of a contender: (number of its first batch, steps) → its tokens, and the FLOP of a token."""
-    if name not in (TAPIS, TEXTBOOK_WITH_MEMORY):
-        config = replace(config, plain=True)  # without the memory settings, which are of the process
+    if name == TEXTBOOK_WITH_MEMORY:
+        bound_caches()
+        keep_freed_memory()
+    if name != TAPIS:
+        config = replace(config, plain=True)  # without fast modules and memory settings, and with plain batches
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
     step = counted_step(name, training)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from config import Precision
-from fast.forward import fused_attention
+from fast.attention import fused_attention
 from fast.modules import install_fast_modules
 from model import (
     DecoderBlock,

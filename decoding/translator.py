@@ -22,7 +22,7 @@ from decoding.ctranslate2 import is_exported, load_exported
 from decoding.inference import in_precision
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
-from fast.forward import disable_cudnn_attention
+from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
 from model import Transformer
@@ -33,6 +33,8 @@ from text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
+# Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
+BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 GREEDY = Search()
 
@@ -140,19 +142,22 @@ class Translator:
         return cls(searcher, tokenizer, config, where)
 
     def __call__(
-        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 4096, bar: str = ""
+        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
     ) -> list[str]:
         """Returns one translation of each sentence, in order; a blank sentence has an empty one."""
         return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
 
     def n_best(
-        self, sentences: Sequence[str], search: Search, batch_tokens: int = 4096, bar: str = ""
+        self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
     ) -> list[list[Translation]]:
         """Returns the search.n_best best translations of each sentence, best first.
 
         batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
-        Memory grows with it. bar is the description of a progress bar; without one, none is shown.
+        Memory grows with it; 0 is the number of `BATCH_TOKENS` for the device. bar describes the progress bar;
+        without a description, none is shown.
         """
+        batch_tokens = batch_tokens or BATCH_TOKENS[self.device.type]
+
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
         sources = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))

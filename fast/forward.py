@@ -6,9 +6,9 @@
     label_smoothed_cross_entropy(logits, batch.labels, smoothing)
 
 It is the same stack of blocks, function by function as in model.py, with five differences. Vectors are packed, (N, D),
-except inside attention. A tensor that several matrix products read is converted to autocast's type once. Attention is
-torch's fused operation on CUDA. The maximum of the feed-forward block is taken in place. The projection is part of the
-loss (fast/loss.py).
+except perhaps inside attention (fast/attention.py). A tensor that several matrix products read is converted to
+autocast's type once. Attention is a fused operation on CUDA. The maximum of the feed-forward block is taken in place.
+The projection is part of the loss (fast/loss.py).
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from config import PAD
-from fast.loss import projected_cross_entropy
-from fast.packing import PackedBatch, Packing
+from fast.attention import Attention
+from fast.loss import losses_and_gradient, losses_and_gradient_in_place, projected_cross_entropy
+from fast.packed_batch import PackedBatch
 from model import (
     Decoder,
     Encoder,
     FeedForwardBlock,
+    InputEmbeddings,
     MultiHeadAttentionBlock,
+    PositionalEncoding,
     Transformer,
-    scaled_dot_product_attention,
 )
 from system.terminal import say
 
@@ -39,34 +39,16 @@ def to_autocast_dtype(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
 
-def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Replaces `scaled_dot_product_attention`: on CUDA, without the (T, S) matrix in memory.
-
-    On a CPU and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
-    """
-    if query.is_cuda:
-        return F.scaled_dot_product_attention(query, key, value, mask)
-    return scaled_dot_product_attention(query, key, value, mask)
-
-
-def disable_cudnn_attention() -> None:
-    """Turns cuDNN's attention off for this process; torch then uses another fused kernel.
-
-    On recent GPUs torch prefers cuDNN when there is a mask. cuDNN plans each new shape (B, T, S), reportedly for half a
-    second on a B200 (modelscope/FunASR, issue 3704), and batches have thousands of shapes.
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def attention(
-    block: MultiHeadAttentionBlock, q: Tensor, k: Tensor, mask: Tensor, q_packing: Packing, k_packing: Packing
+def embed(
+    embeddings: InputEmbeddings, encoding: PositionalEncoding, ids: Tensor, positions: Tensor, end: int
 ) -> Tensor:
-    """`MultiHeadAttentionBlock.forward` on packed rows, with k for the values too: q (N, D), k (M, D) → (N, D)."""
-    query = q_packing.to_heads(block.w_q(q), block.n_heads)  # (B, H, T, K)
-    key = k_packing.to_heads(block.w_k(k), block.n_heads)  # (B, H, S, K)
-    value = k_packing.to_heads(block.w_v(k), block.n_heads)
-    x = fused_attention(query, key, value, mask)  # (B, H, T, K)
-    return block.w_o(q_packing.from_heads(x))
+    """`InputEmbeddings.forward` and `PositionalEncoding.forward`: ids (N,) at positions (N,) before end → (N, D)."""
+    return encoding.dropout(embeddings(ids) + encoding.first(end)[positions])
+
+
+def attention(block: MultiHeadAttentionBlock, attend: Attention, q: Tensor, memory: Tensor | None = None) -> Tensor:
+    """`MultiHeadAttentionBlock.forward` on packed rows: q (N, D), to itself or to memory (M, D) → (N, D)."""
+    return block.w_o(attend(block, q, memory))
 
 
 def feed_forward(block: FeedForwardBlock, x: Tensor) -> Tensor:
@@ -85,39 +67,37 @@ def out_of_sublayer(residual: Part, x: Tensor, y: Tensor) -> Tensor:
     return total if residual.is_pre_norm else residual.norm(total)
 
 
-def encoder_block(block: Part, x: Tensor, src_mask: Tensor, src: Packing) -> Tensor:
+def encoder_block(block: Part, x: Tensor, attend: Attention) -> Tensor:
     """`EncoderBlock.forward` on packed rows (N, D)."""
     y = into_sublayer(block.residuals[0], x)
-    x = out_of_sublayer(block.residuals[0], x, attention(block.self_attention, y, y, src_mask, src, src))
+    x = out_of_sublayer(block.residuals[0], x, attention(block.self_attention, attend, y))
     y = into_sublayer(block.residuals[1], x)
     return out_of_sublayer(block.residuals[1], x, feed_forward(block.feed_forward, y))
 
 
-def encoder_stack(encoder: Encoder, x: Tensor, src_mask: Tensor, src: Packing) -> Tensor:
+def encoder_stack(encoder: Encoder, x: Tensor, attend: Attention) -> Tensor:
     """`Encoder.forward` on packed rows (N, D)."""
     for block in encoder.blocks:
-        x = encoder_block(block, x, src_mask, src)
+        x = encoder_block(block, x, attend)
     return encoder.norm(x)
 
 
-def decoder_block(
-    block: Part, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor, tgt: Packing, src: Packing
-) -> Tensor:
+def decoder_block(block: Part, x: Tensor, memory: Tensor, attend: Attention, attend_to_source: Attention) -> Tensor:
     """`DecoderBlock.forward` on packed rows, x (N, D) and memory (M, D)."""
     y = into_sublayer(block.residuals[0], x)
-    x = out_of_sublayer(block.residuals[0], x, attention(block.self_attention, y, y, tgt_mask, tgt, tgt))
+    x = out_of_sublayer(block.residuals[0], x, attention(block.self_attention, attend, y))
     y = into_sublayer(block.residuals[1], x)
-    x = out_of_sublayer(block.residuals[1], x, attention(block.cross_attention, y, memory, src_mask, tgt, src))
+    x = out_of_sublayer(block.residuals[1], x, attention(block.cross_attention, attend_to_source, y, memory))
     y = into_sublayer(block.residuals[2], x)
     return out_of_sublayer(block.residuals[2], x, feed_forward(block.feed_forward, y))
 
 
 def decoder_stack(
-    decoder: Decoder, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor, tgt: Packing, src: Packing
+    decoder: Decoder, x: Tensor, memory: Tensor, attend: Attention, attend_to_source: Attention
 ) -> Tensor:
     """`Decoder.forward` on packed rows, x (N, D) and memory (M, D)."""
     for block in decoder.blocks:
-        x = decoder_block(block, x, memory, src_mask, tgt_mask, tgt, src)
+        x = decoder_block(block, x, memory, attend, attend_to_source)
     return decoder.norm(x)
 
 
@@ -128,11 +108,11 @@ class Compiled:
     a reason given. An error in compiling the backward pass is still raised.
     """
 
-    def __init__(self, function: Callable[..., Tensor], backend: str | Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], backend: str | Callable[..., Any]) -> None:
         self.function = function
-        self.compiled: Callable[..., Tensor] = torch.compile(function, dynamic=True, backend=backend)
+        self.compiled: Callable[..., Any] = torch.compile(function, dynamic=True, backend=backend)
 
-    def __call__(self, *args: Any) -> Tensor:
+    def __call__(self, *args: Any) -> Any:
         from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 - it takes a second
 
         try:
@@ -154,31 +134,31 @@ class PackedBatchLoss(nn.Module):
         self.is_compiled = False
         self.encoder_stack: Any = encoder_stack
         self.decoder_stack: Any = decoder_stack
+        self.losses_and_gradient: Any = losses_and_gradient_in_place
 
-    def compile_stacks(self, backend: str | Callable[..., Any]) -> None:
-        """Fuses the operations of the two stacks, once for all shapes: a new shape is no reason to compile again."""
+    def compile_parts(self, backend: str | Callable[..., Any]) -> None:
+        """Fuses the operations of the two stacks and of the loss, once for all shapes."""
         self.is_compiled = True
         self.encoder_stack = Compiled(encoder_stack, backend)
         self.decoder_stack = Compiled(decoder_stack, backend)
+        self.losses_and_gradient = Compiled(losses_and_gradient, backend)
 
     def encode(self, packed: PackedBatch) -> Tensor:
         """The rows of memory (M, D). Replaces `model.encode(batch.src, batch.src_mask)`."""
-        model, batch = self.model, packed.batch
-        x = packed.src.pack(model.src_position(model.src_embed(batch.src)))
-        stack = self.encoder_stack if len(batch.src) > 1 else encoder_stack  # torch specializes on size 1
-        return to_autocast_dtype(stack(model.encoder, x, batch.src_mask, packed.src))
+        model, layout = self.model, packed.layout
+        x = embed(model.src_embed, model.src_position, packed.src, packed.src_positions, packed.longest)
+        stack = encoder_stack if layout.has_size_one else self.encoder_stack
+        return to_autocast_dtype(stack(model.encoder, x, layout.encoder))
 
     def decode(self, packed: PackedBatch, memory: Tensor) -> Tensor:
         """The rows of vectors (N, D). Replaces `model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)`."""
-        model, batch = self.model, packed.batch
-        x = packed.tgt.pack(model.tgt_position(model.tgt_embed(batch.tgt)))
-        stack = self.decoder_stack if len(batch.tgt) > 1 else decoder_stack
-        return stack(model.decoder, x, memory, batch.src_mask, batch.tgt_mask, packed.tgt, packed.src)
+        model, layout = self.model, packed.layout
+        x = embed(model.tgt_embed, model.tgt_position, packed.tgt, packed.tgt_positions, packed.longest)
+        stack = decoder_stack if layout.has_size_one else self.decoder_stack
+        return stack(model.decoder, x, memory, layout.decoder, layout.source)
 
     def forward(self, packed: PackedBatch) -> tuple[Tensor, Tensor]:
         """The loss to minimize and the cross-entropy without smoothing, both summed over the target tokens, in nats."""
-        vectors = self.decode(packed, self.encode(packed))
-        labels = packed.batch.labels.flatten()[packed.tgt.position_of_row]  # (N)
-        labels[packed.tgt.n_tokens :] = PAD
+        vectors = to_autocast_dtype(self.decode(packed, self.encode(packed)))
         weight = self.model.projection.linear.weight
-        return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, self.smoothing)
+        return projected_cross_entropy(vectors, weight, packed.labels, self.smoothing, self.losses_and_gradient)

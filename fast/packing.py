@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import PAD
-from dataset import Batch, to_device
+from dataset import to_device
 
 ROUND = 128  # N is a multiple of it
 
@@ -78,10 +77,6 @@ class Packing:
         """Returns a copy on `device`."""
         return Packing(self.n_tokens, to_device(self.row_of_position, device), to_device(self.position_of_row, device))
 
-    def pack(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (N, D). Replaces x[is_token]."""
-        return self.from_heads(x[:, None])
-
     def from_heads(self, x: Tensor) -> Tensor:
         """(B, H, T, K) → (N, D). Replaces x.transpose(1, 2).flatten(2)[is_token].
 
@@ -108,29 +103,3 @@ class Packing:
             position = sentence[:, None] * (n_heads * t) + head * t + place[:, None]  # (N, H)
             self.by_head[n_heads] = row.flatten(), position.flatten()
         return self.by_head[n_heads]
-
-
-@dataclass(frozen=True)
-class PackedBatch:
-    """A batch, and where its tokens stand when packed."""
-
-    batch: Batch
-    tgt: Packing
-    src: Packing
-
-    @classmethod
-    def of(cls, batch: Batch) -> "PackedBatch":
-        """Packs a batch on the CPU: on a GPU, counting the tokens would wait for it."""
-        return cls(batch, tgt=Packing.of(batch.tgt != PAD), src=Packing.of(batch.src != PAD))
-
-    @property
-    def n_tgt(self) -> int:
-        return self.batch.n_tgt
-
-    @property
-    def n_tokens(self) -> int:
-        return self.batch.n_tokens
-
-    def to(self, device: torch.device) -> "PackedBatch":
-        """Returns a copy on `device`."""
-        return PackedBatch(self.batch.to(device), self.tgt.to(device), self.src.to(device))

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from config import ConfigError
 
@@ -71,6 +73,12 @@ class Group:
         distributed.all_reduce(totals)
         return [float(total) for total in totals]
 
+    def norm_of_parts(self, norms: Tensor) -> Tensor:
+        """Return norms (n,) of which each process computed those of its parts of the tensors, on their device."""
+        squares = norms.square()
+        distributed.all_reduce(squares)
+        return squares.sqrt()
+
     def gather(self, local_items: list[T]) -> list[T]:
         """Return the items of all processes, in the order that they had before each process took `items[rank::size]`.
 
@@ -92,14 +100,34 @@ class Group:
         return values[0]
 
     @contextmanager
-    def first_on_each_machine(self) -> Iterator[None]:
-        """The first process of each machine runs the block before the others: they find its results on disk."""
-        is_first = self.local_rank == 0
+    def first_on_each_disk(self, folder: Path) -> Iterator[None]:
+        """Of the processes that share `folder`, one runs the block before the others: they find its results there.
+
+        On a single machine that is the main process. On several, the first process of each, unless the machine sees
+        the folder of the main process.
+        """
+        is_first = self._is_first_on_disk(folder)
         if not is_first:
             self._wait()
         yield
         if is_first:
             self._wait()
+
+    def _is_first_on_disk(self, folder: Path) -> bool:
+        """Whether no other process prepares data in `folder` for this one."""
+        if self.size == 1:
+            return True
+        # The main process leaves a file. Who finds it shares the folder.
+        marker = folder / self.broadcast(f".shared-{uuid4().hex}")
+        if self.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+        self._wait()
+        is_shared = marker.exists()
+        self._wait()
+        if self.rank == 0:
+            marker.unlink()
+        return self.rank == 0 or (self.local_rank == 0 and not is_shared)
 
     def _wait(self) -> None:
         """Wait until all processes have reached this point."""
@@ -109,6 +137,34 @@ class Group:
         """Disconnect from the other processes."""
         if self.size > 1:
             distributed.destroy_process_group()
+
+
+# Tensors that processes may hold in parts (training/sharding.py)
+
+
+def whole(x: T) -> T:
+    """Return a tensor as a whole, if this process holds a part of it; anything else as it is.
+
+    All processes must call it together.
+    """
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def local_part(x: Tensor) -> Tensor:
+    """Return the part of a tensor that this process holds."""
+    return x.to_local() if hasattr(x, "to_local") else x
+
+
+def part_like(example: Tensor, x: Tensor) -> Tensor:
+    """Return the part of x that this process holds of `example`, or x if it holds all of that.
+
+    All processes must call it together.
+    """
+    if not hasattr(example, "device_mesh"):
+        return x
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - a second, for what few use
+
+    return distribute_tensor(x.to(example.device), example.device_mesh, example.placements)  # type: ignore[attr-defined]
 
 
 def end_worker() -> None:

@@ -26,11 +26,16 @@ def digest_files(paths: Iterable[Path]) -> str:
     return total.hexdigest()[:32]
 
 
-def cache_file(kind: str, key: str, ending: str) -> Path:
-    """Return the path in the cache for a result of this kind and key, whether it exists or not."""
+def cache_folder() -> Path:
+    """Return the folder of cached results, whether it exists or not."""
     import datasets  # noqa: PLC0415
 
-    return Path(datasets.config.HF_DATASETS_CACHE) / "tapis" / f"{kind}-{key}{ending}"
+    return Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
+
+
+def cache_file(kind: str, key: str, ending: str) -> Path:
+    """Return the path in the cache for a result of this kind and key, whether it exists or not."""
+    return cache_folder() / f"{kind}-{key}{ending}"
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
+from torch.utils._pytree import tree_map
 from torch.utils._triton import has_triton
 
 from checkpoint import CheckpointError, load_parameters, parameters
@@ -28,14 +29,15 @@ from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
 from decoding.scoring import score
 from decoding.translator import ModelSearcher, Translator
-from fast.forward import PackedBatchLoss, disable_cudnn_attention
+from fast.attention import can_attend_to_sequences, disable_cudnn_attention
+from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
-from fast.packing import PackedBatch
+from fast.packed_batch import PackedBatch
 from model import Transformer
-from system.devices import autocast, choose_device
-from system.distributed import ALONE, Group
-from system.files import digest
+from system.devices import DTYPES, autocast, choose_device
+from system.distributed import ALONE, Group, local_part, whole
+from system.files import cache_folder, digest
 from text.corpus import Corpus
 from text.readers import DataError
 from text.tables import Ints
@@ -44,6 +46,7 @@ from training.distillation import Distilled, closest_translations, targets_from_
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
 from training.records import Progress, StepRecord, Validation, perplexity
+from training.sharding import check_shardable, parts_of_state, shard
 
 VALIDATION_TOKENS = 4096  # of a validation batch, at least
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
@@ -52,7 +55,7 @@ COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short 
 class Training:
     """One run. Every process of a group holds the same model at the same position.
 
-    Raises DataError if every training pair is too long.
+    Raises DataError if every training pair is too long, and ConfigError if the config cannot be sharded and should be.
     """
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
@@ -62,8 +65,8 @@ class Training:
         self.group = group
         self.device = choose_device(config.device)
 
-        # The data in tokens, prepared by one process of each machine.
-        with group.first_on_each_machine():
+        # The data in tokens, prepared by one process of those that share a disk.
+        with group.first_on_each_disk(cache_folder()):
             self.train_pairs = EncodedPairs.of(corpus.train, tokenizer, config.max_length)
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer)
         if not len(self.train_pairs):
@@ -78,9 +81,15 @@ class Training:
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.model_loss = self._make_model_loss()
+        self.model_loss = self._loss_of(self.model)
+        self.attends_to_sequences = self._attends_to_sequences()
         self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
-        if group.size > 1:
+        self.is_sharded = config.shard and group.size > 1
+        if config.shard:
+            check_shardable(config)
+        if self.is_sharded:
+            self.objective = shard(self.model_loss, self.device, group.size)
+        elif group.size > 1:
             # The only buffers are the tables of positions, which each process extends on its own when a sentence is
             # longer: broadcasting them at every step would mix tables of two sizes.
             names = signature(DistributedDataParallel).parameters
@@ -109,20 +118,29 @@ class Training:
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
         # On a CPU, compiling costs more than it gives.
-        if self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton():
+        is_worth_it = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
+        if is_worth_it and not self.is_sharded:
             self.compile()
 
-    def _make_model_loss(self) -> BatchLoss | PackedBatchLoss:
-        """The model with its loss: plain, or with the fast modules and packed batches."""
+    def _loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
+        """A model with its loss: plain, or with the fast modules and packed batches."""
         if self.config.plain:
-            return BatchLoss(self.model, self.config.label_smoothing)
-        install_fast_modules(self.model)
-        return PackedBatchLoss(self.model, self.config.label_smoothing)
+            return BatchLoss(model, self.config.label_smoothing)
+        install_fast_modules(model)
+        return PackedBatchLoss(model, self.config.label_smoothing)
+
+    def _attends_to_sequences(self) -> bool:
+        """Whether attention takes sequences of any lengths, without padding."""
+        config = self.config
+        if config.plain or config.precision not in ("bf16", "fp16") or self.device.type != "cuda":
+            return False
+        head_size = config.d_model // config.n_heads
+        return can_attend_to_sequences(self.device, DTYPES[config.precision], config.n_heads, head_size)
 
     def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compiles the stacks of blocks."""
+        """Compiles the stacks of blocks and the loss."""
         if isinstance(self.model_loss, PackedBatchLoss):
-            self.model_loss.compile_stacks(backend)
+            self.model_loss.compile_parts(backend)
 
     @property
     def n_graphs(self) -> int:
@@ -195,16 +213,17 @@ class Training:
         def batch(i: int, rows: Ints) -> Batch:
             return pairs.batch(rows, config.subword_dropout, np.random.default_rng((config.seed, step, i)))
 
-        if not local:
-            # The last step of an epoch may have fewer batches than there are processes. This one counts for nothing.
+        local_batches = [(i, batch(i, rows)) for i, rows in local]
+        if len(local) < math.ceil(len(rows_of_step) / self.group.size):
+            # Processes compute the same number of batches. This one counts for nothing.
             filler = batch(*rows_of_step[0])
             filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
-            return [(0, self._packed(filler))]
-        return [(i, self._packed(batch(i, rows))) for i, rows in local]
+            local_batches.append((0, filler))
+        return [(i, self._packed(one)) for i, one in local_batches]
 
     def _packed(self, batch: Batch) -> Batch | PackedBatch:
         """A batch on the CPU as the loss takes it."""
-        return batch if self.config.plain else PackedBatch.of(batch)
+        return batch if self.config.plain else PackedBatch.of(batch, self.attends_to_sequences)
 
     def seed_dropout(self, step: int, place: int) -> None:
         """Sets the random state of a batch: a pure function of seed, step and the batch's place in the step."""
@@ -217,7 +236,9 @@ class Training:
 
         Before, each adds up its own.
         """
-        if isinstance(self.objective, DistributedDataParallel) and not is_last:
+        if self.is_sharded:
+            self.objective.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+        elif isinstance(self.objective, DistributedDataParallel) and not is_last:
             context: AbstractContextManager[object] = self.objective.no_sync()
             return context
         return nullcontext()
@@ -229,12 +250,17 @@ class Training:
         gradients_of_part: dict[str, list[Tensor]] = {}
         for name, parameter in self.model.named_parameters():
             assert parameter.grad is not None
-            gradients_of_part.setdefault(name.partition(".")[0], []).append(parameter.grad)
-        norms = {part: get_total_norm(gradients) for part, gradients in gradients_of_part.items()}
-        total = torch.stack([*norms.values()]).norm()
+            gradients_of_part.setdefault(name.partition(".")[0], []).append(local_part(parameter.grad))
+        norms = torch.stack([get_total_norm(gradients) for gradients in gradients_of_part.values()])
+        if self.is_sharded:
+            norms = self.group.norm_of_parts(norms)
+        total = norms.norm()
         if self.config.clip_norm:
-            clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, total)
-        return total, norms
+            factor = (self.config.clip_norm / (total + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(
+                [gradient for gradients in gradients_of_part.values() for gradient in gradients], factor
+            )
+        return total, dict(zip(gradients_of_part, norms, strict=True))
 
     def step_optimizers(self, lr: float, grad_norm: float) -> None:
         """Updates the weights. If fp16 overflowed in any gradient, no optimizer steps."""
@@ -252,8 +278,9 @@ class Training:
     def validate(self) -> tuple[Validation, list[str]]:
         """Scores the model on the whole validation part. Returns the scores and the translations."""
         start = time.perf_counter()
-        self.model.eval()
         group, config = self.group, self.config
+        model = self.whole_model()
+        model_loss = self._loss_of(model) if self.is_sharded else self.model_loss
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
         local_sources = [source for source, _ in self.valid_texts[group.rank :: group.size]]
         loss, cross_entropy = 0.0, 0.0
@@ -262,11 +289,11 @@ class Training:
             for rows in valid_batches[group.rank :: group.size]:
                 batch = self.valid_pairs.batch(rows)
                 with autocast(self.device, config.precision):
-                    batch_loss, batch_cross_entropy = self.model_loss(self._packed(batch).to(self.device))
+                    batch_loss, batch_cross_entropy = model_loss(self._packed(batch).to(self.device))
                 loss += batch_loss.item()
                 cross_entropy += batch_cross_entropy.item()
                 n_tgt += batch.n_tgt
-            hypotheses = group.gather(self.translator()(local_sources, bar="validating"))
+            hypotheses = group.gather(self.translator(model)(local_sources, bar="validating"))
         loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
         scores = score(hypotheses, [target for _, target in self.valid_texts], config.target)
         result = Validation(self.step, loss / n_scored, perplexity(cross_entropy, n_scored), scores.bleu, scores.chrf)
@@ -291,14 +318,26 @@ class Training:
         self.epoch_batches = -1, []
         self.prepared = 0, []
 
-    def translator(self) -> Translator:
-        """Translates with the model as it is now, in the precision in which translate.py will do so by default."""
-        searcher = ModelSearcher(self.model, self.device, plain=self.config.plain)
+    def whole_model(self) -> Transformer:
+        """The model as it is now, to translate with and to save: of a sharded training, a copy.
+
+        All processes must call it together.
+        """
+        if not self.is_sharded:
+            return self.model.eval()
+        weights = {name: whole(weight) for name, weight in parameters(self.model).items()}
+        model = Transformer(len(self.tokenizer), self.config).to(self.device)
+        load_parameters(model, weights, "the model")
+        return model.eval()
+
+    def translator(self, model: Transformer | None = None) -> Translator:
+        """Translates with `whole_model()`, in the precision in which translate.py will do so by default."""
+        searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain)
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
-    def attention(self, sources: list[str]) -> Iterator[tuple[str, Attention]]:
-        """The translation of each source by the model as it is now, and what each of its tokens attended to."""
-        translator = self.translator()
+    def attention(self, sources: list[str], model: Transformer | None = None) -> Iterator[tuple[str, Attention]]:
+        """The translation of each source by `whole_model()`, and what each of its tokens attended to."""
+        translator = self.translator(model)
         for source in sources:
             with torch.compiler.set_stance("force_eager"):
                 translation, attention = translator.attention(source)
@@ -307,7 +346,10 @@ class Training:
     # The state
 
     def state(self) -> dict[str, Any]:
-        """Everything that `restore` needs, in types that `torch.load(weights_only=True)` can read."""
+        """Everything that `restore` needs, in types that `torch.load(weights_only=True)` can read.
+
+        All processes must call it together.
+        """
         distilled = None
         if self.distilled:
             distilled = {"after_step": self.distilled.after_step, **targets_to_tensors(self.distilled.pairs)}
@@ -317,8 +359,8 @@ class Training:
             "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
             "validations_since_best": self.validations_since_best,
-            "model": parameters(self.model),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "model": {name: whole(weight) for name, weight in parameters(self.model).items()},
+            "optimizers": [tree_map(whole, optimizer.state_dict()) for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
             "distilled": distilled,
             "resume_signature": self.resume_signature,
@@ -345,7 +387,7 @@ class Training:
         try:
             load_parameters(self.model, state["model"], "the training state")
             for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(optimizer_state)
+                optimizer.load_state_dict(parts_of_state(optimizer_state, optimizer))
             self.scaler.load_state_dict(state["scaler"])
             self.step = int(state["step"])
             self.tokens = int(state["tokens"])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from config import PAD
 from fast.forward import to_autocast_dtype
-from fast.loss import CHUNK, projected_cross_entropy
+from fast.loss import CHUNK, losses_and_gradient, projected_cross_entropy
 from training.objective import label_smoothed_cross_entropy
 
 Loss = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -23,7 +23,11 @@ def fast_loss(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing)
 
 
-either = pytest.mark.parametrize("loss_of", [plain_loss, fast_loss])
+def loss_for_compilers(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing, losses_and_gradient)
+
+
+either = pytest.mark.parametrize("loss_of", [plain_loss, fast_loss, loss_for_compilers])
 
 
 @either

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from config import PAD, Config
 from dataset import Batch, collate
 from fast.forward import PackedBatchLoss
-from fast.packing import ROUND, PackedBatch, Packing
+from fast.packed_batch import PackedBatch
+from fast.packing import ROUND, Packing
 from model import ResidualConnection, Transformer
 
 
@@ -33,7 +34,7 @@ def test_packing_and_unpacking_keep_vectors_and_gradients(lengths: list[int], n_
     real = reals(lengths)
     packing = Packing.of(real)
     grid = torch.randn(*real.shape, 8, dtype=torch.float64, requires_grad=True)
-    rows = packing.pack(grid)
+    rows = packing.from_heads(grid[:, None])
     assert packing.n_tokens == sum(lengths) < len(rows) and len(rows) % ROUND == 0
     torch.testing.assert_close(rows[: packing.n_tokens], grid[real])
     heads = packing.to_heads(rows, n_heads)

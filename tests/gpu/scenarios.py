@@ -25,6 +25,7 @@ from simulated_gpu import JOURNAL, SimulatedGpu, simulate  # noqa: E402
 from config import PRESETS, Config, DeviceName  # noqa: E402
 from decoding.search import Search, Step  # noqa: E402
 from decoding.translator import ModelSearcher, Translator  # noqa: E402
+from fast.packed_batch import PackedBatch  # noqa: E402
 from text.corpus import Corpus, load_corpus  # noqa: E402
 from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
@@ -101,6 +102,9 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer) -> None:
         training = Training(replace(TINY, **changes), corpus, tokenizer)
         before = losses(training, [1])  # optimizers make their state
         run_and_report(f"a step, {name}", partial(losses, training, [2]))
+        ((_, batch), *_) = training.batches_of(3)
+        if isinstance(batch, PackedBatch):
+            run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
 
     training = Training(TINY, corpus, tokenizer)

@@ -7,6 +7,8 @@ for a real GPU is noted in `JOURNAL`, with the place in the project that asked f
 guard.cpp must be preloaded. What all this cannot show: the speed, the memory and the rounding of real kernels.
 """
 
+import subprocess
+import sys
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,12 +17,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 
 from model import Transformer
 
-ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(Path(__file__).parent.parent))
+
+from plain_varlen import plain_varlen_attn
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parent.parent
+TORCH = Path(torch.__file__).parent
 GPU = torch.device("cuda", 0)
 
 # Operations whose indices and sources may be on the CPU.
@@ -163,8 +172,18 @@ def wrap(x: Any) -> Any:
 # What a CPU build lacks
 
 
-def simulate() -> None:
-    """Patches torch so that it offers the device, and the project so that it takes it."""
+def build_guard(folder: Path) -> Path:
+    """Builds guard.cpp in a folder. Returns the library, which must be preloaded. Needs g++."""
+    library = folder / "guard.so"
+    include = TORCH / "include"
+    build = ["g++", "-shared", "-fPIC", "-O1", "-std=c++20", f"-I{include}", f"-I{include}/torch/csrc/api/include"]
+    link = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{TORCH / 'lib'}"]
+    subprocess.run([*build, str(FOLDER / "guard.cpp"), "-o", str(library), *link], check=True, timeout=120)
+    return library
+
+
+def claim_gpu() -> None:
+    """Patches torch so that it claims to have a GPU."""
     cuda: Any = torch.cuda
     cuda._lazy_init = lambda: None
     cuda.is_available = lambda: True
@@ -175,10 +194,16 @@ def simulate() -> None:
     cuda.max_memory_allocated = lambda device=None: 0
     cuda.manual_seed_all = lambda seed: None
     cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.Tensor.pin_memory = pinned_copy  # type: ignore[method-assign,assignment]
+
+
+def simulate() -> None:
+    """Patches torch so that it offers the device, and the project so that it takes it."""
+    claim_gpu()
     anything: Any = torch
     anything.inference_mode = torch.no_grad  # an inference tensor cannot be of a subclass
     anything.tensor = tensor_anywhere
-    torch.Tensor.pin_memory = pinned_copy  # type: ignore[method-assign,assignment]
+    varlen.varlen_attn = plain_varlen_attn  # type: ignore[assignment]
     Transformer.to = moved  # type: ignore[method-assign,assignment]
 
 

@@ -17,7 +17,9 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parent
-TORCH = Path(torch.__file__).parent
+sys.path.append(str(FOLDER))
+
+from simulated_gpu import build_guard  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,11 +33,7 @@ pytestmark = [
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The lines of scenarios.py by the name of the work."""
     folder = tmp_path_factory.mktemp("simulated")
-    guard = folder / "guard.so"
-    include = TORCH / "include"
-    build = ["g++", "-shared", "-fPIC", "-O1", "-std=c++20", f"-I{include}", f"-I{include}/torch/csrc/api/include"]
-    link = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{TORCH / 'lib'}"]
-    subprocess.run([*build, str(FOLDER / "guard.cpp"), "-o", str(guard), *link], check=True, timeout=120)
+    guard = build_guard(folder)
     done = subprocess.run(
         [sys.executable, str(FOLDER / "scenarios.py"), str(folder / "cache")],
         check=False,
@@ -58,6 +56,12 @@ def test_a_step_waits_once_and_learns(report: dict[str, Any]) -> None:
         if name != "plain":
             assert list(waits.values()) == [1] and next(iter(waits)).startswith("tolist at train.py"), (name, waits)
     assert sum(report["a step after it"]["waits"].values()) == 1
+
+
+def test_attention_takes_sequences_in_16_bits(report: dict[str, Any]) -> None:
+    layouts = {name.removeprefix("layout, "): line["result"] for name, line in report.items() if "layout, " in name}
+    padded = {name for name, layout in layouts.items() if layout == "PaddedLayout"}
+    assert padded == {"fp32"} and len(layouts) >= 9
 
 
 @pytest.mark.parametrize("search", ["greedy search", "beam search"])

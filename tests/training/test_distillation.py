@@ -13,6 +13,8 @@ from test_trainer import advance
 from checkpoint import CheckpointError, RunFolder
 from config import EOS, PAD, Config
 from decoding.search import Search
+from fast.attention import PaddedLayout
+from fast.packed_batch import PackedBatch
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop
@@ -67,10 +69,10 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
     distilled_rows = []
     for step in range(5, 5 + training.distilled.steps_per_epoch):
         ((_, packed),) = training.batches_of(step)
-        batch = packed.batch  # type: ignore[union-attr]
-        n, longest = len(batch.src), max(batch.src.size(1), batch.tgt.size(1))
-        assert n * longest <= config.batch_tokens or n == 1
-        distilled_rows += [int(row.sum()) for row in batch.labels == 50]
+        assert isinstance(packed, PackedBatch) and isinstance(packed.layout, PaddedLayout)
+        labels = packed.labels[packed.layout.tgt.row_of_position]  # (B, T)
+        assert len(labels) * packed.longest <= config.batch_tokens or len(labels) == 1
+        distilled_rows += [int(row.sum()) for row in labels == 50]
     assert sorted(distilled_rows) == sorted(lengths), "an epoch of the distilled pairs has each of them once"
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from config import PAD
 from dataset import Batch, collate
 from fast.forward import PackedBatchLoss
-from fast.packing import PackedBatch
+from fast.packed_batch import PackedBatch
 from model import Transformer
 from training.objective import BatchLoss
 

@@ -1,0 +1,97 @@
+"""Attention to sequences equals attention with padding, and is chosen only where it works."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_varlen import plain_varlen_attn
+from torch.nn.attention import varlen
+
+from config import PAD, Config
+from dataset import collate
+from fast.attention import SequenceLayout, can_attend_to_sequences
+from fast.forward import PackedBatchLoss
+from fast.packed_batch import PackedBatch
+from model import Transformer
+
+CPU = torch.device("cpu")
+sentences = st.lists(st.lists(st.integers(4, 39), min_size=1, max_size=40), min_size=1, max_size=8)
+
+
+@pytest.fixture
+def plain_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The plain formula in the place of torch's kernel."""
+    can_attend_to_sequences.cache_clear()
+    monkeypatch.setattr(varlen, "varlen_attn", plain_varlen_attn)
+    yield
+    can_attend_to_sequences.cache_clear()
+
+
+@settings(deadline=None)
+@given(sentences, st.randoms())
+def test_every_row_belongs_to_one_sequence(sources: list[list[int]], random: Any) -> None:
+    targets = [random.choice(sources) for _ in sources]
+    batch = collate(sources, targets)
+    packed = PackedBatch.of(batch, by_sequences=True)
+    layout = packed.layout
+    assert isinstance(layout, SequenceLayout)
+    for rows, offsets, longest, ids in (
+        (packed.src, layout.src_offsets, layout.longest_src, batch.src),
+        (packed.tgt, layout.tgt_offsets, layout.longest_tgt, batch.tgt),
+    ):
+        lengths = offsets.diff()
+        assert int(offsets[0]) == 0 and int(offsets[-1]) == len(rows) and int(lengths.max()) == longest
+        assert (lengths > 0).all()
+        *parts, empty = torch.split(rows, lengths.tolist())
+        assert [part.tolist() for part in parts] == [row[row != PAD].tolist() for row in ids]
+        assert (empty == PAD).all()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_loss_by_sequences_has_the_gradients_of_the_padded_one(
+    norm: Literal["pre", "post"], plain_kernel: None
+) -> None:
+    model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm))
+    batch = collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+    results = []
+    for by_sequences in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss, cross_entropy = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch, by_sequences))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        results.append((loss.item(), cross_entropy.item(), torch.cat([gradient.flatten() for gradient in gradients])))
+    (padded_loss, padded_cross_entropy, padded), (loss, cross_entropy, found) = results
+    assert loss == pytest.approx(padded_loss, rel=2e-3)
+    assert cross_entropy == pytest.approx(padded_cross_entropy, rel=2e-3)
+    assert (found - padded).norm() < 0.05 * padded.norm()
+
+
+def test_sequences_are_not_chosen_where_torch_has_no_kernel() -> None:
+    can_attend_to_sequences.cache_clear()
+    assert not can_attend_to_sequences(CPU, torch.bfloat16, 2, 8)
+
+
+def test_sequences_are_chosen_where_the_kernel_is_right(plain_kernel: None) -> None:
+    assert can_attend_to_sequences(CPU, torch.bfloat16, 2, 8)
+    assert can_attend_to_sequences(CPU, torch.float16, 4, 32)
+
+
+@pytest.mark.parametrize("fault", ["another signature", "no kernel", "wrong values", "wrong gradients"])
+def test_sequences_are_not_chosen_where_the_kernel_is_wrong(
+    fault: str, plain_kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if fault == "another signature":
+            raise TypeError("unexpected keyword argument 'window_size'")
+        if fault == "no kernel":
+            raise RuntimeError("no kernel image is available for execution on the device")
+        if fault == "wrong values":
+            kwargs["window_size"] = (-1, -1)
+        found = plain_varlen_attn(query, *args, **kwargs)
+        return found if fault == "wrong values" else 2 * found - found.detach()
+
+    monkeypatch.setattr(varlen, "varlen_attn", faulty)
+    assert not can_attend_to_sequences(CPU, torch.bfloat16, 2, 8)

@@ -1,0 +1,84 @@
+"""Sharding: every process holds a part of the weights, of their gradients and of the optimizer's moments.
+
+With --shard, torch's FSDP2 divides them among the processes, for models that are too large for one GPU (stage 3 of
+ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054). The weights of a block are whole only while it computes. Without, each
+process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
+"""
+
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from config import Config, ConfigError
+from fast.attention import Attention
+from fast.forward import PackedBatchLoss, decoder_block, encoder_block
+from model import Decoder, Encoder, EncoderBlock
+from system.distributed import part_like
+from training.objective import BatchLoss
+
+
+def check_shardable(config: Config) -> None:
+    """Raises ConfigError if a training cannot be divided among processes."""
+    if config.optimizer == "muon" or config.precision == "fp16":
+        raise ConfigError("--shard works with --optimizer adam, and with --precision bf16 or fp32")
+
+
+def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: int) -> nn.Module:
+    """Divides the weights among `size` processes, in place. All must call it together, with the same weights.
+
+    Processes get the mean of their gradients, as with DistributedDataParallel.
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - a second, for what few use
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method  # noqa: PLC0415
+
+    mesh = init_device_mesh(device.type, (size,))
+    model = model_loss.model
+    blocks: list[Any] = [*model.encoder.blocks, *model.decoder.blocks]
+
+    # Each block by itself. FSDP2 makes its weights whole when its forward pass is called, also by another name.
+    for block in blocks:
+        form = encoder_block if isinstance(block, EncoderBlock) else decoder_block
+        block.packed_forward = MethodType(form, block)
+        fully_shard(block, mesh=mesh)
+        register_fsdp_forward_method(block, "packed_forward")
+    if isinstance(model_loss, PackedBatchLoss):
+        model_loss.encoder_stack = sharded_encoder_stack
+        model_loss.decoder_stack = sharded_decoder_stack
+
+    # The rest: embeddings, projection and last normalizations.
+    fully_shard(model_loss, mesh=mesh)
+    for module in model_loss.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)  # Gloo cannot average
+    return model_loss
+
+
+def sharded_encoder_stack(encoder: Encoder, x: Tensor, attend: Attention) -> Tensor:
+    """Replaces `encoder_stack`."""
+    for block in encoder.blocks:
+        x = block.packed_forward(x, attend)  # type: ignore[operator]
+    return encoder.norm(x)
+
+
+def sharded_decoder_stack(
+    decoder: Decoder, x: Tensor, memory: Tensor, attend: Attention, attend_to_source: Attention
+) -> Tensor:
+    """Replaces `decoder_stack`."""
+    for block in decoder.blocks:
+        x = block.packed_forward(x, memory, attend, attend_to_source)  # type: ignore[operator]
+    return decoder.norm(x)
+
+
+def parts_of_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of an optimizer as its `load_state_dict` takes it, in parts where the weights are in parts."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def part(value: Any, weight: Tensor) -> Any:
+        return part_like(weight, value) if isinstance(value, Tensor) and value.dim() else value
+
+    moments = {
+        i: {name: part(value, weights[i]) for name, value in values.items()} for i, values in state["state"].items()
+    }
+    return {**state, "state": moments}
