@@ -7,7 +7,7 @@
 The training is killed at random moments: one kill in five comes while it still prepares its data, the others during its
 steps, when it saves its state all the time. After each kill, every file that exists under its own name must load. In
 the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit. That one
-always has a single process.
+always has a single process, which has a single thread if the others are two: their number changes the order of sums.
 """
 
 import json
@@ -66,8 +66,8 @@ def write_pairs(path: Path, draw: Random) -> None:
 
 
 @contextmanager
-def training(folder: Path, processes: int, *args: str) -> Iterator["subprocess.Popen[str]"]:
-    """While entered, train.py runs in that folder."""
+def training(folder: Path, threads: dict[str, str], processes: int, *args: str) -> Iterator["subprocess.Popen[str]"]:
+    """While entered, train.py runs in that folder. threads are environment variables."""
     python = [sys.executable, "-W", "error"]
     if processes > 1:
         python = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
@@ -76,7 +76,7 @@ def training(folder: Path, processes: int, *args: str) -> Iterator["subprocess.P
         cwd=folder,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        env={**os.environ, "HF_DATASETS_CACHE": str(folder / "cache")},
+        env={**os.environ, **threads, "HF_DATASETS_CACHE": str(folder / "cache")},
     ) as process:
         yield process
 
@@ -170,10 +170,11 @@ def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:
     steps = ["--steps", str(STEPS_PER_KILL * kills), "--valid-every", "40", "--save-minutes", "0"]
     args = [*data, *SMALL_MODEL, *steps, "--device", "cpu", "--precision", "fp32"]
     args += ["--accumulate", str(processes)]
+    threads = {"OMP_NUM_THREADS": "1"} if processes > 1 else {}
 
     # Train undisturbed, and take the time.
     start = time.perf_counter()
-    with training(folder, 1, *args, "--name", "undisturbed") as process:
+    with training(folder, threads, 1, *args, "--name", "undisturbed") as process:
         wait_for_steps(process)
         preparation_seconds = time.perf_counter() - start
         _, errors = process.communicate()
@@ -185,7 +186,7 @@ def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:
     first_time, again = [*args, "--name", "killed", "--overwrite"], ["--resume", "--name", "killed"]
     lives, half_written, step, longest_end = Counter[str](), 0, 0, 0.0
     for _ in tqdm(range(kills), desc="killing", disable=None):
-        with training(folder, processes, *(again if killed.state_file.exists() else first_time)) as process:
+        with training(folder, threads, processes, *(again if killed.state_file.exists() else first_time)) as process:
             if draw.random() < 0.2:
                 time.sleep(draw.random() * preparation_seconds)
             else:
@@ -202,7 +203,7 @@ def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:
         half_written += any(path.name.startswith(".") for path in killed.path.rglob("*"))
 
     # Let it end, and compare.
-    with training(folder, processes, *(again if killed.state_file.exists() else first_time)) as process:
+    with training(folder, threads, processes, *(again if killed.state_file.exists() else first_time)) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
     expected, result = final_result(undisturbed), final_result(killed)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from config import PAD
 
-CHUNK = 1024  # target tokens whose logits exist at once; on a GPU four times as many, for fewer and larger products
+CHUNK = 1024  # target tokens whose logits exist at once; compiled, four times as many, for fewer and larger products
 
 
 # Logits (n, V), labels (n,), smoothing → both losses, summed, and the gradient of the first by the logits, (n, V) in
@@ -39,7 +39,7 @@ def losses_and_gradient_in_place(logits: Tensor, labels: Tensor, smoothing: floa
     """
     loss = torch.zeros((), device=labels.device)
     cross_entropy = torch.zeros((), device=labels.device)
-    slice_size = CHUNK // 8 if logits.device.type == "cpu" else CHUNK
+    slice_size = CHUNK // 8 if logits.device.type == "cpu" else len(logits)
     for start in range(0, len(logits), slice_size):
         part = logits[start : start + slice_size]
         label = labels[start : start + slice_size, None]
@@ -76,7 +76,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         vector_grads = []
         loss = torch.zeros((), device=labels.device)
         cross_entropy = torch.zeros((), device=labels.device)
-        size = CHUNK if vectors.device.type == "cpu" else 4 * CHUNK
+        size = CHUNK if of_chunk is losses_and_gradient_in_place else 4 * CHUNK
         for x, x_labels in zip(torch.split(vectors, size), torch.split(labels, size), strict=True):
             # Project.
             logits = x @ matrix.T  # (size, V)
