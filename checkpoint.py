@@ -287,8 +287,10 @@ class RunFolder:
         notes = None
         with contextlib.suppress(ValueError, RecursionError):
             notes = json.loads((metadata or {}).get("tapis", ""))
-        if not isinstance(notes, dict) or notes.keys() != {"weights", "tokenizer", *MODEL_FIELDS}:
-            raise CheckpointError(f"{self.model_file} was not written by this version of Tapis: train again")
+        if not isinstance(notes, dict) or not notes.keys() >= {"weights", "tokenizer", *MODEL_FIELDS}:
+            raise CheckpointError(
+                f"{self.model_file} was not written by Tapis, or by a version before releases: train again"
+            )
         return notes
 
     def check(self, config: Config, tokenizer_text: str, notes: dict[str, str]) -> None:

@@ -165,12 +165,15 @@ class Config:
             raise ConfigError("--valid-share and --test-share must leave at least half of the pairs for training")
 
     def to_json(self) -> str:
-        """All fields, as an indented JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        """All fields and the number of the format, as an indented JSON object."""
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
-        """The inverse of `to_json`. Raises ConfigError if a field is unknown, missing, ill-typed or out of range."""
+        """The inverse of `to_json`, for this format and all before it.
+
+        Raises ConfigError if the format is newer, or if a field is unknown, missing, ill-typed or out of range.
+        """
         # Parse the JSON.
         try:
             values = json.loads(text)
@@ -179,8 +182,19 @@ class Config:
         if not isinstance(values, dict):
             raise ConfigError("not a JSON object")
 
-        # Check that the fields are those of this version; a field that is younger than the file has its value of then.
-        values = {**YOUNGER_FIELDS, **values}
+        # Bring an older format up to date. The first one had no number.
+        written = values.pop("format", 0)
+        if type(written) is not int or written < 0:
+            raise ConfigError(f"format is {written!r}; a number expected")
+        if written > FORMAT:
+            raise ConfigError(
+                f"it has format {written}, of a newer version, and this one reads up to {FORMAT}: update Tapis"
+            )
+        for since, added in ADDED_FIELDS.items():
+            if written < since:
+                values = {**added, **values}
+
+        # Check that the fields are those of this version.
         types = {field.name: type(field.default) for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
@@ -202,8 +216,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-# Fields that config.json did not always have, with the value that runs without them were made with.
-YOUNGER_FIELDS = {"plain": False, "shard": False}
+# The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
+FORMAT = 1
+
+# By the format that added them: fields, each with the value that runs of earlier formats were made with.
+ADDED_FIELDS: dict[int, dict[str, object]] = {1: {"plain": False, "shard": False}}
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"}

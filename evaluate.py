@@ -2,6 +2,7 @@
 
     python evaluate.py                                          the test part of the run's own data
     python evaluate.py --source test.en --reference test.fr     any two files
+    python evaluate.py --source F --reference G --scores S.tsv  and a line for each pair: how probable is its reference
     python evaluate.py --run A --against B --beam 5             two runs, and whether they differ by more than chance
 
 decoding/scoring.py says how scores are counted.
@@ -18,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 from config import ConfigError
-from decoding.scoring import compare, score
+from decoding.scoring import compare, score, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator
 from system.files import write_text
@@ -48,6 +49,8 @@ def main(args: Sequence[str]) -> None:
     hypotheses = translate_and_score(translator, sources, references, search)
     if options.output:
         write_text(options.output, "".join(line + "\n" for line in hypotheses))
+    if options.scores:
+        write_text(options.scores, score_lines(translator, sources, references, hypotheses))
 
     # Compare.
     if other:
@@ -87,6 +90,18 @@ def translate_and_score(
     print(f"translated in {seconds:.1f} s, {len(sources) / seconds:.0f} sentences/s", file=sys.stderr)
     print(score(hypotheses, references, translator.config.target))
     return hypotheses
+
+
+def score_lines(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
+) -> str:
+    """The lines of --scores, one for each pair."""
+    log_p = translator.log_probabilities(list(zip(sources, references, strict=True)))
+    chrf = sentence_chrf(hypotheses, references)
+    return "".join(
+        f"{value:.4f}\t{n_tokens}\t{one_chrf:.2f}\t{hypothesis}\n"
+        for (value, n_tokens), one_chrf, hypothesis in zip(log_p, chrf, hypotheses, strict=True)
+    )
 
 
 if __name__ == "__main__":

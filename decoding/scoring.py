@@ -61,6 +61,12 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     return Scores(bleu=100 * float(bleu), chrf=chrf.score, brevity=brevity, signature=signature)
 
 
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """chrF of each hypothesis alone, from 0 to 100."""
+    chrf = CHRF()
+    return [chrf.sentence_score(*pair).score for pair in zip(hypotheses, ([text] for text in references), strict=True)]
+
+
 def closest(hypotheses: Sequence[str], reference: str, language: str) -> str:
     """The hypothesis with the highest sentence BLEU. Short ones count only the n-gram orders that they have."""
     bleu = BLEU(tokenize=bleu_tokenizer(language), effective_order=True)

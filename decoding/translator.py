@@ -19,6 +19,7 @@ from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention
 from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
+from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
@@ -72,7 +73,9 @@ class ModelSearcher:
         plain: bool = False,
     ) -> None:
         self.device = device
+        self.original = model
         self.model = model
+        self.is_plain = plain
         self.best = best_continuations if plain else best_continuations_in_blocks
         self.releases_lock = False
         self.step_of: Callable[[Tensor], Step]
@@ -222,6 +225,25 @@ class Translator:
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
         return split_line(replace_lone_surrogates(line), self.config.source, fits)
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+        """Of each pair, log P(target | source) in nats, as `Hypothesis.score` counts it, and the target's tokens.
+
+        Both count the end token; in fp32. Raises ConfigError for an export.
+        """
+        if not isinstance(self.searcher, ModelSearcher):
+            raise ConfigError(
+                "an exported model gives no probabilities of references; the run that it was made of does"
+            )
+        sources, targets = (
+            self.tokenizer.encode([replace_lone_surrogates(pair[side]) for pair in pairs]) for side in (0, 1)
+        )
+        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+        longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
+        batches = list(_batches(longest_first, lengths, BATCH_TOKENS[self.device.type]))
+        model = self.searcher.original if self.searcher.is_plain else in_precision(self.searcher.original, "fp32")
+        log_p = log_probabilities(model, sources, targets, batches, self.device)
+        return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
 
     @property
     def can_show_attention(self) -> bool:

@@ -129,6 +129,9 @@ class EvaluateOptions(ModelOptions):
     """File of their reference translations, one per line"""
     output: Path | None = None
     """File to write the translations to, one per line"""
+    scores: Path | None = None
+    """File to write a line per pair to: log-probability of the reference in nats, its tokens, chrF of the translation,
+    and the translation, separated by tabs"""
     against: str = ""
     """Another run for the same languages, to compare with by paired bootstrap resampling"""
     beam: int = 1

@@ -1,6 +1,5 @@
 """The config: ranges, conflicts between fields, JSON, presets, and the command line."""
 
-import json
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -144,9 +143,3 @@ def test_the_base_preset_has_the_sizes_of_the_paper() -> None:
 
 def test_the_fields_that_may_change_on_resume_exist() -> None:
     assert {field.name for field in fields(Config)} >= RESUMABLE
-
-
-def test_a_config_from_before_a_field_existed_is_read() -> None:
-    values = json.loads(PRESETS["demo"].to_json())
-    del values["plain"]
-    assert Config.from_json(json.dumps(values)) == PRESETS["demo"]

@@ -43,3 +43,27 @@ def test_errors_are_at_most_two_lines(
     done = called("evaluate.py", "--run", str(Path(trained.args[0]) / "weights/demo"), *args)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr and len(done.stderr.splitlines()) <= 2
+
+
+def test_scores_have_a_line_for_each_pair(
+    trained: "subprocess.CompletedProcess[str]", called: Command, tmp_path: Path
+) -> None:
+    """A right reference is more probable than one of another sentence, also where a line is empty."""
+    run = str(Path(trained.args[0]) / "weights/demo")
+    sources = (ROOT / "demo/test.en").read_text(encoding="utf-8").splitlines()[:40]
+    references = (ROOT / "demo/test.fr").read_text(encoding="utf-8").splitlines()[:40]
+    shifted = [*references[1:39], "", references[0]]
+    tables = []
+    for name, texts in (("right", references), ("wrong", shifted)):
+        Path("source").write_text("\n".join(sources) + "\n", encoding="utf-8")
+        Path(name).write_text("\n".join(texts) + "\n", encoding="utf-8")
+        args = ["--source", "source", "--reference", name, "--scores", f"{name}.tsv", "--output", "hypotheses"]
+        done = called("evaluate.py", "--run", run, "--device", "cpu", *args)
+        assert done.returncode == 0, done.stderr
+        tables.append([line.split("\t") for line in Path(f"{name}.tsv").read_text(encoding="utf-8").splitlines()])
+    right, wrong = tables
+    assert len(right) == len(wrong) == 40 and {len(row) for row in right + wrong} == {4}
+    assert [row[3] for row in right] == Path("hypotheses").read_text(encoding="utf-8").splitlines()
+    mean = [[float(log_p) / int(tokens) for log_p, tokens, *_ in table] for table in tables]
+    assert sum(a > b for a, b in zip(*mean, strict=True)) >= 38
+    assert all(0 <= float(row[2]) <= 100 for row in right) and int(wrong[38][1]) <= 2

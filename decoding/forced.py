@@ -1,0 +1,52 @@
+"""Forced decoding: how probable a model finds translations that are given."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from config import EOS, PAD
+from dataset import collate
+from model import Transformer
+from system.devices import spread
+
+ROWS = 512  # target positions whose probabilities over the vocabulary exist at once
+
+
+def log_probabilities(
+    model: Transformer,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    batches: Sequence[list[int]],
+    device: torch.device,
+) -> list[float]:
+    """log P(target and its end | source) of each pair of ids, in nats, as the search counts it.
+
+    The probabilities of tokens that a search never generates are spread over the others. batches are rows of the pairs.
+    The model is in evaluation mode.
+    """
+
+    def of_batch(rows: list[int]) -> list[float]:
+        with torch.inference_mode():
+            batch = collate([sources[row] for row in rows], [targets[row] for row in rows]).to(device)
+            memory = model.encode(batch.src, batch.src_mask)
+            vectors = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)  # (B, T, D)
+            log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten())
+            values: list[float] = (log_p.view_as(batch.labels) * (batch.labels != PAD)).sum(dim=1).tolist()
+            return values
+
+    result = [0.0] * len(sources)
+    for rows, values in zip(batches, spread(of_batch, batches, device), strict=True):
+        for row, value in zip(rows, values, strict=True):
+            result[row] = value
+    return result
+
+
+def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor) -> Tensor:
+    """Vectors (N, D), labels (N,) → log P of each label (N,). That of PAD means nothing."""
+    parts = []
+    for x, label in zip(torch.split(vectors, ROWS), torch.split(labels, ROWS), strict=True):
+        logits = model.project(x).float()  # (ROWS, V)
+        logits[:, :EOS] = -torch.inf  # what a search never generates
+        parts.append(logits.log_softmax(dim=-1).gather(1, label[:, None]).squeeze(1).masked_fill(label == PAD, 0.0))
+    return torch.cat(parts)
