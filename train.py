@@ -40,6 +40,7 @@ from training.description import describe, describe_test
 from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
 from training.optimizers import learning_rate
 from training.records import StepRecord, mean_loss, tokens_per_second
+from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, Logs
 from training.terminal import report_lines, validation_lines, warnings
@@ -308,6 +309,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists."""
     budget = TimeBudget(options.minutes)
     config = with_a_batch_for_each_process(options.config, options.resume, group)
+    check_shardable(config)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
             f"{folder.path} holds a run already: resume it with --resume,\n"

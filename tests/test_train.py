@@ -227,6 +227,8 @@ def test_two_trainings_cannot_write_to_one_run(called: Command, few: Path) -> No
         (["demo", "--dropout", "2"], 2, "--dropout is 2.0; it must be from 0.0 to 0.9"),
         (["demo", "--resume"], 1, "no run 'demo'"),
         (["demo", "--minutes", "nan"], 2, "--minutes must be positive"),
+        (["demo", "--shard", "--optimizer", "muon"], 2, "--shard works with --optimizer adam"),
+        (["demo", "--shard", "--precision", "fp16"], 2, "with --precision bf16 or fp32"),
         (["demo", "--data", "nowhere"], 1, "python train.py demo"),
         (["demo", "--max-length", "2"], 1, "--max-length"),
         (["demo", "--target", "de"], 1, "--target"),

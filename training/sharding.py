@@ -20,7 +20,9 @@ from training.objective import BatchLoss
 
 
 def check_shardable(config: Config) -> None:
-    """Raises ConfigError if a training cannot be divided among processes."""
+    """Raises ConfigError if a training is to be divided among processes and cannot be."""
+    if not config.shard:
+        return
     if config.optimizer == "muon" or config.precision == "fp16":
         raise ConfigError("--shard works with --optimizer adam, and with --precision bf16 or fp32")
 

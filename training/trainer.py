@@ -46,7 +46,7 @@ from training.distillation import Distilled, closest_translations, targets_from_
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
 from training.records import Progress, StepRecord, Validation, perplexity
-from training.sharding import check_shardable, parts_of_state, shard
+from training.sharding import parts_of_state, shard
 
 VALIDATION_TOKENS = 4096  # of a validation batch, at least
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
@@ -55,7 +55,7 @@ COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short 
 class Training:
     """One run. Every process of a group holds the same model at the same position.
 
-    Raises DataError if every training pair is too long, and ConfigError if the config cannot be sharded and should be.
+    Raises DataError if every training pair is too long.
     """
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
@@ -85,8 +85,6 @@ class Training:
         self.attends_to_sequences = self._attends_to_sequences()
         self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
         self.is_sharded = config.shard and group.size > 1
-        if config.shard:
-            check_shardable(config)
         if self.is_sharded:
             self.objective = shard(self.model_loss, self.device, group.size)
         elif group.size > 1:

@@ -10,7 +10,7 @@ import torch
 from conftest import first
 
 from checkpoint import CheckpointError, RunFolder, parameters
-from config import Config, ConfigError
+from config import Config
 from dataset import Batch
 from fast.packed_batch import PackedBatch
 from system.terminal import is_main
@@ -188,14 +188,6 @@ def test_a_part_that_cannot_be_compiled_is_reported_and_runs_as_it_is(
     assert "no compiler found" in lines[0]
     for line, name in zip(lines, ("encoder_stack", "decoder_stack", "losses_and_gradient"), strict=True):
         assert f"could not compile {name}" in line
-
-
-@pytest.mark.parametrize("changes", [{"optimizer": "muon"}, {"precision": "fp16"}])
-def test_what_cannot_be_sharded_is_refused(
-    changes: dict[str, Any], tiny: Config, small: Corpus, tokenizer: Tokenizer
-) -> None:
-    with pytest.raises(ConfigError, match="--shard works with --optimizer adam, and with --precision bf16 or fp32"):
-        Training(replace(tiny, shard=True, **changes), small, tokenizer)
 
 
 # Gradients
