@@ -287,9 +287,9 @@ class RunFolder:
         notes = None
         with contextlib.suppress(ValueError, RecursionError):
             notes = json.loads((metadata or {}).get("tapis", ""))
-        if not isinstance(notes, dict) or not notes.keys() >= {"weights", "tokenizer", *MODEL_FIELDS}:
+        if not isinstance(notes, dict) or not notes.keys() >= {"weights", "tokenizer"}:
             raise CheckpointError(
-                f"{self.model_file} was not written by Tapis, or by a version before releases: train again"
+                f"{self.model_file} was not written by Tapis, or by a version that is too old: train again"
             )
         return notes
 
@@ -297,7 +297,7 @@ class RunFolder:
         """Raise CheckpointError if config.json or tokenizer.json is not the one that the model was saved with."""
         for name in MODEL_FIELDS:
             value = str(getattr(config, name))
-            if notes[name] != value:
+            if notes.get(name, value) != value:  # a file of an earlier format may lack one
                 raise CheckpointError(
                     f"{self.config_file}: {name} is {value}, but the model was trained with {notes[name]}: "
                     "copy it again"

@@ -123,7 +123,7 @@ class Config:
     precision: Precision = "auto"
     """Precision of matrix products; auto chooses bf16 or fp16 if the hardware accelerates it"""
     shard: bool = False
-    """Divide weights, gradients and moments among the processes, for a model that one GPU cannot hold; with adam"""
+    """Divide weights, gradients and moments among processes, for models too large for one GPU; needs adam, not fp16"""
     plain: bool = False
     """Compute with the plain formulas of model.py, without fast/: slower, for reading and debugging"""
     valid_every: int = 0

@@ -37,6 +37,8 @@ def main(args: Sequence[str]) -> None:
     # Load the run, and the one to compare it with.
     translator = load(options, options.run)
     other = load(options, options.against) if options.against else None
+    if options.scores:
+        translator.check_log_probabilities()
     language = translator.config.target
     if other and other.config.target != language:
         raise ConfigError(

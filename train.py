@@ -137,7 +137,9 @@ def loop(
                 say(time_line(minutes_of_steps(training, recent), may_begin_again))
 
             # Keep to the budget. All processes must agree.
-            is_stopped, is_half_over = map(bool, training.group.all_sums(len(signals), budget.half_is_over(training)))
+            is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
+            flags = training.group.all_sums(len(signals), budget.half_is_over(training), is_save_due)
+            is_stopped, is_half_over, is_save_due = map(bool, flags)
             if is_half_over:
                 budget.settle(training)
                 say(f"time      half of it is over: {training.total_steps:,} steps in all")
@@ -148,7 +150,6 @@ def loop(
 
             # Validate and save when due, and stop when told.
             is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
-            is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
             is_watched = training.device.type == "cpu" and (is_validation_due or is_timed)
             if is_watched and cores.became_crowded():
                 say("busy      other programs compete for the cores: training is slower than alone")

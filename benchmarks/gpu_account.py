@@ -86,8 +86,9 @@ class Kernel:
     reads: dict[int, int] = field(default_factory=dict)
     """Bytes by storage"""
     writes: dict[int, int] = field(default_factory=dict)
+    sums_rows: bool = False
     extra: int = 0
-    """Further kernels: those of sums over rows"""
+    """Further kernels of a fused one: those of sums over rows"""
 
     def seconds(self, options: Options) -> float:
         """Return the modelled time."""
@@ -124,10 +125,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         gathered = sum(map(n_bytes, written))
         for tensor in read:
             size = gathered if name in GATHERS and tensor is read[0] else n_bytes(tensor)
-            kernel.reads[storage(tensor)] = size
+            kernel.reads[storage(tensor)] = max(size, kernel.reads.get(storage(tensor), 0))
         for tensor in written:
             kernel.writes[storage(tensor)] = n_bytes(tensor)
-        kernel.extra = int(name == "sum" and len(args) > 1 and 0 in args[1])
+        kernel.sums_rows = name == "sum" and len(args) > 1 and 0 in args[1]
         self.kernels.append(kernel)
         self.tensors += [*read, *written]
         return result
@@ -156,24 +157,26 @@ class RecordedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, products: int) -> Tensor:
         """products are the scores that it computes, of all heads."""
-        ctx.save_for_backward(query, key, value)
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+        ctx.save_for_backward(query, key, value, output)
         ctx.products = products
-        output = torch.empty_like(query)
         inputs = [query, key, value] if mask is None else [query, key, value, mask]
         RecordedAttention.record("attention", 4.0 * products * query.size(-1), inputs, [output])
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        query, key, value = ctx.saved_tensors
+        query, key, value, output = ctx.saved_tensors
         grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
         flops = 10.0 * ctx.products * query.size(-1)
-        RecordedAttention.record("attention_backward", flops, [query, key, value, grad, grad], list(grads))
+        RecordedAttention.record("attention_backward", flops, [query, key, value, output, grad], list(grads))
         return *grads, None, None
 
     @classmethod
     def record(cls, name: str, flops: float, read: Sequence[Tensor], written: Sequence[Tensor]) -> None:
-        reads = {storage(tensor): n_bytes(tensor) for tensor in read}
+        reads: dict[int, int] = defaultdict(int)
+        for tensor in read:  # queries, keys and values may be parts of one storage
+            reads[storage(tensor)] += n_bytes(tensor)
         writes = {storage(tensor): n_bytes(tensor) for tensor in written}
         cls.recorder.kernels.append(Kernel(name, flops, reads, writes))
         cls.recorder.tensors += [*read, *written]
@@ -249,7 +252,7 @@ def fuse(kernels: Sequence[Kernel]) -> list[Kernel]:
         if len(group) == 1:
             fused.append(group[0])
             continue
-        whole = Kernel("fused", sum(kernel.flops for kernel in group), extra=sum(kernel.extra for kernel in group))
+        whole = Kernel("fused", sum(kernel.flops for kernel in group), extra=sum(kernel.sums_rows for kernel in group))
         for kernel in group:
             whole.reads.update({s: size for s, size in kernel.reads.items() if s not in whole.writes})
             whole.writes.update(kernel.writes)
@@ -318,9 +321,10 @@ def recorded_attention() -> Iterator[None]:
 
 def main() -> None:
     options = tyro.cli(Options)
-    if "LD_PRELOAD" not in os.environ:  # start again with the library that answers for the GPU
+    if "TAPIS_GUARD" not in os.environ:  # start again with the library that answers for the GPU
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "LD_PRELOAD": str(build_guard(Path(folder)))}
+            guard = str(build_guard(Path(folder)))
+            environment = {**os.environ, "LD_PRELOAD": guard, "TAPIS_GUARD": guard}
             sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], environment))
     claim_gpu()
     print(

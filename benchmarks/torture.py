@@ -6,8 +6,9 @@
 
 The training is killed at random moments: one kill in five comes while it still prepares its data, the others during its
 steps, when it saves its state all the time. After each kill, every file that exists under its own name must load. In
-the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit. That one
-always has a single process, which has a single thread if the others are two: their number changes the order of sums.
+the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit. The
+undisturbed training is always one process. With --processes 2, every process has one thread, because the number of
+threads changes the order of sums.
 """
 
 import json
@@ -89,11 +90,11 @@ def wait_for_steps(process: "subprocess.Popen[str]") -> None:
             return
 
 
-def kill(process: "subprocess.Popen[str]", draw: Random) -> float:
+def kill(process: "subprocess.Popen[str]", processes: int, draw: Random) -> float:
     """Kill a training, or one process of it. Returns the seconds that the others went on."""
     workers = psutil.Process(process.pid).children()
     start = time.perf_counter()
-    if not workers:
+    if processes == 1 or not workers:
         process.kill()
     else:
         with suppress(psutil.NoSuchProcess):
@@ -197,7 +198,7 @@ def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:
                 _, errors = process.communicate()
                 assert process.returncode == 0, errors
                 break
-            longest_end = max(longest_end, kill(process, draw))
+            longest_end = max(longest_end, kill(process, processes, draw))
         lives[check_files(killed)] += 1
         step = killed.load_state()["step"] if killed.state_file.exists() else 0
         half_written += any(path.name.startswith(".") for path in killed.path.rglob("*"))
@@ -217,12 +218,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         outcome = torture(Path(folder), options.kills, options.seed, options.processes)
     seconds = time.perf_counter() - start
-    print(f"{device_label(CPU)}, {options.processes} processes, torch {torch.__version__}; {seconds:,.0f} s")
+    print(f"{device_label(CPU)}, processes: {options.processes}, torch {torch.__version__}; {seconds:,.0f} s")
     print(f"killed {outcome.lives.total()} times; every file could be loaded after each kill")
     for progress, n in outcome.lives.most_common():
         print(f"    {n:3}  {progress}")
     print(f"    {outcome.half_written:3}  of them with a file half-written, under a temporary name")
-    print(f"the other processes ended within {outcome.longest_end:.1f} s of a kill")
+    if options.processes > 1:
+        print(f"the other process ended within {outcome.longest_end:.1f} s of a kill")
     print(f"last kill after step {outcome.step:,} of {STEPS_PER_KILL * options.kills:,}")
     for part, is_same in outcome.same.items():
         print(f"{part}: {'the same as undisturbed, bit for bit' if is_same else 'NOT THE SAME as undisturbed'}")

@@ -20,9 +20,9 @@ def log_probabilities(
     batches: Sequence[list[int]],
     device: torch.device,
 ) -> list[float]:
-    """log P(target and its end | source) of each pair of ids, in nats, as the search counts it.
+    """log P(target and its end | source) of each pair of ids, in nats, without length penalty.
 
-    The probabilities of tokens that a search never generates are spread over the others. batches are rows of the pairs.
+    As in a search, the special tokens other than the end have no probability. batches are rows of the pairs.
     The model is in evaluation mode.
     """
 

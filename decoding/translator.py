@@ -226,22 +226,25 @@ class Translator:
 
         return split_line(replace_lone_surrogates(line), self.config.source, fits)
 
-    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-        """Of each pair, log P(target | source) in nats, as `Hypothesis.score` counts it, and the target's tokens.
-
-        Both count the end token; in fp32. Raises ConfigError for an export.
-        """
+    def check_log_probabilities(self) -> ModelSearcher:
+        """The searcher with which `log_probabilities` works. Raises ConfigError for an export."""
         if not isinstance(self.searcher, ModelSearcher):
-            raise ConfigError(
-                "an exported model gives no probabilities of references; the run that it was made of does"
-            )
+            raise ConfigError("an exported model cannot compute log-probabilities; use the run it was exported from")
+        return self.searcher
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+        """For each pair, log P(target | source) in nats, without length penalty, and the number of target tokens.
+
+        Both include the end token. Computed in fp32. Raises ConfigError for an export.
+        """
+        searcher = self.check_log_probabilities()
         sources, targets = (
             self.tokenizer.encode([replace_lone_surrogates(pair[side]) for pair in pairs]) for side in (0, 1)
         )
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
         longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
         batches = list(_batches(longest_first, lengths, BATCH_TOKENS[self.device.type]))
-        model = self.searcher.original if self.searcher.is_plain else in_precision(self.searcher.original, "fp32")
+        model = searcher.original if searcher.is_plain else in_precision(searcher.original, "fp32")
         log_p = log_probabilities(model, sources, targets, batches, self.device)
         return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
 

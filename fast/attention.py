@@ -2,9 +2,9 @@
 
 `PaddedLayout` lays the heads out as (B, H, T, K), with padding, and masks the padding. It works everywhere.
 
-`SequenceLayout` leaves the rows where they are and passes the places at which sentences begin. There is no padding, no
-mask and no copy, and one product gives queries, keys and values. It needs a kernel for variable lengths, which torch
-has for 16 bits on recent GPUs (`can_attend_to_sequences`).
+`SequenceLayout` leaves the rows where they are and passes the offsets of the sentences. There is no padding, no mask
+and no copy, and in self-attention one product gives queries, keys and values. It needs a kernel for variable lengths, which
+torch has for 16 bits on recent GPUs (`can_attend_to_sequences`).
 
 Both replace the plain masks of dataset.py: `encoder` attends within a source, `decoder` to earlier positions of a
 target, `source` from a target to its source.
@@ -128,7 +128,14 @@ def can_attend_to_sequences(device: torch.device, dtype: torch.dtype, n_heads: i
     try:
         found = attention.attend(*tried)
         (found.float() ** 2).sum().backward()  # type: ignore[no-untyped-call]
-    except (ImportError, TypeError, RuntimeError):  # no such function, another signature, no kernel
+        float(found.detach().sum())  # an error of the GPU appears here
+    except (
+        ImportError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # no function, other arguments, no kernel
         return False
     (expected**2).sum().backward()  # type: ignore[no-untyped-call]
     assert plain.grad is not None and tried.grad is not None

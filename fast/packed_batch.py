@@ -29,7 +29,7 @@ class PackedBatch:
     labels: Tensor
     """(N,) what the decoder must predict: the target, then EOS"""
     layout: Layout
-    """How positions meet in attention"""
+    """Which rows attend to which"""
     longest: int
     """Positions of the longest sentence on either side"""
     n_tgt: int

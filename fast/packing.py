@@ -1,7 +1,7 @@
-"""Packed batches: the vectors of the tokens alone, one under another, so that training computes nothing for padding.
+"""Where the tokens of a padded batch stand among packed rows, so that training computes nothing for padding.
 
 Sentences of a batch are about equally long, but once tokens are split at random (`dataset.split_tokens`) a fifth of the
-positions is padding. Only attention, in which the positions of a sentence meet, needs the vectors laid out as
+positions is padding. Only attention with padding (`PaddedLayout`) needs the vectors laid out as
 (B, H, T, K). Everything else works on each vector alone, and takes them packed, (N, D).
 
 A batch of two sentences, "a b c" and "d", in B × T = 2 × 4 positions, and its N = 6 rows (ROUND would be 6):

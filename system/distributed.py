@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import torch
@@ -74,7 +74,9 @@ class Group:
         return [float(total) for total in totals]
 
     def norm_of_parts(self, norms: Tensor) -> Tensor:
-        """Return norms (n,) of which each process computed those of its parts of the tensors, on their device."""
+        """Return the norms of whole tensors, from those of this process's parts: norms (n,), on their device."""
+        if self.size == 1:
+            return norms
         squares = norms.square()
         distributed.all_reduce(squares)
         return squares.sqrt()
@@ -117,7 +119,7 @@ class Group:
         """Whether no other process prepares data in `folder` for this one."""
         if self.size == 1:
             return True
-        # The main process leaves a file. Who finds it shares the folder.
+        # The main process leaves a file. A process that sees the file shares the folder.
         marker = folder / self.broadcast(f".shared-{uuid4().hex}")
         if self.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
@@ -148,6 +150,17 @@ def whole(x: T) -> T:
     All processes must call it together.
     """
     return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def collected(x: T) -> Any:
+    """Return a tensor of which processes hold parts as a whole, on the CPU of the main process; others get None.
+
+    Anything else is returned as it is. All processes must call it together.
+    """
+    if not hasattr(x, "full_tensor"):
+        return x
+    full = x.full_tensor()
+    return full.cpu() if distributed.get_rank() == 0 else None
 
 
 def local_part(x: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from fast.modules import install_fast_modules
 from fast.packed_batch import PackedBatch
 from model import Transformer
 from system.devices import DTYPES, autocast, choose_device
-from system.distributed import ALONE, Group, local_part, whole
+from system.distributed import ALONE, Group, collected, local_part, whole
 from system.files import cache_folder, digest
 from text.corpus import Corpus
 from text.readers import DataError
@@ -116,8 +116,8 @@ class Training:
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
         # On a CPU, compiling costs more than it gives.
-        is_worth_it = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
-        if is_worth_it and not self.is_sharded:
+        should_compile = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
+        if should_compile and not self.is_sharded:
             self.compile()
 
     def _loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
@@ -217,7 +217,7 @@ class Training:
             filler = batch(*rows_of_step[0])
             filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
             local_batches.append((0, filler))
-        return [(i, self._packed(one)) for i, one in local_batches]
+        return [(i, self._packed(local_batch)) for i, local_batch in local_batches]
 
     def _packed(self, batch: Batch) -> Batch | PackedBatch:
         """A batch on the CPU as the loss takes it."""
@@ -323,9 +323,9 @@ class Training:
         """
         if not self.is_sharded:
             return self.model.eval()
-        weights = {name: whole(weight) for name, weight in parameters(self.model).items()}
         model = Transformer(len(self.tokenizer), self.config).to(self.device)
-        load_parameters(model, weights, "the model")
+        for weight, part in zip(parameters(model).values(), parameters(self.model).values(), strict=True):
+            weight.copy_(whole(part))
         return model.eval()
 
     def translator(self, model: Transformer | None = None) -> Translator:
@@ -357,8 +357,8 @@ class Training:
             "seconds": self.seconds,
             "best": asdict(self.best) if self.best else None,
             "validations_since_best": self.validations_since_best,
-            "model": {name: whole(weight) for name, weight in parameters(self.model).items()},
-            "optimizers": [tree_map(whole, optimizer.state_dict()) for optimizer in self.optimizers],
+            "model": {name: collected(weight) for name, weight in parameters(self.model).items()},
+            "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
             "distilled": distilled,
             "resume_signature": self.resume_signature,
