@@ -3,8 +3,8 @@
 `PaddedLayout` lays the heads out as (B, H, T, K), with padding, and masks the padding. It works everywhere.
 
 `SequenceLayout` leaves the rows where they are and passes the offsets of the sentences. There is no padding, no mask
-and no copy, and in self-attention one product gives queries, keys and values. It needs a kernel for variable lengths, which
-torch has for 16 bits on recent GPUs (`can_attend_to_sequences`).
+and no copy, and in self-attention one product gives queries, keys and values. It needs a kernel for variable lengths,
+which torch has for 16 bits on recent GPUs (`can_attend_to_sequences`).
 
 Both replace the plain masks of dataset.py: `encoder` attends within a source, `decoder` to earlier positions of a
 target, `source` from a target to its source.
