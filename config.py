@@ -183,15 +183,15 @@ class Config:
             raise ConfigError("not a JSON object")
 
         # Bring an older format up to date. The first one had no number.
-        written = values.pop("format", 0)
-        if type(written) is not int or written < 0:
-            raise ConfigError(f"format is {written!r}; a number expected")
-        if written > FORMAT:
+        format_number = values.pop("format", 0)
+        if type(format_number) is not int or format_number < 0:
+            raise ConfigError(f"format is {format_number!r}; a number expected")
+        if format_number > FORMAT:
             raise ConfigError(
-                f"it has format {written}, of a newer version, and this one reads up to {FORMAT}: update Tapis"
+                f"it has format {format_number}, of a newer version, and this one reads up to {FORMAT}: update Tapis"
             )
         for since, added in ADDED_FIELDS.items():
-            if written < since:
+            if format_number < since:
                 values = {**added, **values}
 
         # Check that the fields are those of this version.

@@ -2,7 +2,7 @@
 
     python evaluate.py                                          the test part of the run's own data
     python evaluate.py --source test.en --reference test.fr     any two files
-    python evaluate.py --source F --reference G --scores S.tsv  and a line for each pair: how probable is its reference
+    python evaluate.py --source F --reference G --scores S.tsv  and the probability of each reference
     python evaluate.py --run A --against B --beam 5             two runs, and whether they differ by more than chance
 
 decoding/scoring.py says how scores are counted.
@@ -38,7 +38,7 @@ def main(args: Sequence[str]) -> None:
     translator = load(options, options.run)
     other = load(options, options.against) if options.against else None
     if options.scores:
-        translator.check_log_probabilities()
+        translator.model_searcher("computes no log-probabilities")  # before the translations
     language = translator.config.target
     if other and other.config.target != language:
         raise ConfigError(

@@ -226,10 +226,10 @@ class Translator:
 
         return split_line(replace_lone_surrogates(line), self.config.source, fits)
 
-    def check_log_probabilities(self) -> ModelSearcher:
-        """The searcher with which `log_probabilities` works. Raises ConfigError for an export."""
+    def model_searcher(self, limit: str) -> ModelSearcher:
+        """The searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""
         if not isinstance(self.searcher, ModelSearcher):
-            raise ConfigError("an exported model cannot compute log-probabilities; use the run it was exported from")
+            raise ConfigError(f"an exported model {limit}; the run that it was made of does")
         return self.searcher
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
@@ -237,7 +237,7 @@ class Translator:
 
         Both include the end token. Computed in fp32. Raises ConfigError for an export.
         """
-        searcher = self.check_log_probabilities()
+        searcher = self.model_searcher("computes no log-probabilities")
         sources, targets = (
             self.tokenizer.encode([replace_lone_surrogates(pair[side]) for pair in pairs]) for side in (0, 1)
         )
@@ -255,12 +255,11 @@ class Translator:
 
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
         """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
-        if not isinstance(self.searcher, ModelSearcher):
-            raise ConfigError("an exported model shows no attention; the run that it was made of does")
+        searcher = self.model_searcher("shows no attention")
         source = self.tokenizer.encode([replace_lone_surrogates(sentence)])[0]
-        best = self.searcher([source], _limits([source]), search)[0][0]
+        best = searcher([source], _limits([source]), search)[0][0]
         with torch.inference_mode():
-            weights = cross_attention(self.searcher.model, self.tokenizer, source, best.ids)
+            weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)
         return Translation(self._texts([best])[0], best.score), weights
 
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:

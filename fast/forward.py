@@ -32,6 +32,7 @@ from model import (
 from system.terminal import say
 
 Part: TypeAlias = Any  # a module of a ModuleList, whose type no type checker knows
+RunBlock: TypeAlias = Callable[..., Tensor]  # with the arguments of encoder_block or decoder_block
 
 
 def to_autocast_dtype(x: Tensor) -> Tensor:
@@ -75,10 +76,10 @@ def encoder_block(block: Part, x: Tensor, attend: Attention) -> Tensor:
     return out_of_sublayer(block.residuals[1], x, feed_forward(block.feed_forward, y))
 
 
-def encoder_stack(encoder: Encoder, x: Tensor, attend: Attention) -> Tensor:
-    """`Encoder.forward` on packed rows (N, D)."""
+def encoder_stack(encoder: Encoder, x: Tensor, attend: Attention, run: RunBlock = encoder_block) -> Tensor:
+    """`Encoder.forward` on packed rows (N, D). run computes a block."""
     for block in encoder.blocks:
-        x = encoder_block(block, x, attend)
+        x = run(block, x, attend)
     return encoder.norm(x)
 
 
@@ -93,11 +94,16 @@ def decoder_block(block: Part, x: Tensor, memory: Tensor, attend: Attention, att
 
 
 def decoder_stack(
-    decoder: Decoder, x: Tensor, memory: Tensor, attend: Attention, attend_to_source: Attention
+    decoder: Decoder,
+    x: Tensor,
+    memory: Tensor,
+    attend: Attention,
+    attend_to_source: Attention,
+    run: RunBlock = decoder_block,
 ) -> Tensor:
-    """`Decoder.forward` on packed rows, x (N, D) and memory (M, D)."""
+    """`Decoder.forward` on packed rows, x (N, D) and memory (M, D). run computes a block."""
     for block in decoder.blocks:
-        x = decoder_block(block, x, memory, attend, attend_to_source)
+        x = run(block, x, memory, attend, attend_to_source)
     return decoder.norm(x)
 
 

@@ -159,7 +159,7 @@ def collected(x: T) -> Any:
     """
     if not hasattr(x, "full_tensor"):
         return x
-    full = x.full_tensor()
+    full: Any = whole(x)
     return full.cpu() if distributed.get_rank() == 0 else None
 
 

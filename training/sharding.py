@@ -5,6 +5,7 @@ ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054). The weights of a block are who
 process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
 """
 
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -12,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from config import Config, ConfigError
-from fast.attention import Attention
-from fast.forward import PackedBatchLoss, decoder_block, encoder_block
-from model import Decoder, Encoder, EncoderBlock
+from fast.forward import PackedBatchLoss, decoder_block, decoder_stack, encoder_block, encoder_stack
+from model import EncoderBlock
 from system.distributed import part_like
 from training.objective import BatchLoss
 
@@ -46,8 +46,8 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
         fully_shard(block, mesh=mesh)
         register_fsdp_forward_method(block, "packed_forward")
     if isinstance(model_loss, PackedBatchLoss):
-        model_loss.encoder_stack = sharded_encoder_stack
-        model_loss.decoder_stack = sharded_decoder_stack
+        model_loss.encoder_stack = partial(encoder_stack, run=run_sharded)
+        model_loss.decoder_stack = partial(decoder_stack, run=run_sharded)
 
     # The rest: embeddings, projection and last normalizations.
     fully_shard(model_loss, mesh=mesh)
@@ -57,20 +57,10 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
     return model_loss
 
 
-def sharded_encoder_stack(encoder: Encoder, x: Tensor, attend: Attention) -> Tensor:
-    """Replaces `encoder_stack`."""
-    for block in encoder.blocks:
-        x = block.packed_forward(x, attend)  # type: ignore[operator]
-    return encoder.norm(x)
-
-
-def sharded_decoder_stack(
-    decoder: Decoder, x: Tensor, memory: Tensor, attend: Attention, attend_to_source: Attention
-) -> Tensor:
-    """Replaces `decoder_stack`."""
-    for block in decoder.blocks:
-        x = block.packed_forward(x, memory, attend, attend_to_source)  # type: ignore[operator]
-    return decoder.norm(x)
+def run_sharded(block: Any, *args: Any) -> Tensor:
+    """Replaces `encoder_block` and `decoder_block`: makes the weights whole before, and takes them apart afterwards."""
+    x: Tensor = block.packed_forward(*args)
+    return x
 
 
 def parts_of_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
