@@ -50,8 +50,14 @@ class Config:
     """The data, the model and the training."""
 
     # Data
-    data: str = "Helsinki-NLP/opus_books"
-    """demo, a hub id, a folder (hub layout or train/valid/test.<language>), or a .tsv, .csv, .jsonl or .parquet file"""
+    data: tuple[str, ...] = ("Helsinki-NLP/opus_books",)
+    """One or more sources of pairs, each of them demo, a hub id, a folder (hub layout or train/valid/test.<language>),
+    or a .tsv, .csv, .jsonl or .parquet file"""
+    data_weights: tuple[float, ...] = ()
+    """One weight for each source of --data: with 2, an epoch has each of its pairs twice, with 0.5 half of them; by
+    default 1"""
+    columns: tuple[str, ...] = ()
+    """The columns of the source and the target side in tables: two numbers from 1, or two names of the header"""
     source: str = "en"
     """Language to translate from"""
     target: str = "fr"
@@ -68,6 +74,8 @@ class Config:
     """Maximum length of each side of a training pair, in tokens; longer pairs are dropped and counted"""
 
     # Model
+    init_from: str = ""
+    """Start from the weights and the tokenizer of another run: its name, folder, release archive, or hub id"""
     d_model: int = 256
     """Width of the embeddings and of every layer's output"""
     n_heads: int = 4
@@ -137,7 +145,7 @@ class Config:
         # Each field alone: one of its choices, or within its range
         for field in fields(self):
             choices, value = get_args(field.type), getattr(self, field.name)
-            if field.name != "skip_rules" and choices and value not in choices:
+            if not isinstance(value, tuple) and choices and value not in choices:
                 raise ConfigError(f"{flag(field.name)} is {value!r}; it must be one of {', '.join(choices)}")
         if unknown := set(self.skip_rules) - set(get_args(RuleName)):
             unknown_names = ", ".join(map(repr, sorted(unknown)))
@@ -152,6 +160,7 @@ class Config:
                 raise ConfigError(f"{flag(name)} {text!r} cannot be part of a file name")
 
         # Fields that depend on each other
+        self._check_data()
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
         if self.batch_tokens < self.max_length + 1:
@@ -163,6 +172,18 @@ class Config:
             raise ConfigError(f"--source and --target are both {self.source}")
         if self.valid_share + self.test_share > 0.5:
             raise ConfigError("--valid-share and --test-share must leave at least half of the pairs for training")
+
+    def _check_data(self) -> None:
+        """Raise ConfigError if the sources of data have no name, or not one weight each."""
+        if not self.data or not all(self.data):
+            raise ConfigError("--data needs the name of a source of pairs")
+        if len(self.columns) not in (0, 2):
+            raise ConfigError(f"--columns names {len(self.columns)}; give two, of the source and of the target side")
+        if self.data_weights and len(self.data_weights) != len(self.data):
+            n_weights, n_sources = len(self.data_weights), len(self.data)
+            raise ConfigError(f"--data-weights has {n_weights}, but --data names {n_sources}: give one weight for each")
+        if not all(MIN_WEIGHT <= weight <= 1 / MIN_WEIGHT for weight in self.data_weights):
+            raise ConfigError(f"--data-weights must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
 
     def to_json(self) -> str:
         """All fields and the number of the format, as an indented JSON object."""
@@ -193,22 +214,33 @@ class Config:
         for since, added in ADDED_FIELDS.items():
             if format_number < since:
                 values = {**added, **values}
+        if format_number < 2 and isinstance(values.get("data"), str):
+            values["data"] = [values["data"]]  # one source, then
 
-        # Check that the fields are those of this version.
+        # Check that the fields are those of this version, and their types.
         types = {field.name: type(field.default) for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise ConfigError(f"fields missing or unknown: {', '.join(wrong[:5])}{more}"[:300])
 
-        # Convert what JSON writes differently, a float without decimals and a tuple, and check the types.
         for name, expected in types.items():
-            if expected is float and type(values[name]) is int:
-                values[name] = float(values[name])
-            if expected is tuple and type(values[name]) is list:
-                values[name] = tuple(map(str, values[name]))
-            if type(values[name]) is not expected:
-                raise ConfigError(f"{name} is {values[name]!r}; {expected.__name__} expected")
+            values[name] = _from_json_value(name, values[name], expected)
         return cls(**values)
+
+
+def _from_json_value(name: str, value: object, expected: type) -> object:
+    """A field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
+
+    Raises ConfigError if it has another type than the field.
+    """
+    if expected is float and type(value) is int:
+        return float(value)
+    if expected is tuple and type(value) is list:
+        element = float if name == "data_weights" else str
+        return tuple(_from_json_value(name, item, element) for item in value)
+    if type(value) is not expected:
+        raise ConfigError(f"{name} is {value!r}; {expected.__name__} expected")
+    return value
 
 
 def flag(name: str) -> str:
@@ -217,13 +249,32 @@ def flag(name: str) -> str:
 
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 1
+FORMAT = 2
 
 # By the format that added them: fields, each with the value that runs of earlier formats were made with.
-ADDED_FIELDS: dict[int, dict[str, object]] = {1: {"plain": False, "shard": False}}
+ADDED_FIELDS: dict[int, dict[str, object]] = {
+    1: {"plain": False, "shard": False},
+    2: {"data_weights": (), "columns": (), "init_from": ""},
+}
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"}
+
+# Fields that say what the weights mean. With --init-from they are those of the run that a training starts from.
+INHERITED = (
+    "source",
+    "target",
+    "vocab_size",
+    "d_model",
+    "n_heads",
+    "n_encoder_layers",
+    "n_decoder_layers",
+    "d_ff",
+    "norm",
+    "tie_embeddings",
+)
+
+MIN_WEIGHT = 0.001  # of a source, and one over its largest
 
 _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # --minutes fixes the number of steps half-way
@@ -257,7 +308,7 @@ PRESETS = {
     ),
     # The built-in English-French corpus; 1 million parameters; half a minute to two minutes on two CPU cores.
     "demo": Config(
-        data="demo",
+        data=("demo",),
         vocab_size=1000,
         d_model=128,
         n_encoder_layers=2,
@@ -273,7 +324,7 @@ PRESETS = {
     # on two CPU cores. BLEU on test2016, computed as in published tables: 41.4 en-de and 62.8 en-fr with beam 5, 41.0
     # and 62.0 with greedy search.
     "multi30k": Config(
-        data="multi30k",
+        data=("multi30k",),
         vocab_size=6000,
         d_model=192,
         d_ff=768,

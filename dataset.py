@@ -158,6 +158,9 @@ class TokenRows(Protocol):
     def lengths(self) -> Ints:
         """The number of tokens in each row."""
 
+    def counts(self, size: int) -> Ints:
+        """How often each of the token ids below size occurs."""
+
 
 class TokenLists(list[list[int]]):
     """Token rows in memory."""
@@ -165,19 +168,26 @@ class TokenLists(list[list[int]]):
     def lengths(self) -> Ints:
         return np.array([len(row) for row in self], dtype=np.int64)
 
+    def counts(self, size: int) -> Ints:
+        return np.bincount(np.concatenate(self).astype(np.int64), minlength=size)
+
 
 class EncodedPairs:
     """The token ids of a part, and the length of every pair on either side."""
 
     def __init__(
-        self, sources: TokenRows, targets: TokenRows, rows: Ints, tokenizer: Tokenizer, too_long: Ints | None = None
+        self, sources: TokenRows, targets: TokenRows, rows: Ints, tokenizer: Tokenizer, too_long: Ints, origins: Ints
     ) -> None:
-        """rows are those of sources and targets that belong to the part; too_long are those that were left out."""
+        """rows are those of sources and targets that belong to the part; too_long are those that were left out.
+
+        origins has the number of its source of data for each of rows.
+        """
         self.sources = sources
         self.targets = targets
         self.rows = rows
         self.tokenizer = tokenizer
-        self.too_long = np.zeros(0, dtype=np.int64) if too_long is None else too_long
+        self.too_long = too_long
+        self.origins = origins
         self.src_lengths = sources.lengths()[rows] + 1  # with EOS
         self.tgt_lengths = targets.lengths()[rows] + 1
 
@@ -195,14 +205,14 @@ class EncodedPairs:
         sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)
         longer = np.maximum(sources.lengths(), targets.lengths())
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
-        return cls(sources, targets, np.flatnonzero(fits), tokenizer, too_long=np.flatnonzero(~fits))
+        return cls(sources, targets, np.flatnonzero(fits), tokenizer, np.flatnonzero(~fits), pairs.origins()[fits])
 
     def with_targets(self, targets: Sequence[list[int]]) -> "EncodedPairs":
         """The same sources with other targets, one for each pair, in the order of `rows`."""
         by_row = TokenLists([[] for _ in range(len(self.rows) + len(self.too_long))])
         for row, target in zip(self.rows.tolist(), targets, strict=True):
             by_row[row] = target
-        return EncodedPairs(self.sources, by_row, self.rows, self.tokenizer, self.too_long)
+        return EncodedPairs(self.sources, by_row, self.rows, self.tokenizer, self.too_long, self.origins)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -218,32 +228,73 @@ class EncodedPairs:
         return collate(sources, targets)
 
 
-def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Ints]:
-    """The rows of each batch of an epoch: a pure function of the pairs, the budget, the seed and the epoch.
+def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) -> tuple[Ints, Ints]:
+    """The rows of an epoch, where each source of data has its pairs as often as its weight says.
 
-    Rows are shuffled, then sorted by their longer side. Rows with an equally long side are sorted by the difference of
-    the sides, ascending and descending in turn, so that neighbours are alike on both sides. A batch takes neighbours
-    while its sentences times its longest side stay within batch_tokens. In the end, the batches are shuffled.
+    With a weight of 2.25, an epoch has each pair twice, and a quarter of the pairs once more. The quarter is every
+    fourth pair in the order of their lengths, and the next ones in the next epoch. All epochs are thus alike in
+    lengths, and four of them have every pair nine times.
+
+    Returns the rows, and for each place in the order of lengths the largest length that any epoch has there.
+    """
+    longest = np.maximum(pairs.src_lengths, pairs.tgt_lengths)
+    if all(weight == 1 for weight in weights):
+        return np.arange(len(pairs)), np.sort(longest)
+
+    rows, limits = [], []
+    for origin, weight in enumerate(weights):
+        by_length = np.flatnonzero(pairs.origins == origin)
+        by_length = by_length[np.argsort(longest[by_length], kind="stable")]
+        n = len(by_length)
+        if not n:
+            continue  # all of them exceed --max-length
+
+        # All pairs, as often as the weight has whole parts
+        n_copies = int(weight)
+        rows += [by_length] * n_copies
+        limits += [longest[by_length]] * n_copies
+
+        # n_more others, evenly spread: one wherever epoch + place times their share passes a whole number.
+        # Counted from 1, the i-th of them is among the first i · n / n_more pairs, rounded up.
+        n_more = round((weight - n_copies) * n)
+        if n_copies == 0:
+            n_more = max(1, n_more)
+        if n_more:
+            is_chosen = (np.arange(n) + epoch) * n_more % n >= n - n_more
+            last_places = -(-np.arange(1, n_more + 1) * n // n_more) - 1
+            rows.append(by_length[is_chosen])
+            limits.append(longest[by_length[last_places]])
+    return np.concatenate(rows), np.sort(np.concatenate(limits))
+
+
+def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, weights: Sequence[float] = ()) -> list[Ints]:
+    """The rows of each batch of an epoch: a pure function of the pairs, the budget, the seed, the epoch, the weights.
+
+    The weights are those of the sources of data, by default 1. Rows are shuffled, then sorted by their longer side.
+    Rows with an equally long side are sorted by the difference of the sides, ascending and descending in turn, so that
+    neighbours are alike on both sides. A batch takes neighbours while its sentences times its longest side stay within
+    batch_tokens. In the end, the batches are shuffled.
 
     Every epoch has the same lengths in the same order, and so the same number of batches. Which of the equally long
     pairs meet in a batch changes.
     """
     random = np.random.default_rng((seed, epoch))
-    order = random.permutation(len(pairs))
+    rows, limits = rows_by_weight(pairs, weights, epoch)
+    order = rows[random.permutation(len(rows))]
 
     # Sort by length. The last key of lexsort counts first.
     src, tgt = pairs.src_lengths[order], pairs.tgt_lengths[order]
     longest = np.maximum(src, tgt)
     difference = np.where(longest % 2, src - tgt, tgt - src)
-    ranks = np.lexsort((difference, longest))
-    order, longest = order[ranks], longest[ranks]
+    order = order[np.lexsort((difference, longest))]
 
-    # Cut into batches: as many rows as fit at the length of the first, less if later rows are longer.
+    # Cut into batches, in every epoch at the same places: as many rows as fit at the length of the first, less if later
+    # rows are longer.
     ends = []
     start = 0
     while start < len(order):
-        n = min(max(1, batch_tokens // int(longest[start])), len(order) - start)
-        while n > 1 and n * longest[start + n - 1] > batch_tokens:
+        n = min(max(1, batch_tokens // int(limits[start])), len(order) - start)
+        while n > 1 and n * limits[start + n - 1] > batch_tokens:
             n -= 1
         start += n
         ends.append(start)

@@ -17,14 +17,18 @@ answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which t
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from config import ConfigError
-from decoding.scoring import compare, score, sentence_chrf
+from decoding.scoring import compare, score, score_by_data, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator
 from system.files import write_text
 from text.corpus import load_corpus
 from text.readers import DataError, lines
+from text.tables import Ints
 
 
 def main(args: Sequence[str]) -> None:
@@ -46,19 +50,19 @@ def main(args: Sequence[str]) -> None:
         )
 
     # Translate and score.
-    name, sources, references = sentences(options, translator)
-    print(f"run {translator.config.name}, {name}: {len(sources):,} sentences", file=sys.stderr)
-    hypotheses = translate_and_score(translator, sources, references, search)
+    pairs = pairs_to_score(options, translator)
+    print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
+    hypotheses = translate_and_score(translator, pairs, search)
     if options.output:
         write_text(options.output, "".join(line + "\n" for line in hypotheses))
     if options.scores:
-        write_text(options.scores, score_lines(translator, sources, references, hypotheses))
+        write_text(options.scores, score_lines(translator, pairs, hypotheses))
 
     # Compare.
     if other:
         print(f"against {other.config.name}", file=sys.stderr)
-        other_hypotheses = translate_and_score(other, sources, references, search)
-        p_values = compare(hypotheses, other_hypotheses, references, language)
+        other_hypotheses = translate_and_score(other, pairs, search)
+        p_values = compare(hypotheses, other_hypotheses, pairs.references, language)
         print("  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
 
 
@@ -67,39 +71,58 @@ def load(options: EvaluateOptions, run: str) -> Translator:
     return Translator.load(run, options.device, options.precision, plain=options.plain)
 
 
-def sentences(options: EvaluateOptions, translator: Translator) -> tuple[str, list[str], list[str]]:
-    """What is scored, its sources and its references. Raises DataError if they are not pairs."""
+class PairsToScore(NamedTuple):
+    """What is scored."""
+
+    name: str
+    sources: list[str]
+    references: list[str]
+    origins: Ints
+    """The number of its source of data for each pair"""
+    labels: list[str]
+    """A name for each source of data; empty for files"""
+
+
+def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToScore:
+    """The pairs of two files, or of a part of the run's own data. Raises DataError if they are not pairs."""
     if options.source and options.reference:
         name = str(options.source)
         sources, references = list(lines(options.source)), list(lines(options.reference))
+        origins: Ints = np.zeros(len(sources), dtype=np.int64)
+        labels: list[str] = []
     else:
-        name = f"{options.split} part of {translator.config.data}"
+        name = f"{options.split} part of {', '.join(translator.config.data)}"
         corpus = load_corpus(translator.config)
-        pairs = list(corpus.valid if options.split == "valid" else corpus.test)
-        sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+        pairs = corpus.valid if options.split == "valid" else corpus.test
+        sources, references = map(list, zip(*pairs, strict=True)) if len(pairs) else ([], [])
+        origins, labels = pairs.origins(), corpus.labels
     if len(sources) != len(references) or not sources:
         raise DataError(f"{name}: {len(sources):,} sources and {len(references):,} references; they must be pairs")
-    return name, sources, references
+    return PairsToScore(name, sources, references, origins, labels)
 
 
-def translate_and_score(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], search: Search
-) -> list[str]:
-    """Translates, prints the scores on standard output and the speed on standard error, and returns the hypotheses."""
+def translate_and_score(translator: Translator, pairs: PairsToScore, search: Search) -> list[str]:
+    """Translates, prints the scores on standard output and the speed on standard error, and returns the hypotheses.
+
+    Where the pairs are from several sources of data, a line for each source follows the scores of all pairs.
+    """
     start = time.perf_counter()
-    hypotheses = translator(sources, search, bar="translating")
+    hypotheses = translator(pairs.sources, search, bar="translating")
     seconds = time.perf_counter() - start
-    print(f"translated in {seconds:.1f} s, {len(sources) / seconds:.0f} sentences/s", file=sys.stderr)
-    print(score(hypotheses, references, translator.config.target))
+    print(f"translated in {seconds:.1f} s, {len(hypotheses) / seconds:.0f} sentences/s", file=sys.stderr)
+
+    language = translator.config.target
+    print(score(hypotheses, pairs.references, language))
+    by_data = score_by_data(hypotheses, pairs.references, pairs.origins, pairs.labels, language)
+    for label, scores in by_data.items():
+        print(f"{label}: BLEU {scores['bleu']:.1f}  chrF {scores['chrf']:.1f}")
     return hypotheses
 
 
-def score_lines(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
-) -> str:
+def score_lines(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:
     """The lines of --scores, one for each pair."""
-    log_p = translator.log_probabilities(list(zip(sources, references, strict=True)))
-    chrf = sentence_chrf(hypotheses, references)
+    log_p = translator.log_probabilities(list(zip(pairs.sources, pairs.references, strict=True)))
+    chrf = sentence_chrf(hypotheses, pairs.references)
     return "".join(
         f"{value:.4f}\t{n_tokens}\t{one_chrf:.2f}\t{hypothesis}\n"
         for (value, n_tokens), one_chrf, hypothesis in zip(log_p, chrf, hypotheses, strict=True)

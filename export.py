@@ -18,7 +18,7 @@ import json
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,16 +275,20 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     """
     config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
     metrics = folder.load_metrics()
-    data = data_name(config.data)
+    data = tuple(map(data_name, config.data))
     if isinstance(metrics.get("data"), dict):
-        metrics["data"]["name"] = data
+        metrics["data"]["name"] = ", ".join(data)
+        for name, source in zip(data, metrics["data"].get("sources", []), strict=False):
+            source["name"] = name
+    for record in ancestors(metrics.get("init_from")):
+        record["data"] = [data_name(str(name)) for name in record["data"]]
 
     released = RunFolder(into)
-    released.save_config(replace(config, data=data))
+    released.save_config(replace(config, data=data, init_from=data_name(config.init_from)))
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
     released.save_metrics(metrics)
-    (into / "README.md").write_text(card(config, metrics, data, license), encoding="utf-8")
+    (into / "README.md").write_text(card(released.load_config(), metrics, license), encoding="utf-8")
     write_sums(into)
 
 
@@ -293,11 +297,15 @@ def data_name(data: str) -> str:
     return data if is_hub_id(data) and not Path(data).exists() else Path(data).name
 
 
-def card(config: Config, metrics: dict[str, Any], data: str, license: str) -> str:
-    """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out."""
+def card(config: Config, metrics: dict[str, Any], license: str) -> str:
+    """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out.
+
+    config is that of the release, whose data have public names.
+    """
     from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - takes half a second
 
     # The metadata
+    data = ", ".join(config.data)
     test: dict[str, Any] | None = metrics.get("test")
     results = []
     if test:
@@ -318,7 +326,7 @@ def card(config: Config, metrics: dict[str, Any], data: str, license: str) -> st
         library_name="tapis",
         pipeline_tag="translation",
         tags=["translation", "transformer"],
-        datasets=[data] if is_hub_id(data) else None,
+        datasets=list(filter(is_hub_id, config.data)) or None,
         metrics=["bleu", "chrf"],
         model_name=config.name,
         eval_results=results or None,
@@ -327,7 +335,7 @@ def card(config: Config, metrics: dict[str, Any], data: str, license: str) -> st
     sections = {
         "Use": USE.format(name=config.name),
         "Data": about_data(config, metrics.get("data") or {}, data),
-        "Training": about_training(config, metrics),
+        "Training": about_training(config, metrics) + about_ancestors(metrics.get("init_from")),
         "Scores": about_scores(test),
         "Examples": about_examples(metrics.get("examples") or []),
         "Limits": LIMITS.format(max_length=config.max_length, data=data),
@@ -384,6 +392,19 @@ def about_training(config: Config, metrics: dict[str, Any]) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in metrics.get("versions", {}).items()),
     }
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value)
+
+
+def about_ancestors(record: Any) -> str:
+    """Name the run that the training started from, and those before it."""
+    names = [f"{ancestor.get('name')}, trained on {', '.join(ancestor['data'])}" for ancestor in ancestors(record)]
+    return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
+
+
+def ancestors(record: Any) -> Iterator[dict[str, Any]]:
+    """The record of the run that a training started from, in metrics.json, and those of the runs before it."""
+    while isinstance(record, dict) and isinstance(record.get("data"), list):
+        yield record
+        record = record.get("init_from")
 
 
 def about_scores(test: dict[str, Any] | None) -> str:

@@ -26,7 +26,7 @@ import torch
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
-from decoding.scoring import score
+from decoding.scoring import score, score_by_data
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
@@ -35,6 +35,7 @@ from system.files import cache_folder
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
+from training.ancestry import Ancestor, check_inherited, settings_from
 from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, describe_test
 from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
@@ -43,7 +44,7 @@ from training.records import StepRecord, mean_loss, tokens_per_second
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, Logs
-from training.terminal import report_lines, validation_lines, warnings
+from training.terminal import by_data_lines, report_lines, validation_lines, warnings
 from training.trainer import Training
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def loop(
     began = time.perf_counter() - training.seconds  # when it would have begun without interruptions
     saved = time.perf_counter()
     first_step = training.step + 1
+    if training.config.init_from and first_step == 1:
+        validate_and_keep_best(training, folder, logs, [])  # what the run that it starts from scores on these data
     recent: list[StepRecord] = []  # the steps since the last validation
     cores = CoreWatch()
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
@@ -259,6 +262,8 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
     """
     preset, flags, options = parse_training(args)
+    if options.config.init_from and not options.resume:
+        options = options_from_run(flags, options, preset_is_given=flags != list(args))
     config = named(options.config, preset)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
@@ -273,6 +278,19 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
+    return options
+
+
+def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
+    """The command line as options of a training that starts from another run, whose settings are the defaults."""
+    name = options.config.init_from
+    if preset_is_given:
+        raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
+    defaults = settings_from(name)
+    options = parse(TrainOptions, flags, TrainOptions(config=defaults))
+    check_inherited(options.config, defaults)
+    if RunFolder.find(name).path.resolve() == (WEIGHTS / options.config.name).resolve():
+        raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
     return options
 
 
@@ -318,14 +336,20 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         )
 
     # The data, the tokenizer, and the training itself.
-    training = load_training(options, config, folder, group, budget)
-    report = describe(training)
+    ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
+    training = load_training(options, config, folder, group, budget, ancestor)
+    report = describe(training, ancestor)
     lines = report_lines(report)
     for line in lines:
         say(line)
     if warning := slow_precision(config.precision, training.device):
         say(warning)
     if options.dry_run:
+        if ancestor:
+            result, hypotheses = training.validate()
+            example = training.valid_texts[0][0], hypotheses[0]
+            for line in validation_lines(result, [], (0, training.total_steps / training.steps_per_epoch), example, 0):
+                say(line)
         minutes = seconds_per_step(training, take_step) * training.total_steps / 60
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
@@ -353,12 +377,25 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 
 
 def load_training(
-    options: TrainOptions, config: Config, folder: RunFolder, group: Group, budget: TimeBudget
+    options: TrainOptions,
+    config: Config,
+    folder: RunFolder,
+    group: Group,
+    budget: TimeBudget,
+    ancestor: Ancestor | None,
 ) -> Training:
-    """Prepares the data and the tokenizer, and returns a training at its start or where it stopped."""
+    """Prepares the data and the tokenizer, and returns a training at its start or where it stopped.
+
+    ancestor is the run that a new training starts from, if any.
+    """
     with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
-        tokenizer = folder.load_tokenizer() if options.resume else learn_tokenizer(corpus.train, config.vocab_size)
+        if options.resume:
+            tokenizer = folder.load_tokenizer()
+        elif ancestor:
+            tokenizer = ancestor.tokenizer
+        else:
+            tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
     training = Training(config, corpus, tokenizer, group)
     if options.resume:
         training.restore(folder.load_state())
@@ -366,6 +403,8 @@ def load_training(
         steps = group.broadcast(budget.estimated_steps(training, take_step))
         config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
         training = Training(config, corpus, tokenizer, group)  # without the steps that were timed
+    if ancestor:
+        training.start_from(ancestor.weights, config.init_from)
     return training
 
 
@@ -399,10 +438,14 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
         translator = Translator(searcher, training.tokenizer, training.config, training.device)
         hypotheses = translator([source for source, _ in test_pairs], bar="testing")
-        scores = score(hypotheses, [target for _, target in test_pairs], training.config.target)
-        metrics.update(describe_test(scores, test_pairs, hypotheses))
-        logs.test(scores.bleu, scores.chrf, training.step)
-        say(f"test      {scores}")
+        references = [target for _, target in test_pairs]
+        scores = score(hypotheses, references, training.config.target)
+        origins, labels = training.corpus.test.origins(), training.corpus.labels
+        by_data = score_by_data(hypotheses, references, origins, labels, training.config.target)
+        metrics.update(describe_test(scores, by_data, test_pairs, hypotheses))
+        logs.test(scores.bleu, scores.chrf, by_data, training.step)
+        for line in (f"test      {scores}", *by_data_lines(by_data)):
+            say(line)
     folder.save_metrics(metrics)
     name = training.config.name
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} "…"')

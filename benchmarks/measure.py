@@ -113,7 +113,7 @@ class Workload:
         with synthetic(n_pairs) if not self.data else nullcontext(self.data) as data:
             yield replace(
                 Config(),
-                data=data,
+                data=(data,),
                 source=self.source,
                 target=self.target,
                 skip_rules=() if self.data else tuple(RULES),

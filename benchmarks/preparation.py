@@ -82,7 +82,7 @@ def main() -> None:
         os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"  # of the processes that are started below
         config = replace(
             PRESETS["demo"],
-            data=f"{folder}/pairs.tsv",
+            data=(f"{folder}/pairs.tsv",),
             vocab_size=8000,
             precision=precision,
             valid_share=2000 / n,
@@ -90,7 +90,7 @@ def main() -> None:
             epochs=1,
             batch_tokens=4096,
         )
-        timed("write the pairs", n, lambda: write_pairs(Path(config.data), n))
+        timed("write the pairs", n, lambda: write_pairs(Path(config.data[0]), n))
         for suffix in ("", " again"):
             process = multiprocessing.get_context("spawn").Process(target=prepare_and_train, args=(config, n, suffix))
             process.start()

@@ -122,7 +122,7 @@ def corpus_cost(n_pairs: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
         write_pairs(Path(folder) / "pairs.tsv", n_pairs)
-        config = replace(Config(), data=f"{folder}/pairs.tsv", vocab_size=VOCABULARY, skip_rules=tuple(RULES))
+        config = replace(Config(), data=(f"{folder}/pairs.tsv",), vocab_size=VOCABULARY, skip_rules=tuple(RULES))
         start = time.perf_counter()
         corpus = load_corpus(config)
         EncodedPairs.of(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)

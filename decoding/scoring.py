@@ -12,10 +12,13 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
 import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
+
+from text.tables import Ints
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]
 
@@ -59,6 +62,22 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     counted_by = f"torchmetrics-{version('torchmetrics')}"
     signature = f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|version:{counted_by}"
     return Scores(bleu=100 * float(bleu), chrf=chrf.score, brevity=brevity, signature=signature)
+
+
+def score_by_data(
+    hypotheses: Sequence[str], references: Sequence[str], origins: Ints, labels: Sequence[str], language: str
+) -> dict[str, dict[str, float]]:
+    """BLEU and chrF of each source of data alone, by its label; none if there is only one source.
+
+    origins has, for each pair, the number of its source, from 0.
+    """
+    scores = {}
+    for number, label in enumerate(labels) if len(labels) > 1 else ():
+        chosen = np.flatnonzero(origins == number).tolist()
+        if chosen:
+            result = score([hypotheses[i] for i in chosen], [references[i] for i in chosen], language)
+            scores[label] = {"bleu": result.bleu, "chrf": result.chrf}
+    return scores
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

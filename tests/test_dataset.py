@@ -10,6 +10,7 @@ from conftest import SHARED, first, needs_shared, pairs_of
 from config import BOS, EOS, PAD, PRESETS
 from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
 from text.corpus import Corpus, load_corpus
+from text.tables import Pairs
 from text.tokenizer import Tokenizer
 
 
@@ -78,6 +79,40 @@ def test_epochs_group_different_pairs(pairs: EncodedPairs) -> None:
     assert len(groups(0) & groups(1)) < 0.7 * len(groups(0)), "only pairs of equal lengths can change places"
 
 
+@pytest.fixture(scope="module")
+def two_sources(demo: Corpus, tokenizer: Tokenizer) -> EncodedPairs:
+    """400 pairs of one source of data, and 240 of another."""
+    together = Pairs.joined([first(demo.train, 400), demo.train.select(np.arange(1000, 1240))])
+    return EncodedPairs.of(together, tokenizer)
+
+
+def test_weights_of_one_change_nothing(two_sources: EncodedPairs) -> None:
+    unweighted = batches(two_sources, 512, 1, 3)
+    weighted = batches(two_sources, 512, 1, 3, [1.0, 1.0])
+    assert [rows.tolist() for rows in unweighted] == [rows.tolist() for rows in weighted]
+
+
+@pytest.mark.parametrize("weights", [(2.0, 1.0), (0.25, 1.5), (2.25, 0.5), (0.1, 0.001), (1.0, 0.37)])
+def test_each_source_has_its_weight_in_epochs_of_one_length(
+    weights: tuple[float, float], two_sources: EncodedPairs
+) -> None:
+    occurrences = np.zeros(len(two_sources), dtype=int)
+    sizes = set()
+    for epoch in range(20):
+        epoch_batches = batches(two_sources, 512, 1, epoch, weights)
+        for rows in epoch_batches:
+            batch = two_sources.batch(rows)
+            assert max(batch.src.numel(), batch.tgt.numel()) <= 512
+        n_pairs = np.bincount(two_sources.origins[np.concatenate(epoch_batches)], minlength=2)
+        sizes.add((len(epoch_batches), *n_pairs.tolist()))
+        occurrences += np.bincount(np.concatenate(epoch_batches), minlength=len(occurrences))
+    assert len(sizes) == 1, "the number of steps must be known"
+    assert sizes.pop()[1:] == (max(1, round(400 * weights[0])), max(1, round(240 * weights[1])))
+    for origin in range(2):
+        counts = occurrences[two_sources.origins == origin]
+        assert counts.max() - counts.min() <= 1, "no pair of a source comes more often than another"
+
+
 def test_pairs_beyond_max_length_are_left_out_and_listed(tokenizer: Tokenizer) -> None:
     pairs = EncodedPairs.of(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
     assert (len(pairs), pairs.too_long.tolist()) == (1, [1, 2])
@@ -94,7 +129,7 @@ def test_padding_share_matches_the_tensors(pairs: EncodedPairs) -> None:
 
 @needs_shared("multi30k")
 def test_multi30k_batches_have_less_than_8_percent_padding() -> None:
-    corpus = load_corpus(replace(PRESETS["opus_books"], data=str(SHARED / "multi30k")))
+    corpus = load_corpus(replace(PRESETS["opus_books"], data=(str(SHARED / "multi30k"),)))
     tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 8000)
     pairs = EncodedPairs.of(corpus.train, tokenizer, 128)
     assert padding_share(pairs, batches(pairs, 4096, seed=1, epoch=0)) < 0.08

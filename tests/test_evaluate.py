@@ -1,11 +1,14 @@
 """The command evaluate.py: the scores of training again, two runs compared, and errors."""
 
 import json
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 
 def test_it_repeats_the_score_of_training(
@@ -67,3 +70,38 @@ def test_scores_have_a_line_for_each_pair(
     mean = [[float(log_p) / int(tokens) for log_p, tokens, *_ in table] for table in tables]
     assert sum(a > b for a, b in zip(*mean, strict=True)) >= 38
     assert all(0 <= float(row[2]) <= 100 for row in right) and int(wrong[38][1]) <= 2
+
+
+def test_several_sources_of_data_are_scored_together_and_one_by_one(few: Path, called: Command, tmp_path: Path) -> None:
+    """In a training, its metrics and its charts, and by evaluate.py."""
+    shutil.copytree(few, tmp_path / "one")
+    for file in (tmp_path / "one").glob("t*"):
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        other = tmp_path / "other" / file.name
+        other.parent.mkdir(exist_ok=True)
+        file.write_text("".join(lines[::2]), encoding="utf-8")
+        other.write_text("".join(lines[1::2]), encoding="utf-8")
+    sizes = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--epochs", "1"]
+    data = ["--data", "one", "other", "--data-weights", "0.5", "3", "--valid-share", "0.1", "--precision", "fp32"]
+    trained = called("train.py", "demo", *data, *sizes)
+    assert trained.returncode == 0, trained.stderr
+    assert "pairs; weight 0.5\n" in trained.stderr and "pairs; weight 3\n" in trained.stderr
+    (together,) = re.findall(r"together: train ([\d,]+) .* ([\d,]+) pairs in an epoch", trained.stderr)
+    metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
+    sources = metrics["data"]["sources"]
+    assert [source["name"] for source in sources] == ["one", "other"]
+    assert sum(source["trained on"] for source in sources) == metrics["data"]["trained on"] == int(together[0])
+    in_epoch = sum(round(source["trained on"] * source["weight"]) for source in sources)
+    assert in_epoch == int(together[1].replace(",", "")) == metrics["data"]["pairs in an epoch"]
+    for part in ("best", "last", "test"):
+        assert list(metrics[part]["by_data"]) == ["one", "other"]
+
+    events = EventAccumulator("runs/demo")
+    events.Reload()
+    for name in ("one", "other"):
+        assert {f"{part}/bleu/{name}" for part in ("valid", "test")} <= set(events.Tags()["scalars"])
+
+    scored = called("evaluate.py", "--run", "demo", "--device", "cpu", "--precision", "fp32")
+    assert scored.returncode == 0, scored.stderr
+    by_data = [f"{name}: BLEU {s['bleu']:.1f}  chrF {s['chrf']:.1f}" for name, s in metrics["test"]["by_data"].items()]
+    assert scored.stdout.splitlines()[1:] == by_data

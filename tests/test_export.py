@@ -268,19 +268,19 @@ def test_the_hub_can_read_the_model_card(demo_run: RunFolder) -> None:
 
 
 def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
-    text = card(tiny, {}, "owner/pairs", "mit")
+    text = card(replace(tiny, data=("owner/pairs",)), {}, "mit")
     assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
 
 
 def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
-    run_folder.save_config(replace(tiny, data=str(tmp_path / "my pairs")))
+    run_folder.save_config(replace(tiny, data=(str(tmp_path / "my pairs"),)))
     run_folder.save_metrics({"data": {"name": str(tmp_path / "my pairs"), "rules": {}}})
     for name in ("a", "b"):
         whole_folder(Path(name, "given"), lambda into: to_release(run_folder, into, "mit"))
         pack(Path(name, "given"), Path(f"{name}.tar.gz"))
     for file in Path("a/given").iterdir():
         assert str(tmp_path).encode() not in file.read_bytes()
-    assert RunFolder(Path("a/given")).load_config().data == "my pairs"
+    assert RunFolder(Path("a/given")).load_config().data == ("my pairs",)
     assert Path("a.tar.gz").read_bytes() == Path("b.tar.gz").read_bytes()
 
 

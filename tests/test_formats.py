@@ -49,6 +49,13 @@ def test_a_release_of_every_format_is_evaluated_and_exported(number: int, called
     assert json.loads(Path("again/config.json").read_text(encoding="utf-8")).get("format", 0) <= FORMAT
 
 
+@every_format
+def test_a_run_starts_from_a_release_of_every_format(number: int, few: Path, called: Command) -> None:
+    release = str(FOLDER / f"format-{number}.tar.gz")
+    done = called("train.py", "--init-from", release, "--data", str(few), "--epochs", "1", "--device", "cpu")
+    assert done.returncode == 0 and "start     from the weights and the tokenizer of tiny" in done.stderr, done.stderr
+
+
 def test_a_newer_format_is_refused(called: Command, tmp_path: Path) -> None:
     with tarfile.open(FOLDER / f"format-{FORMAT}.tar.gz") as archive:
         archive.extractall(tmp_path / "run", filter="data")

@@ -1,7 +1,8 @@
 """The corpus: clean sentence pairs for training, validation and test, where training shares no side with the others.
 
-`load_corpus` reads each part of the data (readers.py), applies the rules for one pair (cleaning.py), drops duplicates,
-splits off the parts that the data lacks, drops training pairs that validation or test contain, and reports counts.
+`load_corpus` reads each part of each source of data (readers.py), applies the rules for one pair (cleaning.py), drops
+duplicates, splits off the parts that a source lacks, drops training pairs that validation or test contain, and reports
+counts. Duplicates and shared sides are found across all sources.
 
 Cleaning runs in batches, in several processes if there is much data. Its results are kept in a table on disk and
 reused (tables.py). Lengths in tokens are not known here: dataset.py leaves out pairs that are too long.
@@ -63,7 +64,12 @@ class Corpus:
     valid: Pairs
     test: Pairs
     report: dict[str, Any] = field(default_factory=dict)
-    """Counts of pairs read and kept, counts and examples for each active rule, and notes. Saved in metrics.json."""
+    """Counts of pairs read and kept, counts and examples for each active rule, and notes. Saved in metrics.json.
+
+    With several sources of data, the counts are sums, and "sources" has the report of each.
+    """
+    labels: list[str] = field(default_factory=list)
+    """A name for each source of data; `Pairs.origins` counts in their order"""
 
 
 @dataclass(frozen=True)
@@ -86,63 +92,125 @@ class _Selection:
         return _Selection(self.table, self.rows[mask])
 
 
+@dataclass
+class _Source:
+    """One source of data: the rows of its parts that are still part of the corpus, and what the rules did to them."""
+
+    name: str
+    n_read: int
+    part_keys: list[str]
+    counts: "_RuleCounts"
+    selections: dict[str, _Selection]
+    """By the names of parts; the training part is always there"""
+
+    @property
+    def train(self) -> _Selection:
+        return self.selections["train"]
+
+    def drop(self, rule: RuleName, is_dropped: NDArray[np.bool_]) -> None:
+        """Drop training pairs, and count them for a rule."""
+        self.counts.add(rule, self.train.keep(is_dropped))
+        self.selections["train"] = self.train.keep(~is_dropped)
+
+
 def load_corpus(config: Config) -> Corpus:
     """Read, clean and split `config.data`.
 
-    A valid or test part that the data lacks is split off train. Raises DataError where the data cannot be read, or
-    leaves no pairs for training or validation.
+    A valid or test part that a source lacks is split off its train part. Raises DataError where the data cannot be
+    read, or leaves a source without pairs for training or validation.
     """
     rules = Cleaner(config.source, config.target, config.skip_rules)  # which of them apply to these languages
-    counts = _RuleCounts()
-
-    # read and clean each part
-    data = str(DEMO_FOLDER) if config.data == "demo" else config.data
-    raw_parts = read_parts(data, config.source, config.target)
-    tables = {name: _clean_part(config, part) for name, part in raw_parts.items()}
-    n_read = sum(len(rows) for rows in tables.values())
-    for name, rows in tables.items():
-        _count_cleaning(counts, rows, name)
-    selections = {name: _kept_by_cleaning(rows, name) for name, rows in tables.items()}
+    sources = [_clean_source(config, name) for name in config.data]
 
     # drop duplicates
     if "duplicates" in rules.active:
-        train = selections["train"]
-        is_duplicate = _duplicates(train)
-        counts.add("duplicates", train.keep(is_duplicate))
-        selections["train"] = train.keep(~is_duplicate)
+        is_duplicate = _duplicates([source.train for source in sources])
+        for source, mask in zip(sources, is_duplicate, strict=True):
+            source.drop("duplicates", mask)
 
-    # split off the parts that the data lacks
-    selections = _split(config, selections)
+    # split off the parts that a source lacks
+    for source in sources:
+        source.selections = _split(config, source.selections)
 
     # drop training pairs that share a side with validation or test
     if "held-out" in rules.active:
-        train = selections["train"]
-        is_leak = _leaks(train, [selections["valid"], selections["test"]])
-        counts.add("held-out", train.keep(is_leak))
-        selections["train"] = train.keep(~is_leak)
+        held_out = [source.selections[part] for source in sources for part in ("valid", "test")]
+        for source in sources:
+            source.drop("held-out", _leaks(source.train, held_out))
 
     # check that something is left
-    for name in ("train", "valid"):
-        if not len(selections[name]):
-            raise DataError(f"--data {config.data}: no pairs left in the {name} part, of {n_read:,} pairs read")
+    for source in sources:
+        for part in ("train", "valid"):
+            if not len(source.selections[part]):
+                raise DataError(
+                    f"--data {source.name}: no pairs left in the {part} part, of {source.n_read:,} pairs read"
+                )
 
     # name each part by everything that it was made from
-    part_keys = [part.key for part in raw_parts.values()]
-    row_numbers = [selection.rows.tobytes() for selection in selections.values()]
+    part_keys = [key for source in sources for key in source.part_keys]
+    row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
     corpus_key = digest(*part_keys, *row_numbers, digest_files(CODE_FILES))
     parts = {}
-    for name in PARTS:
-        key = digest(corpus_key, name, sorted(config.skip_rules))
-        parts[name] = Pairs(selections[name].table, selections[name].rows, key)
+    for part in PARTS:
+        key = digest(corpus_key, part, sorted(config.skip_rules))
+        selections = [source.selections[part] for source in sources]
+        parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
 
-    # report
-    report = {
-        "read": n_read,
-        **{name: len(parts[name]) for name in PARTS},
-        "rules": {name: count for name, count in counts.by_rule.items() if name in rules.active},
+    report = _report([_report_source(source, rules) for source in sources])
+    return Corpus(parts["train"], parts["valid"], parts["test"], report, labels(config.data))
+
+
+def labels(data: Sequence[str]) -> list[str]:
+    """Return a short name for each source of data, for reports and charts: the last part of its path or hub id.
+
+    Sources whose short names are the same are numbered.
+    """
+    short = [Path(name).name or name for name in data]
+    return [name if short.count(name) == 1 else f"{name}-{short[: i + 1].count(name)}" for i, name in enumerate(short)]
+
+
+def _clean_source(config: Config, name: str) -> _Source:
+    """Read one source of data, and apply the rules for one pair."""
+    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, config.source, config.target)
+    tables = {part: _clean_part(config, raw) for part, raw in raw_parts.items()}
+    counts = _RuleCounts()
+    for part, rows in tables.items():
+        _count_cleaning(counts, rows, part)
+    return _Source(
+        name,
+        n_read=sum(len(rows) for rows in tables.values()),
+        part_keys=[raw.key for raw in raw_parts.values()],
+        counts=counts,
+        selections={part: _kept_by_cleaning(rows, part) for part, rows in tables.items()},
+    )
+
+
+def _report_source(source: _Source, rules: Cleaner) -> dict[str, Any]:
+    """What was read from one source, what the rules did, and what is left."""
+    return {
+        "read": source.n_read,
+        **{part: len(source.selections[part]) for part in PARTS},
+        "rules": {name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         "notes": rules.notes,
     }
-    return Corpus(parts["train"], parts["valid"], parts["test"], report)
+
+
+def _report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report of all sources together: that of the only one, or sums, and the report of each under "sources"."""
+    if len(reports) == 1:
+        return reports[0]
+
+    def total(rule: RuleName) -> dict[str, Any]:
+        counts = [report["rules"][rule] for report in reports]
+        examples = [example for count in counts for example in count["examples"]]
+        return {"pairs": sum(count["pairs"] for count in counts), "examples": examples[:N_EXAMPLES]}
+
+    return {
+        **{name: sum(report[name] for report in reports) for name in ("read", *PARTS)},
+        "rules": {rule: total(rule) for rule in reports[0]["rules"]},
+        "notes": reports[0]["notes"],
+        "sources": list(reports),
+    }
 
 
 def _count_cleaning(counts: "_RuleCounts", rows: datasets.Dataset, name: str) -> None:
@@ -163,12 +231,13 @@ def _kept_by_cleaning(rows: datasets.Dataset, name: str) -> _Selection:
     return _Selection(rows, np.flatnonzero(is_kept))
 
 
-def _duplicates(selection: _Selection) -> NDArray[np.bool_]:
-    """For each selected row, whether an earlier one holds the same pair."""
-    _, first_positions = np.unique(selection.column("pair_hash"), return_index=True)
-    is_duplicate = np.ones(len(selection), dtype=bool)
+def _duplicates(selections: Sequence[_Selection]) -> list[NDArray[np.bool_]]:
+    """For each row of each selection, whether an earlier one, or one of an earlier selection, holds the same pair."""
+    hashes = [selection.column("pair_hash") for selection in selections]
+    _, first_positions = np.unique(np.concatenate(hashes), return_index=True)
+    is_duplicate = np.ones(sum(map(len, selections)), dtype=bool)
     is_duplicate[first_positions] = False
-    return is_duplicate
+    return np.split(is_duplicate, np.cumsum([len(selection) for selection in selections[:-1]]))
 
 
 def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Selection]:

@@ -58,13 +58,14 @@ def cached_table(
 def record_batches(rows: "datasets.Dataset") -> Iterator[pa.RecordBatch]:
     """Yield a table batch by batch, from start to end, without keeping it in memory.
 
-    This reads the file instead of the memory map, because mapped pages stay resident once they are touched.
+    This reads the files instead of the memory map, because mapped pages stay resident once they are touched.
     """
     if not rows.cache_files:  # a table in memory
         yield from rows.data.to_batches()
         return
-    with pa.OSFile(rows.cache_files[0]["filename"]) as file, pa.ipc.open_stream(file) as reader:
-        yield from reader
+    for cached in rows.cache_files:
+        with pa.OSFile(cached["filename"]) as file, pa.ipc.open_stream(file) as reader:
+            yield from reader
 
 
 def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
@@ -76,21 +77,41 @@ def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
 class Pairs(Sequence[tuple[str, str]]):
     """Sentence pairs selected from a table. A sequence whose texts are read from disk on access.
 
-    The table has the columns of `text.corpus.SCHEMA`.
+    The table has the columns of `text.corpus.SCHEMA`. It may be several tables, one after the other: one for each
+    source of data.
     """
 
-    def __init__(self, rows: "datasets.Dataset", chosen: Ints, key: str) -> None:
+    def __init__(self, rows: "datasets.Dataset", chosen: Ints, key: str, ends: Sequence[int] = ()) -> None:
         """Select pairs.
 
         Args:
             rows: the table.
             chosen: the numbers of the selected rows, ascending.
             key: hash of the selection and of everything that the table was made from, used in cache keys.
+            ends: for each source of data, the row after its last one; by default there is one source.
 
         """
         self.rows = rows
         self.chosen = chosen
         self.key = key
+        self.ends = list(ends) or [len(rows)]
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Pairs]") -> "Pairs":
+        """Return the pairs of several sources of data, one source after the other."""
+        import datasets  # noqa: PLC0415
+
+        if len(parts) == 1:
+            return parts[0]
+        ends = np.cumsum([len(part.rows) for part in parts]).tolist()
+        starts = [0, *ends[:-1]]
+        chosen = np.concatenate([start + part.chosen for start, part in zip(starts, parts, strict=True)])
+        rows = datasets.concatenate_datasets([part.rows for part in parts])
+        return cls(rows, chosen, digest(*(part.key for part in parts)), ends)
+
+    def origins(self) -> Ints:
+        """Return the number of its source of data, from 0, for each pair."""
+        return np.searchsorted(self.ends, self.chosen, side="right")
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -119,7 +140,7 @@ class Pairs(Sequence[tuple[str, str]]):
 
     def select(self, indices: Ints) -> "Pairs":
         """Return the pairs at these indices, which must be ascending."""
-        return Pairs(self.rows, self.chosen[indices], digest(self.key, indices.tobytes()))
+        return Pairs(self.rows, self.chosen[indices], digest(self.key, indices.tobytes()), self.ends)
 
     def fingerprint(self) -> str:
         """Hash the texts in their order, however they were prepared. Takes about 1 s for 5 million pairs."""
@@ -153,6 +174,13 @@ class Ragged:
         if not self.offsets:
             return np.zeros(0, dtype=np.int32)
         return np.concatenate([np.diff(offsets) for offsets in self.offsets])
+
+    def counts(self, size: int) -> Ints:
+        """Return how often each of the integers from 0 to size − 1 occurs in all rows."""
+        counts = np.zeros(size, dtype=np.int64)
+        for values, offsets in zip(self.values, self.offsets, strict=True):
+            counts += np.bincount(values[offsets[0] : offsets[-1]], minlength=size)
+        return counts
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
         chunk = int(np.searchsorted(self.chunk_starts, row, side="right")) - 1

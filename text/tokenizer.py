@@ -104,6 +104,23 @@ class Tokenizer:
             merged_from[id_of_token[left + right]] = id_of_token[left], id_of_token[right]
         return merged_from
 
+    @cached_property
+    def characters(self) -> NDArray[np.int64]:
+        """(V, 2): how many characters begin in each token, and how many of them the token has whole.
+
+        A token that holds a part of a character counts as having none whole.
+        """
+        characters = np.zeros((len(self), 2), dtype=np.int64)
+        for i in range(len(SPECIAL_TOKENS), len(self)):
+            raw = bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i)))
+            n_begun = sum(byte & 0xC0 != 0x80 for byte in raw)  # the other bytes of a character begin with the bits 10
+            try:
+                raw.decode("utf-8")
+                characters[i] = n_begun, n_begun
+            except UnicodeDecodeError:
+                characters[i] = n_begun, 0
+        return characters
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, without special tokens."""
         prefixed = [WORD_PREFIX + text for text in texts]

@@ -29,7 +29,7 @@ def pairs_of_single_tasks(training: Training) -> float:
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:
     """The seconds that a pair took in the last validation or, before the first, takes in training."""
-    return training.seconds_per_scored_pair or per_step * training.steps_per_epoch / len(training.train_pairs)
+    return training.seconds_per_scored_pair or per_step * training.steps_per_epoch / training.pairs_per_epoch
 
 
 class TimeBudget:

@@ -11,29 +11,39 @@ import numpy as np
 from decoding.scoring import Scores
 from system.devices import device_label
 from text.tables import Ints
+from text.tokenizer import Tokenizer
+from training.ancestry import Ancestor, rare_tokens
 from training.trainer import Training
 
 PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions are recorded
 EXAMPLES = 5  # sentences of the test part with their translations, for the card of a release
 
 
-def describe(training: Training) -> dict[str, Any]:
-    """What is about to be trained on what, for `training.terminal.report_lines` and metrics.json."""
+def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, Any]:
+    """What is about to be trained on what, for `training.terminal.report_lines` and metrics.json.
+
+    ancestor is the run that the training starts from, if any.
+    """
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
     too_long = corpus.train.select(pairs.too_long)
     n_words = np.subtract(corpus.train.words(), too_long.words())  # on either side
+    sides = {}
+    counts = np.zeros(len(training.tokenizer), dtype=np.int64)
+    for language, rows, lengths, n in (
+        (config.source, pairs.sources, pairs.src_lengths, n_words[0]),
+        (config.target, pairs.targets, pairs.tgt_lengths, n_words[1]),
+    ):
+        side_counts = rows.counts(len(counts))
+        counts += side_counts
+        sides[language] = describe_side(lengths - 1, n, side_counts, training.tokenizer)
+        if ancestor:
+            sides[language].update(ancestor.describe_side(language, side_counts))
     return {
-        "data": {
-            "name": config.data,
-            **corpus.report,
-            "over-long": {"pairs": len(too_long), "examples": too_long[:2]},
-            "trained on": len(pairs),
-        },
-        "sides": {
-            config.source: describe_side(pairs.src_lengths - 1, n_words[0]),
-            config.target: describe_side(pairs.tgt_lengths - 1, n_words[1]),
-        },
+        **({"init_from": ancestor.record} if ancestor else {}),
+        "data": describe_data(training),
+        "sides": sides,
         "vocabulary": len(training.tokenizer),
+        "rare tokens": rare_tokens(counts, ancestor),
         "batches": {
             "in an epoch": training.batches_per_epoch,
             "tokens a side, at most": config.batch_tokens,
@@ -47,16 +57,58 @@ def describe(training: Training) -> dict[str, Any]:
     }
 
 
-def describe_side(lengths: Ints, n_words: int) -> dict[str, Any]:
-    """One side of the training pairs: lengths in tokens without EOS, and how many words they are."""
+def describe_data(training: Training) -> dict[str, Any]:
+    """The report of the corpus, with what exceeds --max-length; of several sources, also of each."""
+    corpus, pairs = training.corpus, training.train_pairs
+
+    def over_long(indices: Ints) -> dict[str, Any]:
+        return {"pairs": len(indices), "examples": corpus.train.select(indices[:2])[:]}
+
+    names = training.config.data
+    report = {
+        "name": ", ".join(names),
+        **corpus.report,
+        "over-long": over_long(pairs.too_long),
+        "trained on": len(pairs),
+    }
+    if "sources" in report:
+        weights = training.config.data_weights or [1.0] * len(corpus.labels)
+        origins_too_long = corpus.train.origins()[pairs.too_long]
+        report["sources"] = [
+            {
+                "name": name,
+                **source,
+                "over-long": over_long(pairs.too_long[origins_too_long == i]),
+                "trained on": int(np.sum(pairs.origins == i)),
+                "weight": weight,
+            }
+            for i, (name, source, weight) in enumerate(zip(names, report["sources"], weights, strict=True))
+        ]
+        report["pairs in an epoch"] = training.pairs_per_epoch
+    return report
+
+
+def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenizer) -> dict[str, Any]:
+    """One side of the training pairs: lengths in tokens without EOS, how many words they are, and what is in bytes.
+
+    counts has how often each token occurs.
+    """
+    n_begun, n_whole = counts @ tokenizer.characters
     return {
         "tokens": int(lengths.sum()),
         "tokens per word": round(float(lengths.sum()) / max(1, n_words), 2),
+        "characters in bytes": round(float(1 - n_whole / max(1, n_begun)), 5),
         "percentiles": {str(p): int(np.percentile(lengths, p)) for p in (50, 95, 99, 100)},
     }
 
 
-def describe_test(scores: Scores, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]) -> dict[str, Any]:
-    """The scores of the test part, and its first sentences with their translations."""
+def describe_test(
+    scores: Scores,
+    by_data: dict[str, dict[str, float]],
+    pairs: Sequence[tuple[str, str]],
+    hypotheses: Sequence[str],
+) -> dict[str, Any]:
+    """The scores of the test part, of several sources also of each, and its first sentences with their translations."""
     first = zip(pairs[:EXAMPLES], hypotheses[:EXAMPLES], strict=True)
-    return {"test": asdict(scores), "examples": [[*pair, hypothesis] for pair, hypothesis in first]}
+    test = {**asdict(scores), "by_data": by_data}
+    return {"test": test, "examples": [[*pair, hypothesis] for pair, hypothesis in first]}

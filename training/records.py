@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ class Validation:
     perplexity: float
     bleu: float
     chrf: float
+    by_data: dict[str, dict[str, float]] = field(default_factory=dict)
+    """With several sources of data: the BLEU and the chrF of each, by its label"""
 
     def rank(self) -> tuple[float, float]:
         """What the best model is chosen by: BLEU, then loss, since every BLEU is 0 early on."""
@@ -52,7 +54,9 @@ class Progress(NamedTuple):
 
 
 def mean_loss(records: Sequence[StepRecord]) -> float:
-    """The mean loss over the target tokens of these steps, in nats."""
+    """The mean loss over the target tokens of these steps, in nats; NaN without steps."""
+    if not records:
+        return math.nan
     return sum(record.loss for record in records) / sum(record.n_tgt for record in records)
 
 

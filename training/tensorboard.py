@@ -90,6 +90,7 @@ class Logs:
             return
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
+        self._by_data("valid", result.by_data, result.step)
         samples = samples[:SAMPLES]
         before = self.hypotheses_before or ["…"] * len(samples)
         self.hypotheses_before = [hypothesis for _, _, hypothesis in samples]
@@ -111,11 +112,20 @@ class Logs:
         self.seconds_of_last_drawing = time.perf_counter() - start
         self.seconds_drawing += self.seconds_of_last_drawing
 
-    def test(self, bleu: float, chrf: float, step: int) -> None:
+    def test(self, bleu: float, chrf: float, by_data: dict[str, dict[str, float]], step: int) -> None:
         """The scores of the best model on the test part, after the last step."""
         if self.writer:
             self.writer.add_scalar("test/bleu", bleu, step)
             self.writer.add_scalar("test/chrf", chrf, step)
+        self._by_data("test", by_data, step)
+
+    def _by_data(self, part: str, scores: dict[str, dict[str, float]], step: int) -> None:
+        """The scores of each source of data, if there are several."""
+        if not self.writer:
+            return
+        for label, values in scores.items():
+            for name, value in values.items():
+                self.writer.add_scalar(f"{part}/{name}/{label}", value, step)
 
     def close(self) -> None:
         if self.writer:

@@ -6,16 +6,32 @@ from typing import Any
 from text.cleaning import RULES
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 
+MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
     """The report of `training.description.describe` as lines, for the terminal and TensorBoard."""
-    return [*data_lines(report["data"]), *token_lines(report), *model_lines(report)]
+    return [*data_lines(report["data"]), *token_lines(report), *ancestor_lines(report), *model_lines(report)]
 
 
 def data_lines(data: dict[str, Any]) -> list[str]:
-    """How many pairs were read, what each cleaning rule did, and how many are left."""
+    """The lines of each source of data and, if there are several, what they come to together."""
+    sources = data.get("sources", [data])
+    lines = [line for source in sources for line in source_lines(source)]
+    if len(sources) > 1:
+        in_epoch = f"{data['pairs in an epoch']:,} pairs in an epoch"
+        lines.append(f"          together: {part_sizes(data)}; {in_epoch}")
+    return lines
+
+
+def part_sizes(data: dict[str, Any]) -> str:
+    """The number of pairs in each part."""
+    return f"train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs"
+
+
+def source_lines(data: dict[str, Any]) -> list[str]:
+    """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
     lines = [f"data      {data['name']}: {data['read']:,} pairs read"]
     rules = {name: (rule, RULES[name]) for name, rule in data["rules"].items()}
     rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")
@@ -28,8 +44,8 @@ def data_lines(data: dict[str, Any]) -> list[str]:
     if idle:
         lines.append(f"{0:>9}          {', '.join(idle)}")
     lines += [f"          {note}" for note in data["notes"]]
-    sizes = f"train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs"
-    return [*lines, f"          {sizes}"]
+    weight = f"; weight {data['weight']:g}" if "weight" in data else ""
+    return [*lines, f"          {part_sizes(data)}{weight}"]
 
 
 def token_lines(report: dict[str, Any]) -> list[str]:
@@ -40,6 +56,31 @@ def token_lines(report: dict[str, Any]) -> list[str]:
         counts = f"{side['tokens']:,}, {side['tokens per word']} a word"
         lines.append(f"tokens    {language}: {counts}; {percentiles} in a sentence")
     return [*lines, f"          vocabulary {report['vocabulary']:,}"]
+
+
+def ancestor_lines(report: dict[str, Any]) -> list[str]:
+    """The run that a training starts from, if any, and how the data suit its tokenizer.
+
+    Warns of a side that is spelled in bytes, whatever its tokenizer.
+    """
+    lines = []
+    if "init_from" in report:
+        ancestor = report["init_from"]
+        lines.append(f"start     from the weights and the tokenizer of {ancestor['name']}")
+        for language, side in report["sides"].items():
+            facts = [f"{side['tokens per word']} tokens a word"]
+            if "tokens per word there" in side:
+                facts.append(f"{side['tokens per word there']} in its data")
+            if "rare there" in side:
+                facts.append(f"{side['rare there']:.2%} of the tokens rare in its data")
+            lines.append(f"          {language}: {', '.join(facts)}")
+    for language, side in report["sides"].items():
+        if side["characters in bytes"] > MAX_IN_BYTES:
+            lines.append(
+                f"warning   {side['characters in bytes']:.0%} of the characters of {language} are spelled in bytes: "
+                "the vocabulary does not cover its script"
+            )
+    return lines
 
 
 def model_lines(report: dict[str, Any]) -> list[str]:
@@ -65,17 +106,24 @@ def validation_lines(
     example: tuple[str, str],
     graphs: int,
 ) -> list[str]:
-    """The scores of a validation. recent are the steps since the one before, epochs those so far and in all.
+    """The scores of a validation. recent are the steps since the one before, if any, epochs those so far and in all.
 
     example is the first validation source and its translation, graphs the number of compiled graphs.
     """
     compiled = f"  {graphs} graphs" if graphs else ""
+    train_loss = f"train loss {mean_loss(recent):.3f}  " if recent else ""
+    speed = f"  {tokens_per_second(recent):,.0f} tokens/s{compiled}" if recent else ""
     scores = (
         f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {result.step:,}  "
-        f"train loss {mean_loss(recent):.3f}  valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
-        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}  {tokens_per_second(recent):,.0f} tokens/s{compiled}"
+        f"{train_loss}valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
+        f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}{speed}"
     )
-    return [scores, f"    {example[0]} → {example[1]}"]
+    return [scores, *by_data_lines(result.by_data), f"    {example[0]} → {example[1]}"]
+
+
+def by_data_lines(scores: dict[str, dict[str, float]]) -> list[str]:
+    """The scores of each source of data, if there are several."""
+    return [f"    {label}: BLEU {values['bleu']:.1f}  chrF {values['chrf']:.1f}" for label, values in scores.items()]
 
 
 def warnings(
@@ -83,7 +131,7 @@ def warnings(
 ) -> list[str]:
     """What a validation shows to be wrong, and the usual causes; nothing if all seems well.
 
-    train_loss is the mean since the validation before.
+    train_loss is the mean since the validation before; NaN if no step was made.
     """
     lines = []
     if len(set(hypotheses)) == 1 < len(hypotheses):

@@ -27,7 +27,7 @@ from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, RESUMABLE, Config
 from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
-from decoding.scoring import score
+from decoding.scoring import score, score_by_data
 from decoding.translator import ModelSearcher, Translator
 from fast.attention import can_attend_to_sequences, disable_cudnn_attention
 from fast.forward import PackedBatchLoss
@@ -100,12 +100,13 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
 
         # The position.
-        first_epoch = batches(self.train_pairs, config.batch_tokens, config.seed, epoch=0)
+        first_epoch = self.batches_of_epoch(self.train_pairs, epoch=0)
         self.epoch_batches: tuple[int, list[Ints]] = 0, first_epoch  # an epoch, and its batches
         self.prepared: tuple[int, list[tuple[int, Batch | PackedBatch]]] = 0, []  # a step, and its batches
         # Of the original pairs, before --subword-dropout splits tokens. Distilled pairs differ a little.
         self.padding = padding_share(self.train_pairs, first_epoch)
         self.batches_per_epoch = len(first_epoch)
+        self.pairs_per_epoch = sum(map(len, first_epoch))
         self.steps_per_epoch = math.ceil(self.batches_per_epoch / config.accumulate)
         self.total_steps = config.steps or config.epochs * self.steps_per_epoch
         self.step = 0
@@ -189,6 +190,11 @@ class Training:
         """What a step learns from: the training pairs, or the distilled ones."""
         return self.distilled.pairs if self.distilled and step > self.distilled.after_step else self.train_pairs
 
+    def batches_of_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Ints]:
+        """The rows of each batch of an epoch of all processes."""
+        config = self.config
+        return batches(pairs, config.batch_tokens, config.seed, epoch, config.data_weights)
+
     def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
         """This process's batches of a step, counted from 1, on the CPU; each with its place among the step's."""
         prepared_step, prepared = self.prepared
@@ -203,7 +209,7 @@ class Training:
         config, pairs = self.config, self.pairs_of(step)
         epoch, place = self.place_of(step)
         if epoch != self.epoch_batches[0]:
-            self.epoch_batches = epoch, batches(pairs, config.batch_tokens, config.seed, epoch)
+            self.epoch_batches = epoch, self.batches_of_epoch(pairs, epoch)
         start = place * config.accumulate
         rows_of_step = list(enumerate(self.epoch_batches[1][start : start + config.accumulate]))
         local = rows_of_step[self.group.rank :: self.group.size]
@@ -293,8 +299,16 @@ class Training:
                 n_tgt += batch.n_tgt
             hypotheses = group.gather(self.translator(model)(local_sources, bar="validating"))
         loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
-        scores = score(hypotheses, [target for _, target in self.valid_texts], config.target)
-        result = Validation(self.step, loss / n_scored, perplexity(cross_entropy, n_scored), scores.bleu, scores.chrf)
+        references = [target for _, target in self.valid_texts]
+        scores = score(hypotheses, references, config.target)
+        result = Validation(
+            self.step,
+            loss / n_scored,
+            perplexity(cross_entropy, n_scored),
+            scores.bleu,
+            scores.chrf,
+            score_by_data(hypotheses, references, self.corpus.valid.origins(), self.corpus.labels, config.target),
+        )
         self.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)
         return result, hypotheses
 
@@ -310,7 +324,7 @@ class Training:
 
     def _learn_from(self, targets: list[list[int]], after_step: int) -> None:
         pairs = self.train_pairs.with_targets(targets)
-        n_batches = len(batches(pairs, self.config.batch_tokens, self.config.seed, epoch=0))  # of any epoch
+        n_batches = len(self.batches_of_epoch(pairs, epoch=0))  # of any epoch
         self.distilled = Distilled(pairs, after_step, math.ceil(n_batches / self.config.accumulate))
         # What was made of the original targets is of no use now.
         self.epoch_batches = -1, []
@@ -342,6 +356,10 @@ class Training:
             yield translation.text, attention
 
     # The state
+
+    def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
+        """Begins with the weights of another run instead of random ones. origin names them in an error."""
+        load_parameters(self.model, weights, origin)
 
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs, in types that `torch.load(weights_only=True)` can read.

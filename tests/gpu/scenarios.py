@@ -138,7 +138,7 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
 def main(cache: str) -> None:
     datasets.config.HF_DATASETS_CACHE = cache
     torch.set_num_threads(1)
-    corpus = load_corpus(Config(data="demo"))
+    corpus = load_corpus(Config(data=("demo",)))
     corpus = replace(
         corpus,
         train=corpus.train.select(np.arange(200)),

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
 from text.cleaning import Cleaner
-from text.corpus import Corpus, _clean_in_processes, load_corpus, normalize
+from text.corpus import Corpus, _clean_in_processes, labels, load_corpus, normalize
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]
 SMALL = ["--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
-EN_FR = Config(data="data")
+EN_FR = Config(data=("data",))
 
 
 def write(folder: Path, **files: str) -> None:
@@ -37,6 +38,62 @@ def source_text(pairs: list[Pair]) -> str:
 
 def target_text(pairs: list[Pair]) -> str:
     return "".join(target + "\n" for _, target in pairs)
+
+
+# Sources
+
+
+def test_duplicates_and_leaks_are_found_across_sources(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en="a b\nc d\n", train_fr="e f\ng h\n", valid_en="i j\n", valid_fr="k l\n")
+    write(
+        tmp_path / "other",
+        train_en="c d\nI, J!\nm n\no p\nu v\n",  # a duplicate of the first source, leaks of both sources, two others
+        train_fr="g h\nq r\nx y\ns t\nw z\n",
+        valid_en="U v.\n",
+        valid_fr="y x\n",
+    )
+    config = replace(EN_FR, data=("data", "other"), skip_rules=("wrong-language", "swapped-columns"), test_share=0)
+    corpus = load_corpus(config)
+    assert list(corpus.train) == [("a b", "e f"), ("c d", "g h"), ("m n", "x y"), ("o p", "s t")]
+    assert list(corpus.valid) == [("i j", "k l"), ("U v.", "y x")]
+    assert corpus.train.origins().tolist() == [0, 0, 1, 1] and corpus.valid.origins().tolist() == [0, 1]
+    assert corpus.train[1:3] == [("c d", "g h"), ("m n", "x y")] and corpus.train[3] == ("o p", "s t")
+    assert corpus.train.select(np.array([0, 2])).origins().tolist() == [0, 1]
+
+    one, other = corpus.report["sources"]
+    counts = [(report["read"], report["train"], report["valid"], report["test"]) for report in (one, other)]
+    assert counts == [(3, 2, 1, 0), (6, 2, 1, 0)]
+    assert (corpus.report["read"], corpus.report["train"]) == (9, 4)
+    assert [other["rules"][rule]["pairs"] for rule in ("duplicates", "held-out")] == [1, 2]
+    assert [corpus.report["rules"][rule]["pairs"] for rule in ("duplicates", "held-out")] == [1, 2]
+
+
+def test_a_source_alone_is_the_same_as_before_with_others(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en=source_text(PAIRS[:1000]), train_fr=target_text(PAIRS[:1000]))
+    write(tmp_path / "more", train_en=source_text(PAIRS[1000:]), train_fr=target_text(PAIRS[1000:]))
+    one, two = (load_corpus(replace(EN_FR, data=data)) for data in (("data",), ("data", "more")))
+    for part in ("train", "valid", "test"):
+        alone, together = getattr(one, part), getattr(two, part)
+        assert list(together)[: len(alone)] == list(alone)
+    assert len(two.train) + len(two.valid) + len(two.test) == len(PAIRS)
+    assert two.train.fingerprint() != one.train.fingerprint() and two.train.words() != one.train.words()
+
+
+def test_a_source_given_twice_has_no_pairs_left(tmp_path: Path) -> None:
+    write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
+    with pytest.raises(DataError, match="no pairs left in the train part"):
+        load_corpus(replace(EN_FR, data=("data", "data")))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (("a/books", "b/films.tsv"), ["books", "films.tsv"]),
+        (("a/books", "owner/books", "talks"), ["books-1", "books-2", "talks"]),
+    ],
+)
+def test_sources_have_short_names(data: tuple[str, ...], expected: list[str]) -> None:
+    assert labels(data) == expected
 
 
 # Parts
@@ -87,7 +144,7 @@ def test_rules_that_do_not_cover_the_languages_are_not_reported_as_idle(tmp_path
     for language in ("en", "tlh"):
         lines = "".join(f"{language} sentence number {i}\n" for i in range(200))
         (tmp_path / f"train.{language}").write_text(lines, encoding="utf-8")
-    report = load_corpus(replace(PRESETS["demo"], data=str(tmp_path), target="tlh")).report
+    report = load_corpus(replace(PRESETS["demo"], data=(str(tmp_path),), target="tlh")).report
     assert not {"swapped-columns", "wrong-language"} & report["rules"].keys()
     assert "length-ratio" in report["rules"] and "py3langid does not cover" in report["notes"][0]
 
@@ -142,7 +199,7 @@ def test_unchanged_data_is_not_cleaned_again(tmp_path: Path, monkeypatch: pytest
     cleaning_calls = []
     monkeypatch.setattr("text.corpus.clean_batch", lambda *args: cleaning_calls.append(args))
     (tmp_path / "data").rename(tmp_path / "moved")
-    again = load_corpus(replace(EN_FR, data="moved"))
+    again = load_corpus(replace(EN_FR, data=("moved",)))
     assert list(again.train) == list(before.train) and again.train.key == before.train.key
     assert again.report == before.report and not cleaning_calls
 
@@ -296,4 +353,4 @@ def test_opus_books_is_read_in_either_direction(languages: tuple[str, str], comm
     result = command("train.py", *data, *SMALL, HF_HOME=str(tmp_path / "hf"))
     assert result.returncode == 0, result.stderr
     assert f"tokens    {languages[0]}:" in result.stderr and "swapped-columns" in result.stderr
-    assert PRESETS["opus_books"].data == "Helsinki-NLP/opus_books"
+    assert PRESETS["opus_books"].data == ("Helsinki-NLP/opus_books",)

@@ -15,6 +15,7 @@ from dataset import Batch
 from fast.packed_batch import PackedBatch
 from system.terminal import is_main
 from text.corpus import Corpus
+from text.tables import Pairs
 from text.tokenizer import Tokenizer
 from train import take_step
 from training.failures import TrainingError
@@ -63,6 +64,7 @@ def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo
         {"plain": True},
         {"self_distillation": 0.3},
         {"self_distillation": 0.5},
+        {"data": ("a", "b"), "data_weights": (0.4, 2.0), "self_distillation": 0.3},
     ],
 )
 def test_ten_steps_equal_six_and_four_resumed(
@@ -71,6 +73,8 @@ def test_ten_steps_equal_six_and_four_resumed(
     """With self-distillation too, whether the translations were made before the training was saved or after."""
     config = replace(tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, **change)
     small = replace(small, train=first(small.train, 60))
+    if config.data_weights:
+        small = replace(small, train=Pairs.joined([small.train, small.train]))
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)

@@ -1,0 +1,113 @@
+"""Starting from another run (--init-from): what a training takes from it, and how the new data suit its tokenizer.
+
+The weights and the tokenizer are those of the run, and so are all settings of the model. The optimizer, the schedule
+and the count of steps begin anew.
+"""
+
+import contextlib
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from checkpoint import RunFolder, parameters
+from config import INHERITED, Config, ConfigError, flag
+from text.tables import Ints
+from text.tokenizer import Tokenizer
+
+RARE = 10  # occurrences in a training part, below which a token is rare
+
+# Chosen by what was gained and what was forgotten in trials on two corpora (docs/lab-notes.md).
+LR_SHARE = 0.25
+EPOCHS = 10
+
+# Settings of a run that say nothing about another training: those of its machine, of its length and of its data.
+_FRESH = (
+    *("data_weights", "epochs", "steps", "patience", "valid_every"),
+    *("device", "precision", "shard", "plain", "save_minutes", "log_every"),
+)
+
+
+def settings_from(name: str) -> Config:
+    """The defaults of a training that starts from a run: the run's own settings, but for its length and its rates.
+
+    Raises CheckpointError or FetchError if there is no such run.
+    """
+    config = RunFolder.find(name).load_config()
+    fresh = {field.name: field.default for field in fields(Config) if field.name in _FRESH}
+    return replace(
+        config,
+        **{**fresh, "epochs": EPOCHS, "lr": LR_SHARE * config.lr},  # type: ignore[arg-type]
+        init_from=name,
+        name=f"{config.name}-tuned",
+    )
+
+
+def check_inherited(config: Config, defaults: Config) -> None:
+    """Raises ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
+    changed = [name for name in INHERITED if getattr(config, name) != getattr(defaults, name)]
+    if {"source", "target"} & set(changed):
+        raise ConfigError(
+            f"--init-from {config.init_from} translates from {defaults.source} into {defaults.target}, "
+            f"not from {config.source} into {config.target}"
+        )
+    if changed:
+        flags = ", ".join(map(flag, changed))
+        raise ConfigError(f"{flags} cannot be given with --init-from: the model is that of {config.init_from}")
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """The run that a training starts from."""
+
+    tokenizer: Tokenizer
+    weights: dict[str, Tensor]
+    """Its best weights by validation, on the CPU"""
+    metrics: dict[str, Any]
+    """Its metrics.json; empty if that is missing"""
+    record: dict[str, Any]
+    """What metrics.json of its descendant says of it: its name, its data, its scores, and its own ancestor if any"""
+
+    @classmethod
+    def load(cls, name: str) -> "Ancestor":
+        """Load a run. Raises CheckpointError or FetchError if it is missing or damaged."""
+        folder = RunFolder.find(name)
+        config, tokenizer, model = folder.load_model(torch.device("cpu"))
+        metrics = folder.load_metrics()
+        record = {
+            "name": config.name,
+            "data": list(config.data),
+            "best": metrics.get("best"),
+            "init_from": metrics.get("init_from"),
+        }
+        return cls(tokenizer, parameters(model), metrics, record)
+
+    @property
+    def rare_tokens(self) -> Ints | None:
+        """The ids of the tokens that were rare in its training part; None if its metrics.json does not say."""
+        with contextlib.suppress(KeyError, AttributeError, ValueError):
+            ids = np.array(self.metrics["rare tokens"].split(), dtype=np.int64)
+            return ids[(ids >= 0) & (ids < len(self.tokenizer))]
+        return None
+
+    def describe_side(self, language: str, counts: Ints) -> dict[str, float]:
+        """What one side of the new data is like for it, given how often each token occurs there.
+
+        A number that its metrics.json does not have is left out.
+        """
+        side: dict[str, float] = {}
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            side["tokens per word there"] = float(self.metrics["sides"][language]["tokens per word"])
+        if self.rare_tokens is not None:
+            side["rare there"] = round(float(counts[self.rare_tokens].sum() / max(1, counts.sum())), 5)
+        return side
+
+
+def rare_tokens(counts: Ints, ancestor: Ancestor | None) -> str:
+    """The ids of the tokens that are rare in the training part, and were in that of the ancestor, if there is one."""
+    is_rare = counts < RARE
+    if ancestor and ancestor.rare_tokens is not None:
+        is_rare &= np.isin(np.arange(len(counts)), ancestor.rare_tokens)
+    return " ".join(map(str, np.flatnonzero(is_rare)))
