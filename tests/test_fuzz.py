@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import lzma
 import math
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -125,7 +127,13 @@ def test_scores_of_any_texts_are_between_0_and_100(lines: list[str], language: s
     assert all(0 <= value <= 100.001 and math.isfinite(value) for value in (scores.bleu, scores.chrf))
 
 
-FILE_NAMES = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "train.en", "train.fr.gz", "dataset_infos.json"]
+FILE_NAMES = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.csv.xz", "a.jsonl.zst"]
+FILE_NAMES += ["train.en", "train.fr.gz", "dataset_infos.json"]
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": partial(pa.compress, codec="zstd", asbytes=True),
+}
 
 
 @given(
@@ -138,7 +146,7 @@ def test_any_file_is_read_or_rejected(tmp_path: Path, raw: bytes, name: str, com
     for earlier_file in tmp_path.iterdir():
         earlier_file.unlink()
     path = tmp_path / name
-    path.write_bytes(gzip.compress(raw) if compressed and name.endswith(".gz") else raw)
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(raw) if compressed else raw)
     data = path if name.startswith("a.") else tmp_path
     cleaner = Cleaner("en", "fr", ())
     try:

@@ -4,38 +4,32 @@
 
 - a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
 - NAME, for the two files NAME.<source> and NAME.<target>;
-- one .tsv, .csv, .jsonl or .parquet file of sentence pairs;
+- one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
 
-Text files may be compressed (.gz). Pairs are streamed: each file is read once, from start to end, so an error may be
-raised late in the iteration. Only a hub id uses the network, and no code from a dataset is ever executed.
+Text files may be compressed (.gz, .xz or .zst). Pairs are streamed: each file is read once, from start to end, so an
+error may be raised late in the iteration. Only a hub id uses the network, and no code from a dataset is ever executed.
 """
 
 import contextlib
-import csv
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from config import TapisError
 from system.files import digest, digest_files
 from system.hub import hub_answers, is_hub_id
+from text.lines import COMPRESSED_ENDINGS, DataError, Pair, line_pairs, lines, without_compressed_ending
 from text.sentences import replace_lone_surrogates
+from text.spreadsheets import is_number, read_csv, read_tsv
 
-Pair = tuple[str, str]  # source side, target side
+__all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts"]
+
 PARTS = ("train", "valid", "test")
 
 # The splits of a hub dataset that are used, and the part that each becomes.
 HUB_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
-
-
-class DataError(TapisError):
-    """The data cannot be found, read or used. The message says why and what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +42,31 @@ class Part:
     """Hash of the content, used in cache keys"""
 
 
-def read_parts(data: str, source: str, target: str) -> dict[str, Part]:
+def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
     """Return the parts that `data` provides, keyed by their names in PARTS.
 
     Args:
         data: a path or hub id, in one of the forms that the module docstring lists.
         source: language code of the source side.
         target: language code of the target side.
+        columns: which columns of a table are the source and the target side, each by its number from 1 or by its name
+            in the header. In .jsonl and .parquet files, the names of two fields. Empty: found by the languages.
 
     Raises DataError where the data does not exist or has no such language pair.
 
     """
     path = Path(data).expanduser()
 
+    if path.is_file():
+        return {"train": _read_file(path, source, target, columns)}
+    if columns:
+        raise _no_columns(data)
+
     if path.is_dir():
         languages = _languages(path)
         if languages:
             return _read_folder(path, source, target, languages)
         return _read_hub(str(path), source, target)
-
-    if path.is_file():
-        return {"train": _read_file(path, source, target)}
 
     # NAME.<source> and NAME.<target>
     source_file = _find_language_file(path, source)
@@ -91,34 +89,10 @@ def read_parts(data: str, source: str, target: str) -> dict[str, Part]:
 # Parallel text files
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file without their line endings.
-
-    The file may be gzip-compressed (.gz), start with a byte order mark, and end its lines with LF or CRLF. Raises
-    DataError where the file cannot be read, decompressed or decoded.
-    """
-    bytes_before_line = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for line_number, raw_line in enumerate(file, 1):
-                try:
-                    line = raw_line.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
-                    raise DataError(f"{path} {location}: not UTF-8 (convert the file, e.g. with iconv)") from None
-                bytes_before_line += len(raw_line)
-                if line_number == 1:
-                    line = line.removeprefix("\ufeff")  # byte order mark
-                yield line.removesuffix("\n").removesuffix("\r")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a complete gzip file: {error}") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-
-
 def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
     """A part stored as two files with one sentence per line."""
-    return Part(_line_pairs(source_file, target_file), _content_key(source_file, target_file))
+    pairs = line_pairs(lines(source_file), lines(target_file), str(source_file), str(target_file))
+    return Part(pairs, _content_key(source_file, target_file))
 
 
 def _content_key(*files: Path) -> str:
@@ -130,25 +104,9 @@ def _content_key(*files: Path) -> str:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _line_pairs(source_file: Path, target_file: Path) -> Iterator[Pair]:
-    """Pair the lines of two files. Raises DataError after the last pair where one file has more lines."""
-    line_pairs = zip_longest(lines(source_file), lines(target_file))
-    for n_pairs, (source_line, target_line) in enumerate(line_pairs):
-        if source_line is None or target_line is None:
-            # One file has ended. Count the remaining lines of the other for the message.
-            n_longer = n_pairs + 1 + sum(1 for _ in line_pairs)
-            n_source = n_pairs if source_line is None else n_longer
-            n_target = n_pairs if target_line is None else n_longer
-            raise DataError(
-                f"{source_file} and {target_file} must have the same number of lines, "
-                f"but have {n_source:,} and {n_target:,}"
-            )
-        yield source_line, target_line
-
-
 def _find_language_file(stem: Path, language: str) -> Path | None:
-    """The file stem.<language> or stem.<language>.gz, or None where neither exists."""
-    for ending in ("", ".gz"):
+    """The file stem.<language>, with or without the ending of a compressed file, or None where none exists."""
+    for ending in ("", *COMPRESSED_ENDINGS):
         path = stem.with_name(f"{stem.name}.{language}{ending}")
         if path.is_file():
             return path
@@ -159,8 +117,8 @@ def _languages(folder: Path) -> list[str]:
     """The languages for which the folder has a train.<language> file, sorted."""
     languages = set()
     for path in folder.glob("train.*"):
-        name_parts = path.name.removesuffix(".gz").split(".")
-        if path.is_file() and len(name_parts) == 2 and f".{name_parts[1]}" not in _READERS:
+        name_parts = without_compressed_ending(path.name).split(".")
+        if path.is_file() and len(name_parts) == 2 and f".{name_parts[1]}" not in _FILE_TYPES:
             languages.add(name_parts[1])
     return sorted(languages)
 
@@ -189,67 +147,35 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
 # Single files of sentence pairs
 
 
-def _read_file(path: Path, source: str, target: str) -> Part:
-    file_type = Path(path.name.removesuffix(".gz")).suffix
-    is_compressed_parquet = path.suffix == ".gz" and file_type == ".parquet"  # Parquet compresses its own columns
-    if file_type not in _READERS or is_compressed_parquet:
+def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Part:
+    # find the type of the file
+    file_type = Path(without_compressed_ending(path.name)).suffix
+    is_compressed_twice = path.suffix in COMPRESSED_ENDINGS and file_type in _COMPRESSED_TYPES
+    if file_type not in _FILE_TYPES or is_compressed_twice:
         raise DataError(
-            f"--data {path}: a single file must end in {', '.join(_READERS)}; all but .parquet may add .gz\n"
+            f"--data {path}: a single file must end in {', '.join(_FILE_TYPES)}; "
+            f"all but {' and '.join(_COMPRESSED_TYPES)} may add {', '.join(COMPRESSED_ENDINGS)}\n"
             f"for two files, NAME.{source} and NAME.{target}, type: --data NAME"
         )
-    return Part(_READERS[file_type](path, source, target), _content_key(path))
 
-
-def _read_tsv(path: Path, source: str, target: str) -> Iterator[Pair]:
-    numbered_rows = ((number, line.split("\t")) for number, line in enumerate(lines(path), 1))
-    return _select_columns(path, numbered_rows, source, target)
-
-
-def _read_csv(path: Path, source: str, target: str) -> Iterator[Pair]:
-    reader = csv.reader((line + "\n" for line in lines(path)), strict=True)
-
-    def numbered_rows() -> Iterator[tuple[int, list[str]]]:
-        try:
-            for row in reader:
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise DataError(f"{path} line {reader.line_num:,}: not CSV ({error})") from None
-
-    return _select_columns(path, numbered_rows(), source, target)
-
-
-def _select_columns(
-    path: Path, numbered_rows: Iterator[tuple[int, list[str]]], source: str, target: str
-) -> Iterator[Pair]:
-    """Yield the source and target columns of a table.
-
-    If the first row names both languages, it is a header and the columns may come in any order. Otherwise every row
-    must have two columns, source first. Raises DataError at a row with another number of columns.
-    """
-    first_row = next(numbered_rows, None)
-    if first_row is None:
-        return
-
-    header = [name.strip().lower() for name in first_row[1]]
-    if source.lower() in header and target.lower() in header:
-        n_columns = len(header)
-        source_column = header.index(source.lower())
-        target_column = header.index(target.lower())
-        data_rows = numbered_rows
+    # read it
+    pairs: Iterator[Pair]
+    if file_type in _TABLE_READERS:
+        pairs = _TABLE_READERS[file_type](path, source, target, columns)
+    elif columns:
+        raise _no_columns(str(path))
     else:
-        n_columns = 2
-        source_column = 0
-        target_column = 1
-        data_rows = chain([first_row], numbered_rows)
-
-    for number, row in data_rows:
-        if len(row) != n_columns:
-            actual = "1 column" if len(row) == 1 else f"{len(row)} columns"
-            raise DataError(f"{path} line {number:,}: {actual}, expected {n_columns} ({source} and {target})")
-        yield row[source_column], row[target_column]
+        pairs = _READERS[file_type](path, source, target)
+    return Part(pairs, digest(file_type, *columns, _content_key(path)))
 
 
-def _read_jsonl(path: Path, source: str, target: str) -> Iterator[Pair]:
+def _no_columns(data: str) -> DataError:
+    *first_types, last_type = _TABLE_READERS
+    return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
+
+
+def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+    source_field, target_field = _field_names(path, source, target, columns)
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
@@ -257,16 +183,28 @@ def _read_jsonl(path: Path, source: str, target: str) -> Iterator[Pair]:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number:,}: not JSON ({error})") from None
-        yield _pair_of_record(record, source, target, f"{path} line {number:,}")
+        yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}")
+
+
+def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...]) -> tuple[str, str]:
+    """The fields of a record that hold the two sides: those in `columns`, or the languages."""
+    if not columns:
+        return source, target
+    if any(map(is_number, columns)):
+        raise DataError(f"{path} has fields, not numbered columns: type --columns and the names of two fields")
+    source_field, target_field = columns
+    return source_field, target_field
 
 
 def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pair:
     """The sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
 
-    null becomes an empty side. Raises DataError, which starts with `location`, where the record has another form.
+    `source` and `target` are the names of the two fields. null becomes an empty side. Raises DataError, which starts
+    with `location`, where the record has another form.
     """
     if isinstance(record, dict) and isinstance(record.get("translation"), dict):
-        record = record["translation"]
+        has_both_fields = source in record and target in record
+        record = record if has_both_fields else record["translation"]
     if not isinstance(record, dict):
         raise DataError(f'{location}: expected {{"{source}": …, "{target}": …}}, got {json.dumps(record)[:40]}')
 
@@ -279,31 +217,36 @@ def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pai
     return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
 
 
-def _read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
+def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
     import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which the other formats do not need
     import pyarrow.parquet as pq  # noqa: PLC0415
 
+    source_field, target_field = _field_names(path, source, target, columns)
     try:
         with pq.ParquetFile(path) as table:
             # Without a usable column, read all of them, so that the error can list the fields.
-            columns = [name for name in table.schema_arrow.names if name in ("translation", source, target)]
+            names = [name for name in table.schema_arrow.names if name in ("translation", source_field, target_field)]
             row_number = 0
-            for batch in table.iter_batches(columns=columns or None):
+            for batch in table.iter_batches(columns=names or None):
                 for record in batch.to_pylist():
                     row_number += 1
-                    yield _pair_of_record(record, source, target, f"{path} row {row_number:,}")
+                    yield _pair_of_record(record, source_field, target_field, f"{path} row {row_number:,}")
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
 
 
-_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {
-    ".tsv": _read_tsv,
-    ".csv": _read_csv,
+# Readers by the ending of the file. Those of tables also take the columns.
+_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[Pair]]] = {
+    ".tsv": read_tsv,
+    ".csv": read_csv,
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
 }
+_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {}
+_FILE_TYPES = (*_TABLE_READERS, *_READERS)
+_COMPRESSED_TYPES = (".parquet",)  # compressed in themselves
 
 
 # Datasets in the hub's layout

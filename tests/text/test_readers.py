@@ -2,10 +2,15 @@
 
 import gzip
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from text.lines import MAX_LINE_BYTES
 from text.readers import DataError, Pair, lines, read_parts
 
 PAIRS = [
@@ -18,28 +23,36 @@ SOURCE_TEXT = "".join(source + "\n" for source, _ in PAIRS)
 TARGET_TEXT = "".join(target + "\n" for _, target in PAIRS)
 
 
-def read(data: str = "data", source: str = "en", target: str = "fr") -> dict[str, list[Pair]]:
+def zstd(raw: bytes) -> bytes:
+    """Compress into one frame."""
+    return pa.compress(raw, codec="zstd", asbytes=True)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
+ENDINGS = ["", *COMPRESS]
+
+
+def read(
+    data: str = "data", source: str = "en", target: str = "fr", columns: tuple[str, ...] = ()
+) -> dict[str, list[Pair]]:
     """Read all pairs of each part."""
-    return {name: list(part.pairs) for name, part in read_parts(data, source, target).items()}
+    return {name: list(part.pairs) for name, part in read_parts(data, source, target, columns).items()}
 
 
 def write(name: str, content: str | bytes) -> None:
-    """Write a file, compressed if its name ends in .gz."""
+    """Write a file, compressed as its name says."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(raw))
 
 
 def write_parquet(name: str, **columns: list[object]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), name)
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_folder_of_parallel_files(ending: str) -> None:
     for part in ("train", "valid", "test"):
         write(f"data/{part}.en{ending}", SOURCE_TEXT)
@@ -48,11 +61,17 @@ def test_folder_of_parallel_files(ending: str) -> None:
     assert read(source="fr", target="en")["train"] == [(b, a) for a, b in PAIRS]
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_pair_of_parallel_files(ending: str) -> None:
     write(f"sub/books.en{ending}", SOURCE_TEXT)
     write(f"sub/books.fr{ending}", TARGET_TEXT)
     assert read("sub/books") == {"train": PAIRS}
+
+
+def test_files_of_a_pair_may_be_compressed_differently() -> None:
+    write("books.en.zst", SOURCE_TEXT)
+    write("books.fr.xz", TARGET_TEXT)
+    assert read("books") == {"train": PAIRS}
 
 
 JSONL = "".join(json.dumps({"en": en, "fr": fr}) + "\n" for en, fr in PAIRS)
@@ -61,7 +80,7 @@ TSV = "".join(f"{en}\t{fr}\n" for en, fr in PAIRS)
 CSV = "".join(f'"{en}","{fr}"\n' for en, fr in PAIRS)
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
@@ -81,6 +100,15 @@ def test_single_file_formats(kind: str, content: str, ending: str) -> None:
     assert read(f"data.{kind}{ending}") == {"train": PAIRS}
 
 
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_files_compressed_in_several_pieces_are_read_whole(ending: str) -> None:
+    whole = TSV.encode()
+    compress = COMPRESS[ending]
+    for cut in (0, 7, len(whole) // 2):
+        Path(f"d.tsv{ending}").write_bytes(compress(whole[:cut]) + compress(whole[cut:]))
+        assert read(f"d.tsv{ending}") == {"train": PAIRS}
+
+
 def test_parquet_with_columns_or_translation_records() -> None:
     sources, targets = zip(*PAIRS, strict=True)
     write_parquet("a.parquet", id=list(range(4)), fr=list(targets), en=list(sources))
@@ -93,6 +121,47 @@ def test_quoted_csv_field_may_contain_line_breaks_and_commas() -> None:
     assert read("data.csv") == {"train": [("a, b", 'c "d"\ne')]}
 
 
+def test_columns_name_the_fields_of_records() -> None:
+    sources, targets = zip(*PAIRS, strict=True)
+    write("d.jsonl", "".join(json.dumps({"Text": en, "text": fr, "id": 1}) + "\n" for en, fr in PAIRS))
+    write_parquet("d.parquet", text=list(targets), id=list(range(4)), Text=list(sources))
+    assert read("d.jsonl", columns=("Text", "text")) == {"train": PAIRS}
+    assert read("d.parquet", columns=("Text", "text")) == {"train": PAIRS}
+
+
+def test_fields_come_before_those_of_a_translation() -> None:
+    write("d.jsonl", '{"a": "x", "b": "y", "translation": {"en": "1", "fr": "2", "de": "3"}}\n')
+    assert read("d.jsonl", columns=("b", "a")) == {"train": [("y", "x")]}
+    assert read("d.jsonl", columns=("de", "en")) == {"train": [("3", "1")]}
+
+
+def test_part_key_depends_on_columns_and_file_type() -> None:
+    for name in ("a.tsv", "b.tsv", "a.csv"):
+        write(name, "x\ty\n")
+    keys = [
+        read_parts(data, "en", "fr", columns)["train"].key
+        for data, columns in [("a.tsv", ()), ("a.tsv", ("1", "2")), ("a.tsv", ("2", "1")), ("a.csv", ())]
+    ]
+    assert len(set(keys)) == len(keys)
+    assert read_parts("b.tsv", "en", "fr")["train"].key == keys[0]
+
+
+@pytest.mark.parametrize("data", ["data", "books", "owner/books", "nowhere"])
+def test_columns_are_for_tables(data: str) -> None:
+    for name in ("data/train.en", "data/train.fr", "books.en", "books.fr"):
+        write(name, "")
+    with pytest.raises(DataError, match=rf"^--columns is for \.tsv, \.csv, .* files, not for --data {data}$"):
+        read(data, columns=("1", "2"))
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
+def test_records_have_no_numbered_columns(name: str) -> None:
+    write("d.jsonl", JSONL)
+    write_parquet("d.parquet", en=["a"], fr=["b"])
+    with pytest.raises(DataError, match=f"^{name} has fields, not numbered columns: type --columns"):
+        read(name, columns=("en", "2"))
+
+
 def test_null_becomes_an_empty_side() -> None:
     write("data.jsonl", '{"en": null, "fr": "x"}\n')
     assert read("data.jsonl") == {"train": [("", "x")]}
@@ -103,6 +172,16 @@ def test_final_line_break_is_optional() -> None:
     assert list(lines(Path("f"))) == ["a", "", "b"]
     write("empty", "")
     assert list(lines(Path("empty"))) == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_lines_may_be_long_but_not_endless(ending: str) -> None:
+    longest = b"a" * (MAX_LINE_BYTES - 1) + b"\n"
+    write(f"f{ending}", longest + b"b")
+    assert [len(line) for line in lines(Path(f"f{ending}"))] == [MAX_LINE_BYTES - 1, 1]
+    write(f"f{ending}", b"b\n" + b"a" * 20 * MAX_LINE_BYTES)
+    with pytest.raises(DataError, match=rf"^f{ending} line 2: longer than 1 MB"):
+        list(lines(Path(f"f{ending}")))
 
 
 GOOD_ROW = "a\tb\n"
@@ -135,7 +214,7 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
     ),
     "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
     "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 7: not UTF-8"),
-    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8"),
+    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8, but UTF-16"),
     "Latin-1 in a folder": (
         {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
         "data",
@@ -152,9 +231,32 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "d.tsv.gz",
         "not a complete gzip file",
     ),
+    "truncated xz file": (
+        {"d.tsv.xz!": lzma.compress(GOOD_ROW.encode() * 999)[:-20]},
+        "d.tsv.xz",
+        "^d.tsv.xz is not a complete xz file: ",
+    ),
+    "plain text named .xz": ({"d.tsv.xz!": b"a\tb\n"}, "d.tsv.xz", "^d.tsv.xz is not a complete xz file: "),
+    "truncated zstd file": (
+        {"d.tsv.zst!": zstd(GOOD_ROW.encode() * 99_999)[:-3]},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: Truncated",
+    ),
+    "second zstd frame truncated": (
+        {"d.tsv.zst!": zstd(GOOD_ROW.encode() * 99) + zstd(GOOD_ROW.encode() * 99)[:-3]},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: Truncated",
+    ),
+    "plain text named .zst": ({"d.tsv.zst!": b"a\tb\n"}, "d.tsv.zst", "^d.tsv.zst is not a complete zstd file: "),
+    "zstd file with a window of 2 GB": (  # magic number, frame descriptor, window descriptor, empty block
+        {"d.tsv.zst!": b"\x28\xb5\x2f\xfd\x00" + bytes([21 << 3]) + b"\x01\x00\x00"},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: .*too much memory",
+    ),
+    "Parquet compressed again": ({"d.parquet.zst": b""}, "d.parquet.zst", "all but .parquet may add .gz, .xz"),
     "file that is not Parquet": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a valid Parquet file"),
     "empty Parquet file": ({"d.parquet": b""}, "d.parquet", "not a valid Parquet file"),
-    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet"),
+    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet;"),
     "file of one language": (
         {"books.en": "a\n"},
         "books.en",

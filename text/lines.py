@@ -1,0 +1,125 @@
+"""Read files, plain or compressed, as bytes or as lines of text, and define what all readers share.
+
+Files are read as streams. No line may be longer than MAX_LINE_BYTES, so that a small compressed file cannot fill the
+memory.
+"""
+
+import contextlib
+import gzip
+import io
+import lzma
+import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO
+
+from config import TapisError
+
+Pair = tuple[str, str]  # source side, target side
+
+COMPRESSED_ENDINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
+MAX_LINE_BYTES = 1_000_000
+
+
+class DataError(TapisError):
+    """The data cannot be found, read or used. The message says why and what to do about it."""
+
+
+def without_compressed_ending(name: str) -> str:
+    """Return a file name without .gz, .xz or .zst."""
+    path = Path(name)
+    return path.stem if path.suffix in COMPRESSED_ENDINGS else name
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read, and decompress it as its ending says.
+
+    Raises DataError where the file cannot be opened, and from the `with` block where it cannot be read or decompressed.
+    """
+    try:
+        with _open(path) as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _incomplete(path, error) from None
+    except OSError as error:
+        if error.strerror is None:  # from the decompressor, not from the system
+            raise _incomplete(path, error) from None
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file. The buffer makes reading lines of limited length fast."""
+    if path.suffix == ".gz":
+        return io.BufferedReader(gzip.open(path))
+    if path.suffix == ".xz":
+        return io.BufferedReader(lzma.open(path))
+    if path.suffix == ".zst":
+        import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+
+        # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
+        return io.BufferedReader(pa.CompressedInputStream(path.open("rb"), "zstd"))
+    return path.open("rb")
+
+
+def _incomplete(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {one_line(str(error), 200)}")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file without their line endings.
+
+    The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF.
+    Raises DataError where the file cannot be read, decompressed or decoded, or where a line is too long.
+    """
+    with open_bytes(path) as file:
+        yield from decoded_lines(file, str(path))
+
+
+def decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file, as `lines` does. `name` is the file's name in errors."""
+    bytes_before_line = 0
+    raw_lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
+    for line_number, raw_line in enumerate(raw_lines, 1):
+        if len(raw_line) > MAX_LINE_BYTES:
+            limit = f"{MAX_LINE_BYTES // 1_000_000} MB"
+            raise DataError(f"{name} line {line_number:,}: longer than {limit} (is there one sentence per line?)")
+        try:
+            line = raw_line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
+            if line_number == 1 and raw_line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                advice = "not UTF-8, but UTF-16 (save it as UTF-8, or convert it with iconv -f UTF-16 -t UTF-8)"
+            else:
+                advice = "not UTF-8 (convert the file, e.g. with iconv)"
+            raise DataError(f"{name} {location}: {advice}") from None
+        bytes_before_line += len(raw_line)
+        if line_number == 1:
+            line = line.removeprefix("\ufeff")  # byte order mark
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def one_line(text: str, length: int) -> str:
+    """Return a text for use in a message: on one line, and cut to a length."""
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def line_pairs(
+    source_lines: Iterator[str], target_lines: Iterator[str], source_name: str, target_name: str
+) -> Iterator[Pair]:
+    """Pair the lines of two files. Raises DataError after the last pair where one file has more lines."""
+    pairs = zip_longest(source_lines, target_lines)
+    for n_pairs, (source_line, target_line) in enumerate(pairs):
+        if source_line is None or target_line is None:
+            # One file has ended. Count the remaining lines of the other for the message.
+            n_longer = n_pairs + 1 + sum(1 for _ in pairs)
+            n_source = n_pairs if source_line is None else n_longer
+            n_target = n_pairs if target_line is None else n_longer
+            raise DataError(
+                f"{source_name} and {target_name} must have the same number of lines, "
+                f"but have {n_source:,} and {n_target:,}"
+            )
+        yield source_line, target_line
