@@ -5,6 +5,7 @@
 - a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
 - NAME, for the two files NAME.<source> and NAME.<target>;
 - one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two);
+- one .tmx file, a translation memory (tmx.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
 
 Text files may be compressed (.gz, .xz or .zst). Pairs are streamed: each file is read once, from start to end, so an
@@ -23,6 +24,7 @@ from system.hub import hub_answers, is_hub_id
 from text.lines import COMPRESSED_ENDINGS, DataError, Pair, line_pairs, lines, without_compressed_ending
 from text.sentences import replace_lone_surrogates
 from text.spreadsheets import is_number, read_csv, read_tsv
+from text.tmx import read_tmx
 
 __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts"]
 
@@ -244,7 +246,7 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[P
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
 }
-_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx}
 _FILE_TYPES = (*_TABLE_READERS, *_READERS)
 _COMPRESSED_TYPES = (".parquet",)  # compressed in themselves
 
