@@ -127,7 +127,7 @@ def test_scores_of_any_texts_are_between_0_and_100(lines: list[str], language: s
     assert all(0 <= value <= 100.001 and math.isfinite(value) for value in (scores.bleu, scores.chrf))
 
 
-FILE_NAMES = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tmx", "a.tsv.gz", "a.csv.xz", "a.jsonl.zst"]
+FILE_NAMES = ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tmx", "a.zip", "a.tsv.gz", "a.csv.xz", "a.jsonl.zst"]
 FILE_NAMES += ["train.en", "train.fr.gz", "dataset_infos.json"]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

@@ -33,7 +33,7 @@ from text.tables import Ints, Pairs, cached_table, chunks, column
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
-CODE_MODULES = ("cleaning", "corpus", "lines", "readers", "spreadsheets", "tmx")
+CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsheets", "tmx")
 CODE_FILES = [Path(__file__).parent / f"{name}.py" for name in CODE_MODULES]
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off

@@ -6,6 +6,7 @@
 - NAME, for the two files NAME.<source> and NAME.<target>;
 - one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two);
 - one .tmx file, a translation memory (tmx.py);
+- one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
 
 Text files may be compressed (.gz, .xz or .zst). Pairs are streamed: each file is read once, from start to end, so an
@@ -22,6 +23,7 @@ from typing import Any
 from system.files import digest, digest_files
 from system.hub import hub_answers, is_hub_id
 from text.lines import COMPRESSED_ENDINGS, DataError, Pair, line_pairs, lines, without_compressed_ending
+from text.moses_zip import read_moses_zip
 from text.sentences import replace_lone_surrogates
 from text.spreadsheets import is_number, read_csv, read_tsv
 from text.tmx import read_tmx
@@ -246,9 +248,9 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[P
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
 }
-_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
 _FILE_TYPES = (*_TABLE_READERS, *_READERS)
-_COMPRESSED_TYPES = (".parquet",)  # compressed in themselves
+_COMPRESSED_TYPES = (".parquet", ".zip")  # compressed in themselves
 
 
 # Datasets in the hub's layout

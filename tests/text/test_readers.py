@@ -146,9 +146,9 @@ def test_part_key_depends_on_columns_and_file_type() -> None:
     assert read_parts("b.tsv", "en", "fr")["train"].key == keys[0]
 
 
-@pytest.mark.parametrize("data", ["data", "books", "d.tmx", "owner/books", "nowhere"])
+@pytest.mark.parametrize("data", ["data", "books", "d.tmx", "d.zip", "owner/books", "nowhere"])
 def test_columns_are_for_tables(data: str) -> None:
-    for name in ("data/train.en", "data/train.fr", "books.en", "books.fr", "d.tmx"):
+    for name in ("data/train.en", "data/train.fr", "books.en", "books.fr", "d.tmx", "d.zip"):
         write(name, "")
     with pytest.raises(DataError, match=rf"^--columns is for \.tsv, \.csv, .* files, not for --data {data}$"):
         read(data, columns=("1", "2"))
@@ -253,10 +253,10 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "d.tsv.zst",
         "^d.tsv.zst is not a complete zstd file: .*too much memory",
     ),
-    "Parquet compressed again": ({"d.parquet.zst": b""}, "d.parquet.zst", "all but .parquet may add .gz, .xz"),
+    "Parquet compressed again": ({"d.parquet.zst": b""}, "d.parquet.zst", "all but .parquet and .zip may add .gz, .xz"),
     "file that is not Parquet": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a valid Parquet file"),
     "empty Parquet file": ({"d.parquet": b""}, "d.parquet", "not a valid Parquet file"),
-    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet, .tmx;"),
+    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet, .tmx, .zip;"),
     "file of one language": (
         {"books.en": "a\n"},
         "books.en",
