@@ -130,6 +130,11 @@ class Compiled:
         return self.function(*args)
 
 
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind its compiled form, or the function itself."""
+    return function.function if isinstance(function, Compiled) else function
+
+
 class PackedBatchLoss(nn.Module):
     """A model and its loss as one module, for packed batches. Processes that share a training wrap it."""
 
@@ -153,14 +158,14 @@ class PackedBatchLoss(nn.Module):
         """The rows of memory (M, D). Replaces `model.encode(batch.src, batch.src_mask)`."""
         model, layout = self.model, packed.layout
         x = embed(model.src_embed, model.src_position, packed.src, packed.src_positions, packed.longest)
-        stack = encoder_stack if layout.has_size_one else self.encoder_stack
+        stack = uncompiled(self.encoder_stack) if layout.has_size_one else self.encoder_stack
         return to_autocast_dtype(stack(model.encoder, x, layout.encoder))
 
     def decode(self, packed: PackedBatch, memory: Tensor) -> Tensor:
         """The rows of vectors (N, D). Replaces `model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)`."""
         model, layout = self.model, packed.layout
         x = embed(model.tgt_embed, model.tgt_position, packed.tgt, packed.tgt_positions, packed.longest)
-        stack = decoder_stack if layout.has_size_one else self.decoder_stack
+        stack = uncompiled(self.decoder_stack) if layout.has_size_one else self.decoder_stack
         return stack(model.decoder, x, memory, layout.decoder, layout.source)
 
     def forward(self, packed: PackedBatch) -> tuple[Tensor, Tensor]:

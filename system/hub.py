@@ -119,6 +119,8 @@ def unpack(archive: Path) -> Path:
     try:
         whole_folder(folder, write_files)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if folder.is_dir():  # another process was sooner
+            return folder
         raise FetchError(f"{archive} cannot be unpacked ({error}): copy it again") from None
     return folder
 

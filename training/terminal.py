@@ -59,22 +59,17 @@ def token_lines(report: dict[str, Any]) -> list[str]:
 
 
 def ancestor_lines(report: dict[str, Any]) -> list[str]:
-    """The run that a training starts from, if any, and how the data suit its tokenizer.
-
-    Warns of a side that is spelled in bytes, whatever its tokenizer.
-    """
-    lines = []
-    if "init_from" in report:
-        ancestor = report["init_from"]
-        lines.append(f"start     from the weights and the tokenizer of {ancestor['name']}")
-        for language, side in report["sides"].items():
-            facts = [f"{side['tokens per word']} tokens a word"]
-            if "tokens per word there" in side:
-                facts.append(f"{side['tokens per word there']} in its data")
-            if "rare there" in side:
-                facts.append(f"{side['rare there']:.2%} of the tokens rare in its data")
-            lines.append(f"          {language}: {', '.join(facts)}")
+    """The run that a training starts from, and how the data suit its tokenizer; nothing if it starts from scratch."""
+    if "init_from" not in report:
+        return []
+    lines = [f"start     from the weights and the tokenizer of {report['init_from']['name']}"]
     for language, side in report["sides"].items():
+        facts = [f"{side['tokens per word']} tokens a word"]
+        if "tokens per word there" in side:
+            facts.append(f"{side['tokens per word there']} in its data")
+        if "rare there" in side:
+            facts.append(f"{side['rare there']:.2%} of the tokens rare in its data")
+        lines.append(f"          {language}: {', '.join(facts)}")
         if side["characters in bytes"] > MAX_IN_BYTES:
             lines.append(
                 f"warning   {side['characters in bytes']:.0%} of the characters of {language} are spelled in bytes: "

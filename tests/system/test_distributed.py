@@ -190,9 +190,10 @@ def test_two_processes_that_hold_half_of_the_weights_each_train_as_one(command: 
     """To the last bit, in the middle of a run that one process begins and ends.
 
     With one decoder layer: of several, FSDP2 adds up the gradients of the memory in another order. Without clipping,
-    whose norm is a sum of other parts.
+    whose norm is a sum of other parts. The batches have one to three sentences.
     """
-    args = small_run(few, "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "2", "--clip-norm", "0")
+    args = small_run(few, "--precision", "fp32", "--max-length", "40", "--batch-tokens", "50", "--accumulate", "2")
+    args += ["--clip-norm", "0"]
     args += ["--schedule", "inverse_sqrt", "--warmup-steps", "0", "--valid-every", "4", "--n-decoder-layers", "1"]
     alone = {"OMP_NUM_THREADS": "1"}  # as torchrun sets it for several
     assert command(*args, "--name", "one", "--steps", "9", **alone).returncode == 0
