@@ -15,7 +15,7 @@ import signal
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from config import Config, RuleName
 from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, Cleaner
-from text.readers import PARTS, DataError, Pair, Part, read_parts
+from text.readers import PARTS, DataError, Pair, Part, read_parts, takes_columns
 from text.tables import Ints, Pairs, cached_table, chunks, column
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
@@ -37,6 +37,7 @@ CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsh
 CODE_FILES = [Path(__file__).parent / f"{name}.py" for name in CODE_MODULES]
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
+MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 RULE_NAMES: list[RuleName] = list(RULES)
 
@@ -173,7 +174,10 @@ def labels(data: Sequence[str]) -> list[str]:
 
 def _clean_source(config: Config, name: str) -> _Source:
     """Read one source of data, and apply the rules for one pair."""
-    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, config.source, config.target)
+    # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
+    is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
+    columns = () if is_beside_table else config.columns
+    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, config.source, config.target, columns)
     tables = {part: _clean_part(config, raw) for part, raw in raw_parts.items()}
     counts = _RuleCounts()
     for part, rows in tables.items():
@@ -313,17 +317,31 @@ def _cleaned_batches(
 ) -> Iterator[dict[str, Any]]:
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
     # read the first pairs, for the cleaner's sample and to see whether there are many
-    first_pairs = list(islice(pairs, max(SAMPLE, PARALLEL_THRESHOLD)))
+    first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PARALLEL_THRESHOLD)), [])
     cleaner = Cleaner(*cleaner_settings, sample=first_pairs[:SAMPLE])
     is_large = len(first_pairs) >= PARALLEL_THRESHOLD
     n_processes = (os.cpu_count() or 1) if is_large else 1
 
     # clean them and the rest
-    batches = chunks(chain(first_pairs, pairs), CLEANING_BATCH)
+    batches = _chunks_of_text(chain(first_pairs, pairs), CLEANING_BATCH)
     with progress_bar("cleaning", None, "pair", shown=is_large) as bar:
         for batch in _clean_in_processes(cleaner, batches, n_processes):
             bar.update(len(batch["source"]))
             yield batch
+
+
+def _chunks_of_text(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
+    """Yield the pairs in lists of `size`, or of fewer if they are long, so that no list takes much memory."""
+    chunk: list[Pair] = []
+    n_characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        n_characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == size or n_characters >= MAX_CHUNK_CHARACTERS:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def _clean_in_processes(cleaner: Cleaner, batches: Iterator[list[Pair]], n_processes: int) -> Iterator[dict[str, Any]]:

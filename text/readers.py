@@ -28,7 +28,7 @@ from text.sentences import replace_lone_surrogates
 from text.spreadsheets import is_number, read_csv, read_tsv
 from text.tmx import read_tmx
 
-__all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts"]
+__all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
 
 PARTS = ("train", "valid", "test")
 
@@ -171,6 +171,12 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
     else:
         pairs = _READERS[file_type](path, source, target)
     return Part(pairs, digest(file_type, *columns, _content_key(path)))
+
+
+def takes_columns(data: str) -> bool:
+    """Whether --columns can choose the columns of some data: whether it is a file of a table."""
+    path = Path(data).expanduser()
+    return path.is_file() and Path(without_compressed_ending(path.name)).suffix in _TABLE_READERS
 
 
 def _no_columns(data: str) -> DataError:

@@ -16,7 +16,7 @@ from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
 from text.cleaning import Cleaner
-from text.corpus import Corpus, _clean_in_processes, labels, load_corpus, normalize
+from text.corpus import Corpus, _clean_in_processes, clean_batch, labels, load_corpus, normalize
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
 
@@ -94,6 +94,33 @@ def test_a_source_given_twice_has_no_pairs_left(tmp_path: Path) -> None:
 )
 def test_sources_have_short_names(data: tuple[str, ...], expected: list[str]) -> None:
     assert labels(data) == expected
+
+
+def test_columns_are_chosen_in_tables_alone(tmp_path: Path) -> None:
+    rows = "".join(f"{i};{target};{source}\n" for i, (source, target) in enumerate(PAIRS[:1000]))
+    write(tmp_path, table_csv=rows)
+    write(tmp_path / "data", train_en=source_text(PAIRS[1000:]), train_fr=target_text(PAIRS[1000:]))
+    corpus = load_corpus(replace(EN_FR, data=("table.csv", "data"), columns=("3", "2")))
+    assert sorted([*corpus.train, *corpus.valid, *corpus.test]) == sorted(PAIRS)
+    with pytest.raises(DataError, match="--columns is for"):
+        load_corpus(replace(EN_FR, columns=("3", "2")))
+
+
+def test_long_texts_are_cleaned_in_small_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
+    before = load_corpus(EN_FR)
+    monkeypatch.setattr("text.corpus.MAX_CHUNK_CHARACTERS", 300)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    sizes = []
+    clean = clean_batch
+
+    def counted(cleaner: Cleaner, pairs: list[Pair]) -> dict[str, Any]:
+        sizes.append(len(pairs))
+        return clean(cleaner, pairs)
+
+    monkeypatch.setattr("text.corpus.clean_batch", counted)
+    assert list(load_corpus(EN_FR).train) == list(before.train)
+    assert max(sizes) < 20 and sum(sizes) == len(PAIRS)
 
 
 # Parts
