@@ -1,6 +1,7 @@
 """Tests of masks, the teacher-forcing shift, batching, and subword dropout."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from config import BOS, EOS, PAD, PRESETS
 from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
 from text.corpus import Corpus, load_corpus
 from text.tables import Pairs
-from text.tokenizer import Tokenizer
+from text.tokenizer import Tokenizer, learn_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,18 @@ def test_each_source_has_its_weight_in_epochs_of_one_length(
 def test_pairs_beyond_max_length_are_left_out_and_listed(tokenizer: Tokenizer) -> None:
     pairs = EncodedPairs.of(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
     assert (len(pairs), pairs.too_long.tolist()) == (1, [1, 2])
+
+
+def test_the_other_direction_of_a_file_has_token_ids_of_its_own(demo: Corpus) -> None:
+    rows = "".join(f"{source}\t{target}\n" for source, target in demo.train[:300])
+    Path("both.tsv").write_text("en\tfr\n" + rows, encoding="utf-8")
+    for source, target in (("en", "fr"), ("fr", "en")):
+        config = replace(PRESETS["demo"], data=("both.tsv",), source=source, target=target)
+        corpus = load_corpus(config)
+        tokenizer = learn_tokenizer(corpus.train, 500)
+        pairs = EncodedPairs.of(corpus.train, tokenizer)
+        texts = tokenizer.decode([pairs.sources[0]]) + tokenizer.decode([pairs.targets[0]])
+        assert tuple(texts) == corpus.train[0]
 
 
 def test_padding_share_matches_the_tensors(pairs: EncodedPairs) -> None:

@@ -152,7 +152,7 @@ def load_corpus(config: Config) -> Corpus:
     # name each part by everything that it was made from
     part_keys = [key for source in sources for key in source.part_keys]
     row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
-    corpus_key = digest(*part_keys, *row_numbers, digest_files(CODE_FILES))
+    corpus_key = digest(config.source, config.target, *part_keys, *row_numbers, digest_files(CODE_FILES))
     parts = {}
     for part in PARTS:
         key = digest(corpus_key, part, sorted(config.skip_rules))
