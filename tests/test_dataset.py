@@ -127,7 +127,7 @@ def test_the_other_direction_of_a_file_has_token_ids_of_its_own(demo: Corpus) ->
         corpus = load_corpus(config)
         tokenizer = learn_tokenizer(corpus.train, 500)
         pairs = EncodedPairs.of(corpus.train, tokenizer)
-        texts = tokenizer.decode([pairs.sources[0]]) + tokenizer.decode([pairs.targets[0]])
+        texts = tokenizer.decode([np.asarray(rows[0]).tolist() for rows in (pairs.sources, pairs.targets)])
         assert tuple(texts) == corpus.train[0]
 
 
