@@ -38,6 +38,7 @@ MAX_CHARACTERS = 2000  # of a text
 MAX_WAITING = 100  # requests in the queue
 MAX_MODELS = 2  # in memory
 N_ALTERNATIVES = 5
+TOWARDS = " → "  # between a run and a target language, in a choice
 EXAMPLES = {  # by language
     "en": ["The cat is sitting on the mat.", "A man in jeans is playing with a red ball."],
     "fr": ["Le chat est assis sur le tapis.", "Un homme en jean joue avec un ballon rouge."],
@@ -56,6 +57,8 @@ class Page:
     def translate(self, text: str, run: str) -> tuple[str, list[list[str]], str, str]:
         """Translate a text with a run. Raises gradio.Error, which the page shows, if that is not possible.
 
+        run is a name, or a name and a target language (`choices_of`).
+
         Returns the translation; rows of score and alternative; an attention map in HTML; and the speed. There are
         alternatives and a map only for a text of one sentence.
         """
@@ -67,7 +70,8 @@ class Page:
             raise gradio.Error(message, print_exception=False)
         try:
             with self.lock:
-                return self.answer(text, self.load(run))
+                name, _, target = run.partition(TOWARDS)
+                return self.answer(text, self.load(name).towards(target))
         except TapisError as error:
             raise gradio.Error(str(error), print_exception=False) from None
 
@@ -100,8 +104,8 @@ class Page:
 
 def build(page: Page, runs: dict[str, Config]) -> Any:
     """Build the page. Visitors choose among the runs, whose names are the keys."""
-    choices = [(f"{name} ({config.source} → {config.target})", name) for name, config in runs.items()]
-    languages = dict.fromkeys(config.source for config in runs.values())
+    choices = [choice for name, config in runs.items() for choice in choices_of(name, config)]
+    languages = dict.fromkeys(source for config in runs.values() for source, _ in config.directions)
     examples = [text for language in languages for text in EXAMPLES.get(language, [])] or [""]
 
     with gradio.Blocks(title="Tapis", analytics_enabled=False) as blocks:
@@ -132,6 +136,15 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
         button.click(page.translate, **fields, api_name="translate")
         source.submit(page.translate, **fields, api_visibility="private")
     return blocks.queue(max_size=MAX_WAITING, default_concurrency_limit=4)
+
+
+def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
+    """What visitors choose a run by, one choice for each target language: a label, and the argument of `translate`."""
+    choices = []
+    for target in dict.fromkeys(target for _, target in config.directions):
+        sources = ", ".join(source for source, other in config.directions if other == target)
+        choices.append((f"{name} ({sources} → {target})", f"{name}{TOWARDS}{target}" if config.pairs else name))
+    return choices
 
 
 def available_runs() -> dict[str, Config]:

@@ -45,6 +45,8 @@ PROJECT_WEIGHTS = Path(__file__).resolve().parent / "weights"  # also searched, 
 MODEL_FIELDS = (
     "source",
     "target",
+    "pairs",
+    "languages",
     "max_length",
     "d_model",
     "n_heads",

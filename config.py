@@ -52,7 +52,7 @@ class Config:
     # Data
     data: tuple[str, ...] = ("Helsinki-NLP/opus_books",)
     """One or more sources of pairs, each of them demo, a hub id, a folder (hub layout or train/valid/test.<language>),
-    or a .tsv, .csv, .jsonl or .parquet file"""
+    or a .tsv, .csv, .jsonl, .parquet, .tmx or OPUS .zip file"""
     data_weights: tuple[float, ...] = ()
     """One weight for each source of --data: with 2, an epoch has each of its pairs twice, with 0.5 half of them; by
     default 1"""
@@ -62,6 +62,13 @@ class Config:
     """Language to translate from"""
     target: str = "fr"
     """Language to translate into"""
+    pairs: tuple[str, ...] = ()
+    """Language pairs of one model, such as en-de de-en, in place of --source and --target; or all, for every pair of
+    --languages"""
+    languages: tuple[str, ...] = ()
+    """The languages of --pairs all"""
+    temperature: float = 1.0
+    """Share of each language pair in an epoch: 1 by its size, higher more equal (size to the power of 1/temperature)"""
     valid_share: float = 0.02
     """Share of the pairs used for validation if the data has no validation part"""
     test_share: float = 0.02
@@ -161,6 +168,7 @@ class Config:
 
         # Fields that depend on each other
         self._check_data()
+        self._check_pairs()
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
         if self.batch_tokens < self.max_length + 1:
@@ -184,6 +192,41 @@ class Config:
             raise ConfigError(f"--data-weights has {n_weights}, but --data names {n_sources}: give one weight for each")
         if not all(MIN_WEIGHT <= weight <= 1 / MIN_WEIGHT for weight in self.data_weights):
             raise ConfigError(f"--data-weights must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
+
+    def _check_pairs(self) -> None:
+        """Raise ConfigError if --pairs, --languages or the sources of data do not fit together."""
+        if (self.pairs == ("all",)) != bool(self.languages):
+            raise ConfigError("--pairs all and --languages go together: --pairs all --languages en de fr")
+        if len(set(self.languages)) != len(self.languages) or len(self.languages) == 1:
+            raise ConfigError(f"--languages {' '.join(self.languages)}: name two or more, each once")
+        if not self.pairs:
+            return
+        if len(set(self.directions)) != len(self.directions):
+            raise ConfigError(f"--pairs {' '.join(self.pairs)}: name each pair once")
+        for source, target in self.directions:
+            for text in (source, target):
+                if not text or any(c in r'/\:*?"<>|' or not c.isprintable() or c.isspace() for c in text):
+                    raise ConfigError(f"--pairs: {text!r} cannot be a language")
+            if source == target:
+                raise ConfigError(f"--pairs: {source}-{target} is one language")
+        if len(self.data) not in (1, len(self.directions)):
+            raise ConfigError(
+                f"--data names {len(self.data)} sources for {len(self.directions)} pairs: "
+                "give one that has all languages, or one for each pair"
+            )
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The language pairs that the model translates, each as source and target."""
+        if self.pairs == ("all",):
+            return [(source, target) for source in self.languages for target in self.languages if source != target]
+        return [_direction(pair) for pair in self.pairs] or [(self.source, self.target)]
+
+    @property
+    def tagged_languages(self) -> list[str]:
+        """The target languages, each with a token at the start of its sources; none with one language pair."""
+        directions = self.directions
+        return sorted({target for _, target in directions}) if len(directions) > 1 else []
 
     def to_json(self) -> str:
         """All fields and the number of the format, as an indented JSON object."""
@@ -228,6 +271,14 @@ class Config:
         return cls(**values)
 
 
+def _direction(pair: str) -> tuple[str, str]:
+    """Split en-de, or pt-BR:en, into its languages. Raises ConfigError if that is not clear."""
+    languages = pair.split(":") if ":" in pair else pair.split("-")
+    if len(languages) != 2:
+        raise ConfigError(f"--pairs {pair!r}: write SOURCE-TARGET, such as en-de, or pt-BR:en")
+    return languages[0], languages[1]
+
+
 def _from_json_value(name: str, value: object, expected: type) -> object:
     """A field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
@@ -254,7 +305,7 @@ FORMAT = 2
 # By the format that added them: fields, each with the value that runs of earlier formats were made with.
 ADDED_FIELDS: dict[int, dict[str, object]] = {
     1: {"plain": False, "shard": False},
-    2: {"data_weights": (), "columns": (), "init_from": ""},
+    2: {"data_weights": (), "columns": (), "init_from": "", "pairs": (), "languages": (), "temperature": 1.0},
 }
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
@@ -264,6 +315,8 @@ RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_
 INHERITED = (
     "source",
     "target",
+    "pairs",
+    "languages",
     "vocab_size",
     "d_model",
     "n_heads",
@@ -291,6 +344,7 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0, 1_000_000): ("patience", "save_minutes"),
     (0, 1_000_000_000): ("steps", "valid_every", "clip_norm"),
     (1e-12, 100.0): ("lr",),
+    (1.0, 100.0): ("temperature",),
     (0, 2**31 - 1): ("seed",),
 }
 

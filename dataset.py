@@ -192,16 +192,28 @@ class EncodedPairs:
         self.tgt_lengths = targets.lengths()[rows] + 1
 
     @classmethod
-    def of(cls, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None) -> "EncodedPairs":
-        """Encodes pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens."""
+    def of(
+        cls, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None, tags: Sequence[int] = ()
+    ) -> "EncodedPairs":
+        """Encodes pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens.
+
+        tags has, for each number of `Pairs.origins`, the id of the tag that its sources begin with; none by default.
+        """
 
         def encoded() -> Iterator[dict[str, Any]]:
+            origins = pairs.origins()
+            n_done = 0
             with progress_bar("encoding", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
                 for texts in chunks(pairs, 1000):
-                    yield {name: tokenizer.encode([text[i] for text in texts]) for i, name in enumerate(SCHEMA.names)}
+                    sources, targets = (tokenizer.encode([text[side] for text in texts]) for side in (0, 1))
+                    if tags:
+                        tag_of_row = [tags[origin] for origin in origins[n_done : n_done + len(texts)]]
+                        sources = [[tag, *source] for tag, source in zip(tag_of_row, sources, strict=True)]
+                    yield {"src": sources, "tgt": targets}
+                    n_done += len(texts)
                     bar.update(len(texts))
 
-        ids = cached_table("tokens", digest(pairs.key, tokenizer.to_json()), SCHEMA, encoded)
+        ids = cached_table("tokens", digest(pairs.key, tokenizer.to_json(), *tags), SCHEMA, encoded)
         sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)
         longer = np.maximum(sources.lengths(), targets.lengths())
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from config import ConfigError
-from decoding.scoring import compare, score, score_by_data, sentence_chrf
+from decoding.scoring import compare, score_corpus, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator
 from system.files import write_text
-from text.corpus import load_corpus
+from text.corpus import Origin, load_corpus
 from text.readers import DataError, lines
 from text.tables import Ints
 
@@ -43,10 +43,12 @@ def main(args: Sequence[str]) -> None:
     other = load(options, options.against) if options.against else None
     if options.scores:
         translator.model_searcher("computes no log-probabilities")  # before the translations
-    language = translator.config.target
-    if other and other.config.target != language:
+    if options.source:
+        translator = translator.towards(options.target)
+        other = other.towards(options.target) if other else None
+    if other and other.target != translator.target:
         raise ConfigError(
-            f"--against {options.against} translates into {other.config.target}, this run into {language}"
+            f"--against {options.against} translates into {other.target}, this run into {translator.target}"
         )
 
     # Translate and score.
@@ -62,7 +64,7 @@ def main(args: Sequence[str]) -> None:
     if other:
         print(f"against {other.config.name}", file=sys.stderr)
         other_hypotheses = translate_and_score(other, pairs, search)
-        p_values = compare(hypotheses, other_hypotheses, pairs.references, language)
+        p_values = compare(hypotheses, other_hypotheses, pairs.references, translator.target)
         print("  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
 
 
@@ -77,10 +79,12 @@ class PairsToScore(NamedTuple):
     name: str
     sources: list[str]
     references: list[str]
-    origins: Ints
-    """The number of its source of data for each pair"""
-    labels: list[str]
-    """A name for each source of data; empty for files"""
+    directions: list[tuple[str, str]]
+    """The source and target language of each pair"""
+    numbers: Ints
+    """The number of its origin for each pair"""
+    origins: list[Origin]
+    """Language pairs or sources of data"""
 
 
 def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToScore:
@@ -88,34 +92,35 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
     if options.source and options.reference:
         name = str(options.source)
         sources, references = list(lines(options.source)), list(lines(options.reference))
-        origins: Ints = np.zeros(len(sources), dtype=np.int64)
-        labels: list[str] = []
+        languages = translator.sources[0], translator.target
+        directions = [languages] * len(sources)
+        numbers: Ints = np.zeros(len(sources), dtype=np.int64)
+        origins = [Origin(name, name, *languages)]
     else:
         name = f"{options.split} part of {', '.join(translator.config.data)}"
         corpus = load_corpus(translator.config)
         pairs = corpus.valid if options.split == "valid" else corpus.test
         sources, references = map(list, zip(*pairs, strict=True)) if len(pairs) else ([], [])
-        origins, labels = pairs.origins(), corpus.labels
+        directions, numbers, origins = corpus.directions(pairs), pairs.origins(), corpus.origins
     if len(sources) != len(references) or not sources:
         raise DataError(f"{name}: {len(sources):,} sources and {len(references):,} references; they must be pairs")
-    return PairsToScore(name, sources, references, origins, labels)
+    return PairsToScore(name, sources, references, directions, numbers, origins)
 
 
 def translate_and_score(translator: Translator, pairs: PairsToScore, search: Search) -> list[str]:
     """Translates, prints the scores on standard output and the speed on standard error, and returns the hypotheses.
 
-    Where the pairs are from several sources of data, a line for each source follows the scores of all pairs.
+    Where the pairs are of several language pairs or sources of data, a line for each follows.
     """
     start = time.perf_counter()
-    hypotheses = translator(pairs.sources, search, bar="translating")
+    hypotheses = translator.in_directions(pairs.sources, pairs.directions, search, bar="translating")
     seconds = time.perf_counter() - start
     print(f"translated in {seconds:.1f} s, {len(hypotheses) / seconds:.0f} sentences/s", file=sys.stderr)
 
-    language = translator.config.target
-    print(score(hypotheses, pairs.references, language))
-    by_data = score_by_data(hypotheses, pairs.references, pairs.origins, pairs.labels, language)
-    for label, scores in by_data.items():
-        print(f"{label}: BLEU {scores['bleu']:.1f}  chrF {scores['chrf']:.1f}")
+    scores = score_corpus(hypotheses, pairs.references, pairs.numbers, pairs.origins)
+    print(scores)
+    for label, values in scores.by_data.items():
+        print(f"{label}: BLEU {values['bleu']:.1f}  chrF {values['chrf']:.1f}")
     return hypotheses
 
 

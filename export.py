@@ -40,7 +40,7 @@ from system.hub import is_hub_id, write_sums
 from text.tokenizer import WORD_PREFIX, SPECIAL_TOKENS, Tokenizer
 
 # Written beside a CTranslate2 model: it translates without Tapis.
-EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py "A sentence." "Another sentence."
+EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py {argument}"A sentence." "Another sentence."
 import sys
 from pathlib import Path
 
@@ -50,11 +50,21 @@ import tokenizers
 here = Path(__file__).parent
 tokenizer = tokenizers.Tokenizer.from_file(str(here / "tokenizer.json"))
 translator = ctranslate2.Translator(str(here))
-sources = [tokenizer.encode(" " + sentence, add_special_tokens=False).tokens for sentence in sys.argv[1:]]
+{prefix}
+sources = [prefix + tokenizer.encode(" " + sentence, add_special_tokens=False).tokens for sentence in sentences]
 for result in translator.translate_batch(sources, beam_size=5):
     ids = [tokenizer.token_to_id(token) for token in result.hypotheses[0]]
     print(tokenizer.decode(ids).strip())
 """
+
+
+def example_script(tokenizer: Tokenizer) -> str:
+    """Return the script that translates with an export, whose first argument is a target language if it has several."""
+    if tokenizer.tags:
+        return EXAMPLE_SCRIPT.format(
+            argument="LANGUAGE ", prefix='prefix, sentences = [f"<2{sys.argv[1]}>"], sys.argv[2:]'
+        )
+    return EXAMPLE_SCRIPT.format(argument="", prefix="prefix, sentences = [], sys.argv[1:]")
 
 
 TOKEN_IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
@@ -151,7 +161,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     spec.save(str(into))
     (into / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     (into / CONFIG).write_text(config.to_json(), encoding="utf-8")
-    (into / "example.py").write_text(EXAMPLE_SCRIPT, encoding="utf-8")
+    (into / "example.py").write_text(example_script(tokenizer), encoding="utf-8")
     write_sums(into)
 
 
@@ -210,7 +220,11 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     contiguous = {name: weight.detach().contiguous() for name, weight in weights.items()}
     (into / "model.safetensors").write_bytes(safetensors.torch.save(contiguous, {"format": "pt"}))
     write_json(into / "config.json", hugging_face_config(config, len(tokenizer)))
-    generation = {**TOKEN_IDS, "suppress_tokens": NEVER_GENERATED, "max_length": max_positions(config)}
+    generation = {
+        **TOKEN_IDS,
+        "suppress_tokens": [*NEVER_GENERATED, *tokenizer.tags.values()],
+        "max_length": max_positions(config),
+    }
     write_json(into / "generation_config.json", generation)
 
     # The tokenizer and its settings
@@ -321,7 +335,7 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
             )
             results.append(result)
     metadata = ModelCardData(
-        language=[config.source, config.target],
+        language=list(dict.fromkeys(language for direction in config.directions for language in direction)),
         license=license,
         library_name="tapis",
         pipeline_tag="translation",
@@ -333,7 +347,7 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
     )
     # The text
     sections = {
-        "Use": USE.format(name=config.name),
+        "Use": USE.format(name=config.name, target=" --target LANGUAGE" if config.tagged_languages else ""),
         "Data": about_data(config, metrics.get("data") or {}, data),
         "Training": about_training(config, metrics) + about_ancestors(metrics.get("init_from")),
         "Scores": about_scores(test),
@@ -341,9 +355,7 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
         "Limits": LIMITS.format(max_length=config.max_length, data=data),
     }
     size = f" of {metrics['parameters']:,} parameters" if metrics.get("parameters") else ""
-    summary = (
-        f"A Transformer{size} that translates {config.source} to {config.target}, trained from scratch with Tapis."
-    )
+    summary = f"A Transformer{size} that translates {language_pairs(config)}, trained from scratch with Tapis."
     text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
     return f"---\n{metadata.to_yaml()}\n---\n\n# {config.name}\n\n{summary}\n\n{text}\n"
 
@@ -351,7 +363,7 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
 USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
 
 ```console
-$ python translate.py --run {name} --beam 5 "…"
+$ python translate.py --run {name} --beam 5{target} "…"
 ```
 
 Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files
@@ -362,12 +374,17 @@ translations that are wrong. Sentences of more than {max_length} tokens are cut.
 were checked for bias or offensive content. Have a person who reads both languages review translations that matter."""
 
 
+def language_pairs(config: Config) -> str:
+    """Name the language pairs of a model: "en to de, de to en"."""
+    return ", ".join(f"{source} to {target}" for source, target in config.directions)
+
+
 def about_data(config: Config, report: dict[str, Any], data: str) -> str:
     """Describe the data: how many pairs there are for what, and which cleaning rules applied."""
     if not report:
         return ""
     counts = ", ".join(f"{report[part]:,} for {purpose}" for part, purpose in PURPOSES.items() if report.get(part))
-    summary = f"{data}, {config.source} to {config.target}: {report.get('read', 0):,} pairs, of which {counts}."
+    summary = f"{data}, {language_pairs(config)}: {report.get('read', 0):,} pairs, of which {counts}."
 
     pairs_by_rule = {name: rule["pairs"] for name, rule in report.get("rules", {}).items() if rule["pairs"]}
     if not pairs_by_rule:
@@ -411,9 +428,12 @@ def about_scores(test: dict[str, Any] | None) -> str:
     """State BLEU and chrF on the test part, with sacreBLEU's signature."""
     if not test:
         return "The data has no test part."
+    by_data = test.get("by_data") or {}
+    rows = "\n".join(f"| {label} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |" for label, scores in by_data.items())
+    table = f"\n\n| | BLEU | chrF |\n|---|---|---|\n{rows}" if rows else ""
     return (
         f"Test part, greedy search, cased: BLEU {test['bleu']:.1f}, chrF {test['chrf']:.1f}, brevity penalty "
-        f"{test['brevity']:.3f}. Signature: `{test['signature']}`"
+        f"{test['brevity']:.3f}. Signature: `{test['signature']}`{table}"
     )
 
 

@@ -26,7 +26,7 @@ import torch
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
-from decoding.scoring import score, score_by_data
+from decoding.scoring import score_corpus
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
@@ -43,7 +43,7 @@ from training.optimizers import learning_rate
 from training.records import StepRecord, mean_loss, tokens_per_second
 from training.sharding import check_shardable
 from training.signals import interruption
-from training.tensorboard import EVENTS, Logs
+from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import by_data_lines, report_lines, validation_lines, warnings
 from training.trainer import Training
 
@@ -204,8 +204,7 @@ def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, re
         return
 
     # Log.
-    samples = [(*pair, hypothesis) for pair, hypothesis in zip(training.valid_texts, hypotheses, strict=True)]
-    logs.validation(result, samples)
+    logs.validation(result, [(*training.valid_texts[row], hypotheses[row]) for row in training.sample_rows(SAMPLES)])
     logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
     epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
     example = training.valid_texts[0][0], hypotheses[0]
@@ -265,6 +264,9 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     if options.config.init_from and not options.resume:
         options = options_from_run(flags, options, preset_is_given=flags != list(args))
     config = named(options.config, preset)
+    if config.pairs:
+        source, target = config.directions[0]
+        config = replace(config, source=source, target=target)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
     if not options.resume:
@@ -395,7 +397,7 @@ def load_training(
         elif ancestor:
             tokenizer = ancestor.tokenizer
         else:
-            tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
+            tokenizer = learn_tokenizer(corpus.train, config.vocab_size, config.tagged_languages)
     training = Training(config, corpus, tokenizer, group)
     if options.resume:
         training.restore(folder.load_state())
@@ -437,14 +439,13 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         _, _, model = folder.load_model(training.device)
         searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
         translator = Translator(searcher, training.tokenizer, training.config, training.device)
-        hypotheses = translator([source for source, _ in test_pairs], bar="testing")
-        references = [target for _, target in test_pairs]
-        scores = score(hypotheses, references, training.config.target)
-        origins, labels = training.corpus.test.origins(), training.corpus.labels
-        by_data = score_by_data(hypotheses, references, origins, labels, training.config.target)
-        metrics.update(describe_test(scores, by_data, test_pairs, hypotheses))
-        logs.test(scores.bleu, scores.chrf, by_data, training.step)
-        for line in (f"test      {scores}", *by_data_lines(by_data)):
+        numbers, origins = training.corpus.test.origins(), training.corpus.origins
+        directions = training.corpus.directions(training.corpus.test)
+        hypotheses = translator.in_directions([source for source, _ in test_pairs], directions, bar="testing")
+        scores = score_corpus(hypotheses, [target for _, target in test_pairs], numbers, origins)
+        metrics.update(describe_test(scores, test_pairs, hypotheses))
+        logs.test(scores.bleu, scores.chrf, scores.by_data, training.step)
+        for line in (f"test      {scores}", *by_data_lines(scores.by_data)):
             say(line)
     folder.save_metrics(metrics)
     name = training.config.name

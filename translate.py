@@ -22,7 +22,7 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 
-from config import Config, ConfigError, TapisError
+from config import ConfigError, TapisError
 from decoding.attention import draw, quiet, to_html
 from decoding.search import Search
 from decoding.translator import Translation, Translator
@@ -40,6 +40,7 @@ def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device, options.precision, plain=options.plain)
+    translator = translator.towards(options.target, options.source, options.zero_shot)
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
     if options.attention:
@@ -54,7 +55,7 @@ def main(args: Sequence[str]) -> None:
     if options.sentences:
         answer([sentence.replace("\n", " ") for sentence in options.sentences])
     elif sys.stdin.isatty():
-        converse(translator.config, answer)
+        converse(translator, answer)
     else:
         answer_standard_input(answer)
 
@@ -75,9 +76,9 @@ def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
         raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
 
 
-def converse(config: Config, answer: Callable[[Sequence[str]], None]) -> None:
+def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) -> None:
     """Prompts on the terminal until an end of file."""
-    print(f"{config.source} → {config.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
+    print(f"{', '.join(translator.sources)} → {translator.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()

@@ -49,6 +49,7 @@ class CTranslate2Searcher:
         except ImportError:
             raise EngineError(f'{folder} is for CTranslate2, not installed here: pip install -e ".[export]"') from None
         self.tokens = tokenizer.tokens()
+        self.never = [*NEVER_GENERATED, *tokenizer.tags.values()]
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         kind = "cuda" if device.type == "cuda" else "cpu"
         self.releases_lock = kind == "cpu"
@@ -76,7 +77,7 @@ class CTranslate2Searcher:
             min_decoding_length=0,
             max_decoding_length=max(limits),
             max_input_length=0,
-            suppress_sequences=[[self.tokens[i]] for i in NEVER_GENERATED],
+            suppress_sequences=[[self.tokens[i]] for i in self.never],
         )
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):

@@ -7,7 +7,7 @@ another way, which differs by up to a tenth of a point and takes thirty times as
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Literal
@@ -18,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
+from text.corpus import Origin
 from text.tables import Ints
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]
@@ -33,6 +34,8 @@ class Scores:
     """BLEU's brevity penalty: below 1, the hypotheses are shorter than the references"""
     signature: str
     """How BLEU was counted, in sacreBLEU's form; without smoothing, BLEU is 0 where no four tokens agree"""
+    by_data: dict[str, dict[str, float]] = field(default_factory=dict)
+    """BLEU and chrF of each language pair, or of each source of data, if there are several"""
 
     def __str__(self) -> str:
         return f"BLEU {self.bleu:.1f}  chrF {self.chrf:.1f}  brevity {self.brevity:.3f}  {self.signature}"
@@ -64,20 +67,33 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     return Scores(bleu=100 * float(bleu), chrf=chrf.score, brevity=brevity, signature=signature)
 
 
-def score_by_data(
-    hypotheses: Sequence[str], references: Sequence[str], origins: Ints, labels: Sequence[str], language: str
-) -> dict[str, dict[str, float]]:
-    """BLEU and chrF of each source of data alone, by its label; none if there is only one source.
+def score_corpus(
+    hypotheses: Sequence[str], references: Sequence[str], numbers: Ints, origins: Sequence[Origin]
+) -> Scores:
+    """Scores of pairs from several origins, with those of each origin under `by_data`.
 
-    origins has, for each pair, the number of its source, from 0.
+    With several language pairs, the scores are the means over these; with several sources of data in one language pair,
+    those of all pairs together. numbers has, for each pair, the number of its origin in origins.
     """
-    scores = {}
-    for number, label in enumerate(labels) if len(labels) > 1 else ():
-        chosen = np.flatnonzero(origins == number).tolist()
+    if len(origins) == 1:
+        return score(hypotheses, references, origins[0].target)
+    of_origin = {}
+    for number, origin in enumerate(origins):
+        chosen = np.flatnonzero(numbers == number).tolist()
         if chosen:
-            result = score([hypotheses[i] for i in chosen], [references[i] for i in chosen], language)
-            scores[label] = {"bleu": result.bleu, "chrf": result.chrf}
-    return scores
+            texts = [hypotheses[i] for i in chosen], [references[i] for i in chosen]
+            of_origin[origin.label] = score(*texts, origin.target)
+    by_data = {label: {"bleu": scores.bleu, "chrf": scores.chrf} for label, scores in of_origin.items()}
+    if len({(origin.source, origin.target) for origin in origins}) == 1:
+        return replace(score(hypotheses, references, origins[0].target), by_data=by_data)
+    return Scores(
+        **{
+            name: sum(getattr(scores, name) for scores in of_origin.values()) / len(of_origin)
+            for name in ("bleu", "chrf", "brevity")
+        },
+        signature=" and ".join(dict.fromkeys(scores.signature for scores in of_origin.values())),
+        by_data=by_data,
+    )
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

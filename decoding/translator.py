@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from fast.topk import best_continuations_in_blocks
 from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
+from text.cleaning import identify
 from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -78,6 +79,7 @@ class ModelSearcher:
         self.is_plain = plain
         self.best = best_continuations if plain else best_continuations_in_blocks
         self.releases_lock = False
+        self.never: list[int] = []  # tags of languages, which are never generated
         self.step_of: Callable[[Tensor], Step]
         if plain:
             self.step_of = partial(plain_step, model)
@@ -94,10 +96,19 @@ class ModelSearcher:
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode():
             step = self.step_of(to_device(pad(sources), self.device))
+            if self.never:
+                step = partial(without_tags, step, self.never)
             max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
             return beam_search(step, max_lengths, search, self.best)
+
+
+def without_tags(step: Step, never: list[int], *args: Any) -> Tensor:
+    """The logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
+    logits = step(*args)
+    logits[..., never[0] : never[-1] + 1] = -torch.inf
+    return logits
 
 
 class Translator:
@@ -108,6 +119,12 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
+        # Of a model of several language pairs, `towards` chooses the target language.
+        self.target = config.target
+        self.sources = [config.source]  # languages that a text may be in
+        self.tag: list[int] = []  # that each source begins with
+        if isinstance(searcher, ModelSearcher):
+            searcher.never = list(tokenizer.tags.values())
 
     @classmethod
     def load(
@@ -144,11 +161,56 @@ class Translator:
             searcher = ModelSearcher(model, where, precision, plain)
         return cls(searcher, tokenizer, config, where)
 
+    def towards(self, target: str = "", source: str = "", zero_shot: bool = False) -> "Translator":
+        """The same model for one of its target languages.
+
+        The source language matters only for taking texts apart into sentences; by default, it is that of each text.
+        Without a target, the model must have one target language only. With zero_shot, it need not have learned the
+        pair. Raises ConfigError if the model does not translate so.
+        """
+        directions = self.config.directions
+        targets = list(dict.fromkeys(target for _, target in directions))
+        pairs = ", ".join(f"{one}-{other}" for one, other in directions)
+        if not target and len(targets) > 1:
+            raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
+        target = target or targets[0]
+        if target not in targets:
+            raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
+        if source and (source, target) not in directions and not (zero_shot and self.tokenizer.tags):
+            raise ConfigError(
+                f"the model has not learned {source}-{target}; its language pairs are {pairs}"
+                + "\n--zero-shot translates all the same" * bool(self.tokenizer.tags)
+            )
+        translator = Translator(self.searcher, self.tokenizer, self.config, self.device)
+        translator.target = target
+        translator.sources = [source] if source else [one for one, other in directions if other == target]
+        translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
+        return translator
+
+    def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        """The token ids of sentences, each after the tag of the target language if the model has several pairs."""
+        if self.tokenizer.tags and not self.tag:
+            return self.towards().source_ids(sentences)
+        encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
+        return [[*self.tag, *ids] for ids in encoded]
+
     def __call__(
         self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
     ) -> list[str]:
         """Returns one translation of each sentence, in order; a blank sentence has an empty one."""
         return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
+
+    def in_directions(
+        self, sentences: Sequence[str], directions: Sequence[tuple[str, str]], search: Search = GREEDY, bar: str = ""
+    ) -> list[str]:
+        """Returns one translation of each sentence, in order. directions has the source and target language of each."""
+        translations = [""] * len(sentences)
+        for source, target in dict.fromkeys(directions):
+            rows = [row for row, direction in enumerate(directions) if direction == (source, target)]
+            texts = self.towards(target, source)([sentences[row] for row in rows], search, bar=bar)
+            for row, text in zip(rows, texts, strict=True):
+                translations[row] = text
+        return translations
 
     def n_best(
         self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
@@ -162,7 +224,7 @@ class Translator:
         batch_tokens = batch_tokens or BATCH_TOKENS[self.device.type]
 
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
-        sources = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
+        sources = self.source_ids(sentences)
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [len(ids) + 1 for ids in sources]
@@ -213,7 +275,7 @@ class Translator:
 
     def _joined(self, line: Line, units: Sequence[Translation]) -> Translation:
         """One translation of a line, of one translation for each of its units."""
-        text = line.join([unit.text for unit in units], self.config.target)
+        text = line.join([unit.text for unit in units], self.target)
         return Translation(text, sum(unit.score for unit in units) / max(1, len(units)))
 
     def split_line(self, line: str) -> Line:
@@ -224,7 +286,8 @@ class Translator:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
-        return split_line(replace_lone_surrogates(line), self.config.source, fits)
+        language = self.sources[0] if len(self.sources) == 1 else identify(line, tuple(self.sources))
+        return split_line(replace_lone_surrogates(line), language, fits)
 
     def model_searcher(self, limit: str) -> ModelSearcher:
         """The searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""
@@ -238,14 +301,13 @@ class Translator:
         Both include the end token. Computed in fp32. Raises ConfigError for an export.
         """
         searcher = self.model_searcher("computes no log-probabilities")
-        sources, targets = (
-            self.tokenizer.encode([replace_lone_surrogates(pair[side]) for pair in pairs]) for side in (0, 1)
-        )
+        sources = self.source_ids([source for source, _ in pairs])
+        targets = self.tokenizer.encode([replace_lone_surrogates(target) for _, target in pairs])
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
         longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
         batches = list(_batches(longest_first, lengths, BATCH_TOKENS[self.device.type]))
         model = searcher.original if searcher.is_plain else in_precision(searcher.original, "fp32")
-        log_p = log_probabilities(model, sources, targets, batches, self.device)
+        log_p = log_probabilities(model, sources, targets, batches, self.device, searcher.never)
         return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
 
     @property
@@ -256,7 +318,7 @@ class Translator:
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
         """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
         searcher = self.model_searcher("shows no attention")
-        source = self.tokenizer.encode([replace_lone_surrogates(sentence)])[0]
+        source = self.source_ids([sentence])[0]
         best = searcher([source], _limits([source]), search)[0][0]
         with torch.inference_mode():
             weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)

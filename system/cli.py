@@ -59,6 +59,12 @@ class TranslateOptions(ModelOptions):
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Sentences to translate, one line of output each; without any, translate the lines of standard input"""
+    target: str = ""
+    """Language to translate into, with a model of several"""
+    source: str = ""
+    """Language of the sentences, with a model of several; by default it is identified"""
+    zero_shot: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate from --source into --target even if the model has not learned this pair"""
     beam: int = 1
     """Beam size; 1 is greedy search"""
     n_best: int = 1
@@ -127,6 +133,8 @@ class EvaluateOptions(ModelOptions):
     """File of sentences to translate, one per line"""
     reference: Path | None = None
     """File of their reference translations, one per line"""
+    target: str = ""
+    """Language of --reference, with a model that translates into several"""
     output: Path | None = None
     """File to write the translations to, one per line"""
     scores: Path | None = None
@@ -180,7 +188,10 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
 
 def named(config: Config, preset: str) -> Config:
     """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET."""
-    return config if config.name else replace(config, name=f"{preset}-{config.source}-{config.target}")
+    languages = [config.source, config.target]
+    if config.pairs:
+        languages = sorted({language for direction in config.directions for language in direction})
+    return config if config.name else replace(config, name="-".join([preset, *languages]))
 
 
 def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:

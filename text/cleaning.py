@@ -163,15 +163,21 @@ class Cleaner:
 
 
 @functools.cache
-def _language_identifier(source: str, target: str) -> Any:
-    """The py3langid identifier restricted to two languages, or None where it does not cover both."""
+def _language_identifier(*languages: str) -> Any:
+    """The py3langid identifier restricted to some languages, or None where it does not cover them all."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-    if not {source, target} <= set(identifier.labels):
+    if not set(languages) <= set(identifier.labels):
         return None
-    identifier.set_languages([source, target])
+    identifier.set_languages(list(languages))
     return identifier
+
+
+def identify(text: str, languages: tuple[str, ...]) -> str:
+    """Return the most probable of some languages for a text; the first of them where py3langid does not cover all."""
+    identifier = _language_identifier(*languages)
+    return str(identifier.classify(text)[0]) if identifier else languages[0]
 
 
 def is_heading(pair: Pair) -> bool:

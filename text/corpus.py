@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -29,7 +29,7 @@ from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, Cleaner
 from text.readers import PARTS, DataError, Pair, Part, read_parts, takes_columns
-from text.tables import Ints, Pairs, cached_table, chunks, column
+from text.tables import Ints, Pairs, cached_table, chunks, column, record_batches
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
@@ -71,8 +71,32 @@ class Corpus:
 
     With several sources of data, the counts are sums, and "sources" has the report of each.
     """
-    labels: list[str] = field(default_factory=list)
-    """A name for each source of data; `Pairs.origins` counts in their order"""
+    origins: list["Origin"] = field(default_factory=list)
+    """Where pairs are from; `Pairs.origins` has a number in this list for each pair"""
+
+    @property
+    def has_several_pairs(self) -> bool:
+        """Whether there are several language pairs."""
+        return len({(origin.source, origin.target) for origin in self.origins}) > 1
+
+    def directions(self, pairs: Pairs) -> list[tuple[str, str]]:
+        """The source and target language of each pair of a part."""
+        languages = [(origin.source, origin.target) for origin in self.origins]
+        return [languages[number] for number in pairs.origins().tolist()]
+
+
+class Origin(NamedTuple):
+    """Where sentence pairs are from: a language pair of a source of data."""
+
+    data: str
+    """As in `Config.data`"""
+    label: str
+    """A short name for reports and charts: the language pair if there are several, else the source of data"""
+    source: str
+    target: str
+    """Languages"""
+    is_reversed: bool = False
+    """Whether the same pairs are also there in the other direction, named first"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +123,7 @@ class _Selection:
 class _Source:
     """One source of data: the rows of its parts that are still part of the corpus, and what the rules did to them."""
 
-    name: str
+    origin: Origin
     n_read: int
     part_keys: list[str]
     counts: "_RuleCounts"
@@ -122,12 +146,11 @@ def load_corpus(config: Config) -> Corpus:
     A valid or test part that a source lacks is split off its train part. Raises DataError where the data cannot be
     read, or leaves a source without pairs for training or validation.
     """
-    rules = Cleaner(config.source, config.target, config.skip_rules)  # which of them apply to these languages
-    sources = [_clean_source(config, name) for name in config.data]
+    sources = [_clean_source(config, origin) for origin in origins(config)]
 
     # drop duplicates
-    if "duplicates" in rules.active:
-        is_duplicate = _duplicates([source.train for source in sources])
+    if "duplicates" not in config.skip_rules:
+        is_duplicate = _duplicates(sources)
         for source, mask in zip(sources, is_duplicate, strict=True):
             source.drop("duplicates", mask)
 
@@ -136,31 +159,49 @@ def load_corpus(config: Config) -> Corpus:
         source.selections = _split(config, source.selections)
 
     # drop training pairs that share a side with validation or test
-    if "held-out" in rules.active:
-        held_out = [source.selections[part] for source in sources for part in ("valid", "test")]
+    if "held-out" not in config.skip_rules:
+        held_out = _held_out_hashes(sources)
         for source in sources:
-            source.drop("held-out", _leaks(source.train, held_out))
+            source.drop("held-out", _leaks(source, held_out))
 
     # check that something is left
     for source in sources:
         for part in ("train", "valid"):
             if not len(source.selections[part]):
-                raise DataError(
-                    f"--data {source.name}: no pairs left in the {part} part, of {source.n_read:,} pairs read"
-                )
+                name = source.origin.data
+                if config.pairs:
+                    name += f" ({source.origin.source}-{source.origin.target})"
+                raise DataError(f"--data {name}: no pairs left in the {part} part, of {source.n_read:,} pairs read")
 
     # name each part by everything that it was made from
+    directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
     part_keys = [key for source in sources for key in source.part_keys]
     row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
-    corpus_key = digest(config.source, config.target, *part_keys, *row_numbers, digest_files(CODE_FILES))
+    corpus_key = digest(*directions, *part_keys, *row_numbers, digest_files(CODE_FILES))
     parts = {}
     for part in PARTS:
         key = digest(corpus_key, part, sorted(config.skip_rules))
         selections = [source.selections[part] for source in sources]
         parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
 
-    report = _report([_report_source(source, rules) for source in sources])
-    return Corpus(parts["train"], parts["valid"], parts["test"], report, labels(config.data))
+    report = _report([_report_source(source, config.skip_rules) for source in sources])
+    return Corpus(parts["train"], parts["valid"], parts["test"], report, origins(config))
+
+
+def origins(config: Config) -> list[Origin]:
+    """Where the pairs of a training are from: each source of data, or each language pair."""
+    directions = config.directions
+    if len(directions) == 1:
+        (source, target) = directions[0]
+        return [
+            Origin(data, label, source, target) for data, label in zip(config.data, labels(config.data), strict=True)
+        ]
+    all_data = config.data * len(directions) if len(config.data) == 1 else config.data
+    found: list[Origin] = []
+    for data, (source, target) in zip(all_data, directions, strict=True):
+        is_reversed = any((data, target, source) == (other.data, other.source, other.target) for other in found)
+        found.append(Origin(data, f"{source}-{target}", source, target, is_reversed))
+    return found
 
 
 def labels(data: Sequence[str]) -> list[str]:
@@ -172,18 +213,30 @@ def labels(data: Sequence[str]) -> list[str]:
     return [name if short.count(name) == 1 else f"{name}-{short[: i + 1].count(name)}" for i, name in enumerate(short)]
 
 
-def _clean_source(config: Config, name: str) -> _Source:
-    """Read one source of data, and apply the rules for one pair."""
+def _clean_source(config: Config, origin: Origin) -> _Source:
+    """Read one language pair of one source of data, and apply the rules for one pair.
+
+    A pair whose other direction is named first is read in that direction, and then turned round.
+    """
+    name = origin.data
+    languages = (origin.target, origin.source) if origin.is_reversed else (origin.source, origin.target)
     # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
     is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
     columns = () if is_beside_table else config.columns
-    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, config.source, config.target, columns)
-    tables = {part: _clean_part(config, raw) for part, raw in raw_parts.items()}
+    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, *languages, columns)
+    settings = (*languages, config.skip_rules)
+
+    def table_key(part: Part) -> str:
+        return digest(part.key, *settings, digest_files(CODE_FILES))
+
+    tables = {part: _clean_part(raw, table_key(raw), settings) for part, raw in raw_parts.items()}
+    if origin.is_reversed:
+        tables = {part: _turned_round(rows, table_key(raw_parts[part])) for part, rows in tables.items()}
     counts = _RuleCounts()
     for part, rows in tables.items():
         _count_cleaning(counts, rows, part)
     return _Source(
-        name,
+        origin,
         n_read=sum(len(rows) for rows in tables.values()),
         part_keys=[raw.key for raw in raw_parts.values()],
         counts=counts,
@@ -191,13 +244,15 @@ def _clean_source(config: Config, name: str) -> _Source:
     )
 
 
-def _report_source(source: _Source, rules: Cleaner) -> dict[str, Any]:
+def _report_source(source: _Source, skip_rules: Sequence[RuleName]) -> dict[str, Any]:
     """What was read from one source, what the rules did, and what is left."""
+    rules = Cleaner(source.origin.source, source.origin.target, skip_rules)  # which of them apply to these languages
     return {
         "read": source.n_read,
         **{part: len(source.selections[part]) for part in PARTS},
         "rules": {name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         "notes": rules.notes,
+        **({"reversed": True} if source.origin.is_reversed else {}),
     }
 
 
@@ -207,14 +262,14 @@ def _report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return reports[0]
 
     def total(rule: RuleName) -> dict[str, Any]:
-        counts = [report["rules"][rule] for report in reports]
+        counts = [report["rules"][rule] for report in reports if rule in report["rules"]]
         examples = [example for count in counts for example in count["examples"]]
         return {"pairs": sum(count["pairs"] for count in counts), "examples": examples[:N_EXAMPLES]}
 
     return {
         **{name: sum(report[name] for report in reports) for name in ("read", *PARTS)},
-        "rules": {rule: total(rule) for rule in reports[0]["rules"]},
-        "notes": reports[0]["notes"],
+        "rules": {rule: total(rule) for rule in RULE_NAMES if any(rule in report["rules"] for report in reports)},
+        "notes": list(dict.fromkeys(note for report in reports for note in report["notes"])),
         "sources": list(reports),
     }
 
@@ -237,13 +292,22 @@ def _kept_by_cleaning(rows: datasets.Dataset, name: str) -> _Selection:
     return _Selection(rows, np.flatnonzero(is_kept))
 
 
-def _duplicates(selections: Sequence[_Selection]) -> list[NDArray[np.bool_]]:
-    """For each row of each selection, whether an earlier one, or one of an earlier selection, holds the same pair."""
-    hashes = [selection.column("pair_hash") for selection in selections]
-    _, first_positions = np.unique(np.concatenate(hashes), return_index=True)
-    is_duplicate = np.ones(sum(map(len, selections)), dtype=bool)
-    is_duplicate[first_positions] = False
-    return np.split(is_duplicate, np.cumsum([len(selection) for selection in selections[:-1]]))
+def _duplicates(sources: Sequence[_Source]) -> list[NDArray[np.bool_]]:
+    """For each training row of each source, whether an earlier one, or one of an earlier source, holds the same pair.
+
+    Sources of another language pair do not count.
+    """
+    masks: list[NDArray[np.bool_]] = [np.zeros(0, dtype=bool)] * len(sources)
+    for languages in {(source.origin.source, source.origin.target) for source in sources}:
+        alike = [i for i, source in enumerate(sources) if (source.origin.source, source.origin.target) == languages]
+        hashes = [sources[i].train.column("pair_hash") for i in alike]
+        _, first_positions = np.unique(np.concatenate(hashes), return_index=True)
+        is_duplicate = np.ones(sum(map(len, hashes)), dtype=bool)
+        is_duplicate[first_positions] = False
+        parts = np.split(is_duplicate, np.cumsum([len(part) for part in hashes[:-1]]))
+        for i, mask in zip(alike, parts, strict=True):
+            masks[i] = mask
+    return masks
 
 
 def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Selection]:
@@ -269,15 +333,26 @@ def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Sele
     return split
 
 
-def _leaks(train: _Selection, held_out: Sequence[_Selection]) -> NDArray[np.bool_]:
-    """For each training row, whether a held-out row of the same language has the same normalized side."""
-    is_leak = np.zeros(len(train), dtype=bool)
-    for side in ("source_hash", "target_hash"):
-        held_out_hashes = np.sort(np.concatenate([selection.column(side) for selection in held_out]))
+def _held_out_hashes(sources: Sequence[_Source]) -> dict[str, NDArray[Any]]:
+    """The sorted hashes of all sides in valid and test parts, by language: of all sources and language pairs."""
+    hashes: dict[str, list[NDArray[Any]]] = {}
+    for source in sources:
+        for part in ("valid", "test"):
+            selection = source.selections[part]
+            hashes.setdefault(source.origin.source, []).append(selection.column("source_hash"))
+            hashes.setdefault(source.origin.target, []).append(selection.column("target_hash"))
+    return {language: np.sort(np.concatenate(parts)) for language, parts in hashes.items()}
+
+
+def _leaks(source: _Source, held_out: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """For each training row, whether one of its normalized sides is held out in the same language."""
+    is_leak = np.zeros(len(source.train), dtype=bool)
+    for side, language in (("source_hash", source.origin.source), ("target_hash", source.origin.target)):
+        held_out_hashes = held_out[language]
         if not len(held_out_hashes):
             continue
         # A binary search in the few held-out hashes takes a fifth of the memory of np.isin.
-        train_hashes = train.column(side)
+        train_hashes = source.train.column(side)
         nearest = np.searchsorted(held_out_hashes, train_hashes).clip(max=len(held_out_hashes) - 1)
         is_leak |= held_out_hashes[nearest] == train_hashes
     return is_leak
@@ -305,11 +380,24 @@ class _RuleCounts:
 # Cleaning, in batches and processes
 
 
-def _clean_part(config: Config, part: Part) -> datasets.Dataset:
+def _clean_part(part: Part, key: str, cleaner_settings: tuple[str, str, Sequence[RuleName]]) -> datasets.Dataset:
     """The table of a part after the rules for one pair."""
-    cleaner_settings = (config.source, config.target, config.skip_rules)
-    key = digest(part.key, *cleaner_settings, digest_files(CODE_FILES))
     return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.pairs), cleaner_settings))
+
+
+def _turned_round(rows: datasets.Dataset, key: str) -> datasets.Dataset:
+    """The same table with source and target exchanged. key is that of rows."""
+    exchanged = {
+        **{"source": "target", "target": "source"},
+        **{"words_source": "words_target", "words_target": "words_source"},
+        **{"source_hash": "target_hash", "target_hash": "source_hash"},
+    }
+
+    def batches() -> Iterator[dict[str, Any]]:
+        for batch in record_batches(rows):
+            yield {name: batch.column(exchanged.get(name, name)) for name in SCHEMA.names}
+
+    return cached_table("turned", key, SCHEMA, batches)
 
 
 def _cleaned_batches(

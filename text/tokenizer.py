@@ -48,8 +48,11 @@ class Tokenizer:
         self.inner = inner
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int) -> "Tokenizer":
-        """Learn a vocabulary of at most `vocab_size` tokens. A small corpus may yield fewer."""
+    def train(cls, texts: Iterable[str], vocab_size: int, languages: Sequence[str] = ()) -> "Tokenizer":
+        """Learn a vocabulary of at most `vocab_size` tokens. A small corpus may yield fewer.
+
+        languages get a tag each: a token of its own, which no text contains.
+        """
         words = pre_tokenizers.Split(tokenizers.Regex(WORD_PATTERN), "isolated")
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
@@ -59,7 +62,7 @@ class Tokenizer:
 
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            special_tokens=SPECIAL_TOKENS,
+            special_tokens=[*SPECIAL_TOKENS, *(f"<2{language}>" for language in languages)],
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
@@ -96,6 +99,15 @@ class Tokenizer:
         return [str(self.inner.id_to_token(i)) for i in range(len(self))]
 
     @cached_property
+    def tags(self) -> dict[str, int]:
+        """The id of the tag of each target language; empty for a model of one language pair.
+
+        Their ids follow those of the special tokens. A source begins with the tag of the language to translate into.
+        """
+        ids = sorted(i for i in self.inner.get_added_tokens_decoder() if i >= len(SPECIAL_TOKENS))
+        return {str(self.inner.id_to_token(i)).removeprefix("<2").removesuffix(">"): i for i in ids}
+
+    @cached_property
     def merged_from(self) -> NDArray[np.int64]:
         """(V, 2): the two tokens that each token was merged from. −1 for bytes and special tokens."""
         merged_from = np.full((len(self), 2), -1, dtype=np.int64)
@@ -111,7 +123,7 @@ class Tokenizer:
         A token that holds a part of a character counts as having none whole.
         """
         characters = np.zeros((len(self), 2), dtype=np.int64)
-        for i in range(len(SPECIAL_TOKENS), len(self)):
+        for i in range(len(SPECIAL_TOKENS) + len(self.tags), len(self)):
             raw = bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i)))
             n_begun = sum(byte & 0xC0 != 0x80 for byte in raw)  # the other bytes of a character begin with the bits 10
             try:
@@ -122,7 +134,7 @@ class Tokenizer:
         return characters
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, without special tokens."""
+        """Return the token ids of each text, without special tokens and tags."""
         prefixed = [WORD_PREFIX + text for text in texts]
         return [encoding.ids for encoding in self.inner.encode_batch_fast(prefixed, add_special_tokens=False)]
 
@@ -145,12 +157,15 @@ class Tokenizer:
         return [text.removeprefix(WORD_PREFIX) for text in texts]
 
 
-def learn_tokenizer(pairs: Pairs, vocab_size: int) -> Tokenizer:
-    """Return a tokenizer trained on both sides of the pairs, from the cache if the same one was trained before."""
-    key = digest(pairs.key, vocab_size, WORD_PATTERN, version("tokenizers"))
+def learn_tokenizer(pairs: Pairs, vocab_size: int, languages: Sequence[str] = ()) -> Tokenizer:
+    """Return a tokenizer trained on both sides of the pairs, from the cache if the same one was trained before.
+
+    languages are those that get a tag.
+    """
+    key = digest(pairs.key, vocab_size, *languages, WORD_PATTERN, version("tokenizers"))
     file = cache_file("tokenizer", key, ".json")
     if not file.is_file():
-        tokenizer = Tokenizer.train(_sides(pairs), vocab_size)
+        tokenizer = Tokenizer.train(_sides(pairs), vocab_size, languages)
         write_text(file, tokenizer.to_json())
     return Tokenizer.from_json(file.read_text(encoding="utf-8"), str(file))
 

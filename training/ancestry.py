@@ -48,7 +48,7 @@ def settings_from(name: str) -> Config:
 def check_inherited(config: Config, defaults: Config) -> None:
     """Raises ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
     changed = [name for name in INHERITED if getattr(config, name) != getattr(defaults, name)]
-    if {"source", "target"} & set(changed):
+    if {"source", "target"} & set(changed) and not config.pairs:
         raise ConfigError(
             f"--init-from {config.init_from} translates from {defaults.source} into {defaults.target}, "
             f"not from {config.source} into {config.target}"

@@ -28,10 +28,12 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, 
     too_long = corpus.train.select(pairs.too_long)
     n_words = np.subtract(corpus.train.words(), too_long.words())  # on either side
     sides = {}
+    # With several language pairs, a language may be on both sides.
+    names = ("source", "target") if corpus.has_several_pairs else (config.source, config.target)
     counts = np.zeros(len(training.tokenizer), dtype=np.int64)
     for language, rows, lengths, n in (
-        (config.source, pairs.sources, pairs.src_lengths, n_words[0]),
-        (config.target, pairs.targets, pairs.tgt_lengths, n_words[1]),
+        (names[0], pairs.sources, pairs.src_lengths, n_words[0]),
+        (names[1], pairs.targets, pairs.tgt_lengths, n_words[1]),
     ):
         side_counts = rows.counts(len(counts))
         counts += side_counts
@@ -64,15 +66,15 @@ def describe_data(training: Training) -> dict[str, Any]:
     def over_long(indices: Ints) -> dict[str, Any]:
         return {"pairs": len(indices), "examples": corpus.train.select(indices[:2])[:]}
 
-    names = training.config.data
     report = {
-        "name": ", ".join(names),
+        "name": ", ".join(training.config.data),
         **corpus.report,
         "over-long": over_long(pairs.too_long),
         "trained on": len(pairs),
     }
     if "sources" in report:
-        weights = training.config.data_weights or [1.0] * len(corpus.labels)
+        weights = training.weights or [1.0] * len(corpus.origins)
+        names = [f"{o.data} {o.label}" if corpus.has_several_pairs else o.data for o in corpus.origins]
         origins_too_long = corpus.train.origins()[pairs.too_long]
         report["sources"] = [
             {
@@ -80,7 +82,7 @@ def describe_data(training: Training) -> dict[str, Any]:
                 **source,
                 "over-long": over_long(pairs.too_long[origins_too_long == i]),
                 "trained on": int(np.sum(pairs.origins == i)),
-                "weight": weight,
+                "weight": round(weight, 4),
             }
             for i, (name, source, weight) in enumerate(zip(names, report["sources"], weights, strict=True))
         ]
@@ -102,13 +104,7 @@ def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenize
     }
 
 
-def describe_test(
-    scores: Scores,
-    by_data: dict[str, dict[str, float]],
-    pairs: Sequence[tuple[str, str]],
-    hypotheses: Sequence[str],
-) -> dict[str, Any]:
-    """The scores of the test part, of several sources also of each, and its first sentences with their translations."""
+def describe_test(scores: Scores, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]) -> dict[str, Any]:
+    """The scores of the test part, and its first sentences with their translations."""
     first = zip(pairs[:EXAMPLES], hypotheses[:EXAMPLES], strict=True)
-    test = {**asdict(scores), "by_data": by_data}
-    return {"test": test, "examples": [[*pair, hypothesis] for pair, hypothesis in first]}
+    return {"test": asdict(scores), "examples": [[*pair, hypothesis] for pair, hypothesis in first]}

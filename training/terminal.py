@@ -32,6 +32,8 @@ def part_sizes(data: dict[str, Any]) -> str:
 
 def source_lines(data: dict[str, Any]) -> list[str]:
     """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
+    if data.get("reversed"):
+        return [f"data      {data['name']}: the same pairs turned round", f"          {part_sizes(data)}"]
     lines = [f"data      {data['name']}: {data['read']:,} pairs read"]
     rules = {name: (rule, RULES[name]) for name, rule in data["rules"].items()}
     rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")

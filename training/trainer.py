@@ -27,7 +27,7 @@ from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, RESUMABLE, Config
 from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
-from decoding.scoring import score, score_by_data
+from decoding.scoring import score_corpus
 from decoding.translator import ModelSearcher, Translator
 from fast.attention import can_attend_to_sequences, disable_cudnn_attention
 from fast.forward import PackedBatchLoss
@@ -52,6 +52,21 @@ VALIDATION_TOKENS = 4096  # of a validation batch, at least
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
 
 
+def weights_of_origins(config: Config, origins: Ints) -> list[float]:
+    """How often an epoch has each pair of an origin, by --data-weights and --temperature; empty for once each.
+
+    origins has the number of its origin for each training pair. With a temperature T, the share of an origin of n pairs
+    is proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.1). The epoch keeps
+    its size.
+    """
+    sizes = np.bincount(origins).clip(min=1)
+    weights = np.array(config.data_weights or [1.0] * len(sizes))
+    if config.temperature != 1:
+        shares = (weights * sizes) ** (1 / config.temperature)
+        weights = shares / shares.sum() * (weights * sizes).sum() / sizes
+    return [] if (weights == 1).all() else weights.tolist()
+
+
 class Training:
     """One run. Every process of a group holds the same model at the same position.
 
@@ -67,10 +82,12 @@ class Training:
 
         # The data in tokens, prepared by one process of those that share a disk.
         with group.first_on_each_disk(cache_folder()):
-            self.train_pairs = EncodedPairs.of(corpus.train, tokenizer, config.max_length)
-            self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer)
+            tags = [tokenizer.tags[origin.target] for origin in corpus.origins] if tokenizer.tags else []
+            self.train_pairs = EncodedPairs.of(corpus.train, tokenizer, config.max_length, tags)
+            self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
         if not len(self.train_pairs):
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
+        self.weights = weights_of_origins(config, self.train_pairs.origins)
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.distilled: Distilled | None = None
 
@@ -193,7 +210,7 @@ class Training:
     def batches_of_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Ints]:
         """The rows of each batch of an epoch of all processes."""
         config = self.config
-        return batches(pairs, config.batch_tokens, config.seed, epoch, config.data_weights)
+        return batches(pairs, config.batch_tokens, config.seed, epoch, self.weights)
 
     def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
         """This process's batches of a step, counted from 1, on the CPU; each with its place among the step's."""
@@ -286,7 +303,6 @@ class Training:
         model = self.whole_model()
         model_loss = self._loss_of(model) if self.is_sharded else self.model_loss
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
-        local_sources = [source for source, _ in self.valid_texts[group.rank :: group.size]]
         loss, cross_entropy = 0.0, 0.0
         n_tgt = 0
         with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
@@ -297,30 +313,46 @@ class Training:
                 loss += batch_loss.item()
                 cross_entropy += batch_cross_entropy.item()
                 n_tgt += batch.n_tgt
-            hypotheses = group.gather(self.translator(model)(local_sources, bar="validating"))
+            local_texts = [source for source, _ in self.valid_texts[group.rank :: group.size]]
+            local_directions = self.corpus.directions(self.corpus.valid)[group.rank :: group.size]
+            hypotheses = group.gather(
+                self.translator(model).in_directions(local_texts, local_directions, bar="validating")
+            )
         loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
         references = [target for _, target in self.valid_texts]
-        scores = score(hypotheses, references, config.target)
+        scores = score_corpus(hypotheses, references, self.corpus.valid.origins(), self.corpus.origins)
         result = Validation(
             self.step,
             loss / n_scored,
             perplexity(cross_entropy, n_scored),
             scores.bleu,
             scores.chrf,
-            score_by_data(hypotheses, references, self.corpus.valid.origins(), self.corpus.labels, config.target),
+            scores.by_data,
         )
         self.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)
         return result, hypotheses
 
+    def sample_rows(self, n: int) -> list[int]:
+        """The rows of n sentences of the validation part: the first ones of each origin, as many of each."""
+        origins = self.corpus.valid.origins()
+        n_each = -(-n // len(self.corpus.origins))
+        firsts = [np.flatnonzero(origins == number)[:n_each] for number in range(len(self.corpus.origins))]
+        return np.concatenate(firsts)[:n].tolist()
+
     def distill(self) -> None:
         """Translates the training part. From now on, the closest translations are the targets."""
         group, pairs = self.group, self.train_pairs
-        local_texts = list(self.corpus.train.select(pairs.rows[group.rank :: group.size]))
-        self.model.eval()
-        with torch.compiler.set_stance("force_eager"):
-            texts = closest_translations(self.translator(), local_texts, self.config.target)
-        targets = [ids[: self.config.max_length] for ids in self.tokenizer.encode(texts)]
-        self._learn_from(group.gather(targets), self.step)
+        translator = self.translator()
+        targets: list[list[int]] = []
+        for number, origin in enumerate(self.corpus.origins):
+            rows = pairs.rows[pairs.origins == number]
+            local_texts = list(self.corpus.train.select(rows[group.rank :: group.size]))
+            towards = translator.towards(origin.target, origin.source)
+            with torch.compiler.set_stance("force_eager"):
+                texts = closest_translations(towards, local_texts, origin.target)
+            local_targets = [ids[: self.config.max_length] for ids in self.tokenizer.encode(texts)]
+            targets += group.gather(local_targets)  # origins follow each other in the rows of pairs
+        self._learn_from(targets, self.step)
 
     def _learn_from(self, targets: list[list[int]], after_step: int) -> None:
         pairs = self.train_pairs.with_targets(targets)
@@ -348,8 +380,12 @@ class Training:
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
     def attention(self, sources: list[str], model: Transformer | None = None) -> Iterator[tuple[str, Attention]]:
-        """The translation of each source by `whole_model()`, and what each of its tokens attended to."""
-        translator = self.translator(model)
+        """The translation of each source by `whole_model()`, and what each of its tokens attended to.
+
+        The sources are of the first language pair.
+        """
+        first = self.corpus.origins[0]
+        translator = self.translator(model).towards(first.target, first.source)
         for source in sources:
             with torch.compiler.set_stance("force_eager"):
                 translation, attention = translator.attention(source)

@@ -1,0 +1,225 @@
+"""Tests of one model for several language pairs: its data, its tags, and the commands."""
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Command
+
+from config import PRESETS, Config, ConfigError, RuleName
+from dataset import EncodedPairs
+from decoding.search import Search
+from decoding.translator import ModelSearcher, Translator
+from model import Transformer
+from text.corpus import Corpus, load_corpus
+from text.tokenizer import Tokenizer
+from training.trainer import Training, weights_of_origins
+
+BOTH = ("en-fr", "fr-en")
+RULES_OFF: tuple[RuleName, ...] = ("wrong-language", "swapped-columns")
+SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
+
+
+def three_languages(folder: Path) -> None:
+    """Write train, valid and test parts in en, de and fr, line by line; no rule but held-out drops anything."""
+    folder.mkdir()
+    lines = {
+        "train": [f"the {i} dogs|die {i} Hunde|les {i} chiens" for i in range(20)],
+        "valid": ["a cat|eine Katze|un chat"],
+        # its French side is also in the training part, where its other sides differ
+        "test": ["the 7 hounds|die 7 Jagdhunde|Les 7 chiens !"],
+    }
+    for part, texts in lines.items():
+        for side, language in enumerate(("en", "de", "fr")):
+            text = "".join(line.split("|")[side] + "\n" for line in texts)
+            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    three_languages(tmp_path / "data")
+    return load_corpus(Config(data=("data",), pairs=("en-de", "de-en", "de-fr", "fr-de"), skip_rules=RULES_OFF))
+
+
+def test_the_other_direction_has_the_same_pairs_turned_round(corpus: Corpus) -> None:
+    for part in (corpus.train, corpus.valid, corpus.test):
+        texts = [[pair for pair, number in zip(part, part.origins(), strict=True) if number == n] for n in range(4)]
+        for forward, backward in ((0, 1), (2, 3)):
+            assert texts[forward] and [(target, source) for source, target in texts[forward]] == texts[backward]
+    assert corpus.valid[0:2] == [("a cat", "eine Katze"), ("eine Katze", "a cat")]
+    assert set(corpus.directions(corpus.train)) == {("en", "de"), ("de", "en"), ("de", "fr"), ("fr", "de")}
+
+
+def test_a_side_of_a_test_pair_is_in_no_training_pair_of_any_direction(tmp_path: Path) -> None:
+    three_languages(tmp_path / "data")
+    # only en-fr has the French test side, and de-fr must not learn it as a target
+    (tmp_path / "other").mkdir()
+    for name in ("train.de", "train.fr", "valid.de", "valid.fr"):
+        (tmp_path / "other" / name).write_bytes((tmp_path / "data" / name).read_bytes())
+    config = Config(data=("data", "other"), pairs=("en-fr", "de-fr"), skip_rules=RULES_OFF, test_share=0)
+    corpus = load_corpus(config)
+    assert len(corpus.test) == 1 and not any(" 7 " in text for pair in corpus.train for text in pair)
+    assert [source["rules"]["held-out"]["pairs"] for source in corpus.report["sources"]] == [1, 1]
+
+
+@pytest.fixture(scope="module")
+def tagged(demo: Corpus) -> Tokenizer:
+    return Tokenizer.train((side for pair in demo.train[:1000] for side in pair), 300, ["en", "fr"])
+
+
+def test_tags_are_tokens_that_no_text_contains(tagged: Tokenizer, tokenizer: Tokenizer) -> None:
+    assert tagged.tags == {"en": 4, "fr": 5} and tokenizer.tags == {}
+    assert Tokenizer.from_json(tagged.to_json(), "").tags == tagged.tags
+    (ids,) = tagged.encode(["<2fr> <2en>"])
+    assert not set(ids) & {4, 5} and tagged.decode([[5, *ids]]) == ["<2fr> <2en>"]
+    assert (tagged.merged_from[[4, 5]] == -1).all(), "subword dropout cannot split them"
+
+
+def test_each_source_begins_with_the_tag_of_its_target(corpus: Corpus, tagged: Tokenizer) -> None:
+    tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 300, ["de", "en", "fr"])
+    tags = [tokenizer.tags[origin.target] for origin in corpus.origins]
+    tagged_pairs, plain = EncodedPairs.of(corpus.train, tokenizer, tags=tags), EncodedPairs.of(corpus.train, tokenizer)
+    for row, (_, target) in enumerate(corpus.directions(corpus.train)):
+        first, *rest = np.asarray(tagged_pairs.sources[row]).tolist()
+        assert first == tokenizer.tags[target] and rest == np.asarray(plain.sources[row]).tolist()
+        assert not set(np.asarray(tagged_pairs.targets[row]).tolist()) & set(tokenizer.tags.values())
+
+
+@pytest.mark.parametrize("precision", ["plain", "fp32", "int8"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_tags_are_never_generated(precision: Any, beam: int, tiny: Config, tagged: Tokenizer) -> None:
+    config = replace(tiny, pairs=BOTH)
+    model = Transformer(len(tagged), config).eval()
+    with torch.no_grad():  # one of them is as probable as can be
+        weight = torch.nn.init.normal_(model.projection.linear.weight, std=2.0)
+        weight[5] = 3 * weight.abs().max() * torch.sign(torch.randn(16))
+    device = torch.device("cpu")
+    searcher = ModelSearcher(model, device, "auto" if precision == "plain" else precision, precision == "plain")
+    sources, limits = [[5, 40, 41], [4, 60, 70, 80, 90]] * 20, [30] * 40
+    search = Search(beam, n_best=beam)
+
+    def generated() -> set[int]:
+        return {i for ranked in searcher(sources, limits, search) for hypothesis in ranked for i in hypothesis.ids}
+
+    assert generated() & {4, 5}, "without the rule"
+    Translator(searcher, tagged, config, device)
+    assert not generated() & {4, 5} and generated()
+
+
+def test_one_pair_is_the_same_training_as_ever(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    one = replace(PRESETS["demo"], pairs=("en-fr",))
+    assert one.directions == PRESETS["demo"].directions and not one.tagged_languages
+    texts, as_before = load_corpus(one), load_corpus(PRESETS["demo"])
+    assert list(texts.train) == list(as_before.train) and texts.train.key == as_before.train.key
+    assert Training(tiny, small, tokenizer).weights == []
+
+
+def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
+    origins = np.repeat([0, 1, 2], [100, 1000, 10_000])
+    sizes = np.array([100, 1000, 10_000])
+    assert weights_of_origins(replace(Config(), temperature=1.0), origins) == []
+    for temperature in (1.5, 5.0, 100.0):
+        weights = np.array(weights_of_origins(replace(Config(), temperature=temperature), origins))
+        shares = weights * sizes / (weights * sizes).sum()
+        assert (weights * sizes).sum() == pytest.approx(sizes.sum())
+        assert shares[1:] / shares[:-1] == pytest.approx([10 ** (1 / temperature)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"pairs": ("en",)}, "write SOURCE-TARGET"),
+        ({"pairs": ("pt-BR-en",)}, "or pt-BR:en"),
+        ({"pairs": ("en-de", "en-de")}, "name each pair once"),
+        ({"pairs": ("en-en",)}, "is one language"),
+        ({"pairs": ("en-a/b",)}, "cannot be a language"),
+        ({"pairs": ("all",)}, "--pairs all and --languages go together"),
+        ({"languages": ("en", "fr")}, "--pairs all and --languages go together"),
+        ({"pairs": ("all",), "languages": ("en", "en")}, "name two or more, each once"),
+        ({"pairs": ("en-de", "de-en", "en-fr"), "data": ("a", "b")}, "or one for each pair"),
+    ],
+)
+def test_wrong_pairs_are_refused(change: dict[str, tuple[str, ...]], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        replace(Config(), **change)  # type: ignore[arg-type]
+
+
+def test_languages_may_have_hyphens_and_all_means_every_direction() -> None:
+    assert replace(Config(), pairs=("pt-BR:en",)).directions == [("pt-BR", "en")]
+    config = replace(Config(), pairs=("all",), languages=("en", "de", "fr"))
+    assert len(config.directions) == 6 and config.tagged_languages == ["de", "en", "fr"]
+    assert Config.from_json(config.to_json()) == config
+
+
+@pytest.fixture(scope="module")
+def several(command: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model of both directions, by its command."""
+    folder = tmp_path_factory.mktemp("several")
+    args = ["demo", "--data", str(few), "--pairs", *BOTH, *SMALL, "--epochs", "1", "--self-distillation", "0.2"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = command("train.py", *args)
+    assert done.returncode == 0, done.stderr
+    assert "the same pairs turned round" in done.stderr
+    assert re.search(r"^    en-fr: BLEU .*\n    fr-en: BLEU", done.stderr, re.MULTILINE)
+    return folder / "weights" / "demo"
+
+
+def test_the_scores_are_means_over_the_pairs(several: Path, called: Command) -> None:
+    metrics = json.loads((several / "metrics.json").read_text(encoding="utf-8"))
+    for part in ("best", "last", "test"):
+        by_data = metrics[part]["by_data"]
+        assert list(by_data) == ["en-fr", "fr-en"]
+        for name in ("bleu", "chrf"):
+            assert metrics[part][name] == pytest.approx(sum(values[name] for values in by_data.values()) / 2)
+    scored = called("evaluate.py", "--run", str(several), "--device", "cpu")
+    assert scored.returncode == 0 and len(scored.stdout.splitlines()) == 3, scored.stderr
+    assert scored.stdout.splitlines()[1].startswith("en-fr: BLEU ")
+
+
+def test_a_target_is_asked_for_and_checked(several: Path, few: Path, called: Command) -> None:
+    run = ["--run", str(several), "--device", "cpu"]
+    for target in ("fr", "en"):
+        done = called("translate.py", *run, "--target", target, "The cat.", "Two. Sentences.")
+        assert done.returncode == 0 and len(done.stdout.splitlines()) == 2, done.stderr
+    files = ["--source", str(few / "test.fr"), "--reference", str(few / "test.en")]
+    assert called("evaluate.py", *run, *files, "--target", "en", "--scores", "scores.tsv").returncode == 0
+    assert len(Path("scores.tsv").read_text(encoding="utf-8").splitlines()) == 12
+    for command, code, says in (
+        (["translate.py", *run, "x"], 2, "choose one with --target"),
+        (["translate.py", *run, "--target", "de", "x"], 2, "does not translate into de; its language pairs are en-fr,"),
+        (["translate.py", *run, "--target", "en", "--source", "de", "x"], 2, "--zero-shot translates all the same"),
+        (["evaluate.py", *run, *files], 2, "choose one with --target"),
+        (["train.py", "--init-from", str(several), "--pairs", "en-fr"], 2, "--pairs cannot be given with --init-from"),
+    ):
+        done = called(*command)
+        assert done.returncode == code and says in done.stderr and not done.stdout, done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+    zero_shot = called("translate.py", *run, "--target", "en", "--source", "de", "--zero-shot", "x")
+    assert zero_shot.returncode == 0 and len(zero_shot.stdout.splitlines()) == 1
+
+
+def test_a_model_of_one_pair_refuses_other_languages_and_needs_no_target(
+    trained: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    run = ["--run", str(Path(trained.args[0], "weights", "demo")), "--device", "cpu", "--precision", "fp32"]
+    plain = called("translate.py", *run, "The cat is sitting on the mat.")
+    assert called("translate.py", *run, "--target", "fr", "The cat is sitting on the mat.").stdout == plain.stdout
+    done = called("translate.py", *run, "--target", "de", "x")
+    assert done.returncode == 2 and "its language pairs are en-fr" in done.stderr
+
+
+def test_a_run_of_several_pairs_goes_on_and_is_started_from(several: Path, few: Path, called: Command) -> None:
+    done = called("train.py", "--init-from", str(several), "--epochs", "1", "--name", "next")
+    assert done.returncode == 0 and "fr-en: BLEU" in done.stderr, done.stderr
+    assert called("train.py", "--resume", "--name", "next", "--epochs", "2").returncode == 0
+    assert called("export.py", "--run", "next", "--release", "given").returncode == 0
+    card = Path("given/README.md").read_text(encoding="utf-8")
+    assert "that translates en to fr, fr to en" in card and "--target LANGUAGE" in card and "| fr-en | " in card
+    assert called("translate.py", "--run", "given.tar.gz", "--target", "en", "Le chat.").returncode == 0
