@@ -119,7 +119,7 @@ def test_the_defaults_are_the_settings_of_the_run(run_folder: RunFolder, tiny: C
     config = settings_from(str(run_folder.path))
     assert (config.dropout, config.batch_tokens, config.optimizer) == (0.25, tiny.batch_tokens, tiny.optimizer)
     assert (config.steps, config.valid_every, config.data_weights, config.plain) == (0, 0, (), False)
-    assert config.lr < tiny.lr
+    assert (config.lr, config.epochs) == (tiny.lr, 20)
 
 
 def test_an_ancestor_without_metrics_is_as_good(run_folder: RunFolder, tiny: Config, small: Corpus) -> None:
