@@ -205,12 +205,17 @@ class Translator:
     ) -> list[str]:
         """Returns one translation of each sentence, in order. directions has the source and target language of each."""
         translations = [""] * len(sentences)
-        for source, target in dict.fromkeys(directions):
-            rows = [row for row, direction in enumerate(directions) if direction == (source, target)]
-            texts = self.towards(target, source)([sentences[row] for row in rows], search, bar=bar)
+        for translator, rows in self.rows_of_directions(directions):
+            texts = translator([sentences[row] for row in rows], search, bar=bar)
             for row, text in zip(rows, texts, strict=True):
                 translations[row] = text
         return translations
+
+    def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple["Translator", list[int]]]:
+        """For each language pair among directions, the translator for it, and where the pair occurs."""
+        for source, target in dict.fromkeys(directions):
+            rows = [row for row, direction in enumerate(directions) if direction == (source, target)]
+            yield self.towards(target, source), rows
 
     def n_best(
         self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""

@@ -3,14 +3,16 @@
 import json
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
-from conftest import Command
+from conftest import ROOT, Command
 
 from config import PRESETS, Config, ConfigError, RuleName
 from dataset import EncodedPairs
@@ -178,7 +180,8 @@ def test_the_scores_are_means_over_the_pairs(several: Path, called: Command) -> 
         assert list(by_data) == ["en-fr", "fr-en"]
         for name in ("bleu", "chrf"):
             assert metrics[part][name] == pytest.approx(sum(values[name] for values in by_data.values()) / 2)
-    scored = called("evaluate.py", "--run", str(several), "--device", "cpu")
+    scored = called("evaluate.py", "--run", str(several), "--device", "cpu", "--scores", "scores.tsv")
+    assert len(Path("scores.tsv").read_text(encoding="utf-8").splitlines()) == 24
     assert scored.returncode == 0 and len(scored.stdout.splitlines()) == 3, scored.stderr
     assert scored.stdout.splitlines()[1].startswith("en-fr: BLEU ")
 
@@ -223,3 +226,39 @@ def test_a_run_of_several_pairs_goes_on_and_is_started_from(several: Path, few: 
     card = Path("given/README.md").read_text(encoding="utf-8")
     assert "that translates en to fr, fr to en" in card and "--target LANGUAGE" in card and "| fr-en | " in card
     assert called("translate.py", "--run", "given.tar.gz", "--target", "en", "Le chat.").returncode == 0
+
+
+def test_exports_take_the_target_language(several: Path, called: Command, command: Command) -> None:
+    pytest.importorskip("ctranslate2")
+    assert called("export.py", "--run", str(several), "--to", "ctranslate2", "out").returncode == 0
+    sentences = ["The cat is here.", "A dog sings."]
+    for target in ("fr", "en"):
+        common = ["--precision", "fp32", "--device", "cpu", "--target", target, *sentences]
+        exported, run = (called("translate.py", "--run", name, *common) for name in ("out", str(several)))
+        assert exported.returncode == 0 and exported.stdout == run.stdout, exported.stderr
+    script = subprocess.run(
+        [sys.executable, "out/example.py", "fr", *sentences], capture_output=True, encoding="utf-8", check=True
+    )
+    assert len(script.stdout.splitlines()) == 2 and "<2" not in script.stdout
+
+    assert called("export.py", "--run", str(several), "--to", "huggingface", "hf").returncode == 0
+    generation = json.loads(Path("hf/generation_config.json").read_text(encoding="utf-8"))
+    assert generation["suppress_tokens"] == [0, 1, 2, 4, 5]
+    tokenizer = tokenizers.Tokenizer.from_file("hf/tokenizer.json")
+    ours = Tokenizer.from_json((several / "tokenizer.json").read_text(encoding="utf-8"), "")
+    assert tokenizer.encode("<2fr>The cat is here.").ids == [5, *ours.encode(["The cat is here."])[0], 3]
+
+
+def test_the_page_offers_each_target_language(several: Path) -> None:
+    pytest.importorskip("gradio")
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from app import AppOptions, Page, choices_of\n"
+        f"run = {str(several)!r}\n"
+        "page = Page(AppOptions(device='cpu'))\n"
+        "choices = choices_of(run, page.load(run).config)\n"
+        "print([label.removeprefix(run) for label, _ in choices])\n"
+        "print([bool(page.translate('The cat.', choice)[2]) for _, choice in choices])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.splitlines() == ["[' (en → fr)', ' (fr → en)']", "[True, True]"]
