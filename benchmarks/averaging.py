@@ -29,10 +29,11 @@ LAST = (2, 3, 5, 8)  # how many checkpoints are averaged
 
 
 def main(args: Sequence[str]) -> None:
-    data = [str(Path(arg).resolve()) if Path(arg).exists() else arg for arg in args]  # from the temporary folder too
+    preset, *flags = args
+    flags = [str(Path(flag).resolve()) if Path(flag).exists() else flag for flag in flags]  # --data, from elsewhere
     with tempfile.TemporaryDirectory() as temporary:
         os.chdir(temporary)
-        training = train_and_keep(data, Path(temporary))
+        training = train_and_keep([preset, *flags], Path(temporary))
         files = sorted(Path(temporary).glob("*.safetensors"))
         best = training.best
         assert best

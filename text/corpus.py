@@ -185,17 +185,17 @@ def load_corpus(config: Config) -> Corpus:
         parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
 
     report = _report([_report_source(source, config.skip_rules) for source in sources])
-    return Corpus(parts["train"], parts["valid"], parts["test"], report, origins(config))
+    return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
 
 
 def origins(config: Config) -> list[Origin]:
     """Where the pairs of a training are from: each source of data, or each language pair."""
     directions = config.directions
     if len(directions) == 1:
-        (source, target) = directions[0]
-        return [
-            Origin(data, label, source, target) for data, label in zip(config.data, labels(config.data), strict=True)
-        ]
+        names = zip(config.data, labels(config.data), strict=True)
+        return [Origin(data, label, *directions[0]) for data, label in names]
+
+    # Several pairs are of one source of data, or each of its own.
     all_data = config.data * len(directions) if len(config.data) == 1 else config.data
     found: list[Origin] = []
     for data, (source, target) in zip(all_data, directions, strict=True):
