@@ -255,6 +255,8 @@ class RunFolder:
         config = self.load_config()
         tokenizer_text = self.read(self.tokenizer_file)
         tokenizer = Tokenizer.from_json(tokenizer_text, str(self.tokenizer_file))
+        if not tokenizer.has_tags_of(config.tagged_languages):
+            raise CheckpointError(f"{self.tokenizer_file} has other languages than {self.config_file}: copy them again")
         if not self.model_file.is_file():
             raise CheckpointError(
                 f"{self.model_file} is missing: the training has not reached its first validation yet\n"

@@ -5,6 +5,7 @@ Each preset is a `Config`. On the command line, each field is a flag of the same
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -205,8 +206,8 @@ class Config:
             raise ConfigError(f"--pairs {' '.join(self.pairs)}: name each pair once")
         for source, target in self.directions:
             for text in (source, target):
-                if not text or any(c in r'/\:*?"<>|' or not c.isprintable() or c.isspace() for c in text):
-                    raise ConfigError(f"--pairs: {text!r} cannot be a language")
+                if not re.fullmatch("[A-Za-z0-9_-]+", text):
+                    raise ConfigError(f"--pairs: {text!r} cannot be a language; use a code such as de or pt-BR")
             if source == target:
                 raise ConfigError(f"--pairs: {source}-{target} is one language")
         if len(self.data) not in (1, len(self.directions)):
@@ -214,6 +215,10 @@ class Config:
                 f"--data names {len(self.data)} sources for {len(self.directions)} pairs: "
                 "give one that has all languages, or one for each pair"
             )
+        if len(self.directions) > len(self.data) == 1 and self.data_weights:
+            raise ConfigError("--data-weights is for several sources of --data; --temperature balances language pairs")
+        if self.columns and len(self.data) == 1 and len({frozenset(pair) for pair in self.directions}) > 1:
+            raise ConfigError("--columns names two columns, and --pairs more than two languages: name them in a header")
 
     @property
     def directions(self) -> list[tuple[str, str]]:

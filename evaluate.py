@@ -36,6 +36,8 @@ def main(args: Sequence[str]) -> None:
     options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
+    if options.target and not options.source:
+        raise ConfigError("--target is for --source and --reference; without them, all language pairs are scored")
     search = Search(options.beam, length_penalty=options.length_penalty)
 
     # Load the run, and the one to compare it with.
@@ -53,6 +55,8 @@ def main(args: Sequence[str]) -> None:
 
     # Translate and score.
     pairs = pairs_to_score(options, translator)
+    if other:
+        list(other.rows_of_directions(pairs.directions))  # raises an error before the translations if it lacks one
     print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
     hypotheses = translate_and_score(translator, pairs, search)
     if options.output:
@@ -64,8 +68,21 @@ def main(args: Sequence[str]) -> None:
     if other:
         print(f"against {other.config.name}", file=sys.stderr)
         other_hypotheses = translate_and_score(other, pairs, search)
-        p_values = compare(hypotheses, other_hypotheses, pairs.references, translator.target)
-        print("  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
+        for languages, rows in rows_by(pairs.directions).items():
+            ours, theirs, references = (
+                [texts[row] for row in rows] for texts in (hypotheses, other_hypotheses, pairs.references)
+            )
+            p_values = compare(ours, theirs, references, languages[1])
+            label = f"{languages[0]}-{languages[1]}: " if len(set(pairs.directions)) > 1 else ""
+            print(label + "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
+
+
+def rows_by(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
+    """Where each language pair occurs."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, direction in enumerate(directions):
+        rows.setdefault(direction, []).append(row)
+    return rows
 
 
 def load(options: EvaluateOptions, run: str) -> Translator:

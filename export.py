@@ -37,7 +37,9 @@ from decoding.translator import EXTRA_LENGTH
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
 from system.hub import is_hub_id, write_sums
-from text.tokenizer import WORD_PREFIX, SPECIAL_TOKENS, Tokenizer
+from text.corpus import origins
+from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
+from training.ancestry import checked_record
 
 # Written beside a CTranslate2 model: it translates without Tapis.
 EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py {argument}"A sentence." "Another sentence."
@@ -292,8 +294,13 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     data = tuple(map(data_name, config.data))
     if isinstance(metrics.get("data"), dict):
         metrics["data"]["name"] = ", ".join(data)
-        for name, source in zip(data, metrics["data"].get("sources", []), strict=False):
-            source["name"] = name
+        if "sources" in metrics["data"]:
+            public = replace(config, data=data)
+            names = [origin.full_name for origin in origins(public)]
+            reports = metrics["data"]["sources"]
+            metrics["data"]["sources"] = [{**report, "name": name} for name, report in zip(names, reports, strict=True)]
+    if "init_from" in metrics:
+        metrics["init_from"] = checked_record(metrics["init_from"])
     for record in ancestors(metrics.get("init_from")):
         record["data"] = [data_name(str(name)) for name in record["data"]]
 

@@ -21,10 +21,11 @@ from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import RESUMABLE, Config, ConfigError, flag
+from config import PRESETS, RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
 from decoding.scoring import score_corpus
 from decoding.translator import ModelSearcher, Translator
@@ -223,7 +224,8 @@ def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, re
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
     """What each layer attends to in the first validation sentences, named by the sentence's number and the layer."""
-    sources = [source for source, _ in training.valid_texts[:PICTURED]]
+    first_rows = np.flatnonzero(training.corpus.valid.origins() == 0)[:PICTURED]
+    sources = [training.valid_texts[row][0] for row in first_rows]
     for i, (source, (translation, attention)) in enumerate(
         zip(sources, training.attention(sources, model), strict=True)
     ):
@@ -263,10 +265,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     preset, flags, options = parse_training(args)
     if options.config.init_from and not options.resume:
         options = options_from_run(flags, options, preset_is_given=flags != list(args))
-    config = named(options.config, preset)
-    if config.pairs:
-        source, target = config.directions[0]
-        config = replace(config, source=source, target=target)
+    config = named(with_first_pair(options.config, PRESETS[preset]), preset)
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
     if not options.resume:
@@ -283,14 +282,35 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     return options
 
 
+def with_first_pair(config: Config, preset: Config) -> Config:
+    """The config with its first pair as source and target; one pair alone is as without --pairs.
+
+    Raises ConfigError if the command line has other languages than those of --pairs.
+    """
+    if not config.pairs:
+        return config
+    given = config.source, config.target
+    first = config.directions[0]
+    if given not in (first, (preset.source, preset.target)):
+        raise ConfigError("--pairs names the languages: leave out --source and --target")
+    config = replace(config, source=first[0], target=first[1])
+    return config if config.tagged_languages else replace(config, pairs=(), languages=())
+
+
 def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
     """The command line as options of a training that starts from another run, whose settings are the defaults."""
     name = options.config.init_from
     if preset_is_given:
         raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
     defaults = settings_from(name)
-    options = parse(TrainOptions, flags, TrainOptions(config=defaults))
+    options = parse(TrainOptions, flags, TrainOptions(config=replace(defaults, data_weights=(), columns=())))
     check_inherited(options.config, defaults)
+    if options.config.data == defaults.data:  # weights and columns belong to the run's own data
+        given = options.config
+        kept = replace(
+            given, data_weights=given.data_weights or defaults.data_weights, columns=given.columns or defaults.columns
+        )
+        options = replace(options, config=kept)
     if RunFolder.find(name).path.resolve() == (WEIGHTS / options.config.name).resolve():
         raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
     return options

@@ -49,7 +49,7 @@ class CTranslate2Searcher:
         except ImportError:
             raise EngineError(f'{folder} is for CTranslate2, not installed here: pip install -e ".[export]"') from None
         self.tokens = tokenizer.tokens()
-        self.never = [*NEVER_GENERATED, *tokenizer.tags.values()]
+        self.suppressed = [*NEVER_GENERATED, *tokenizer.tags.values()]
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         kind = "cuda" if device.type == "cuda" else "cpu"
         self.releases_lock = kind == "cpu"
@@ -77,7 +77,7 @@ class CTranslate2Searcher:
             min_decoding_length=0,
             max_decoding_length=max(limits),
             max_input_length=0,
-            suppress_sequences=[[self.tokens[i]] for i in self.never],
+            suppress_sequences=[[self.tokens[i]] for i in self.suppressed],
         )
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):
@@ -105,4 +105,6 @@ def load_exported(
     check_sums(folder, "model.bin", CONFIG, tokenizer_file.name)
     config = Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_json(tokenizer_file.read_text(encoding="utf-8"), str(tokenizer_file))
+    if not tokenizer.has_tags_of(config.tagged_languages):
+        raise EngineError(f"{tokenizer_file} has other languages than {folder / CONFIG}: export it again")
     return config, tokenizer, CTranslate2Searcher(folder, tokenizer, device, precision)

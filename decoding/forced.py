@@ -19,12 +19,12 @@ def log_probabilities(
     targets: Sequence[list[int]],
     batches: Sequence[list[int]],
     device: torch.device,
-    never: Sequence[int] = (),
+    suppressed: Sequence[int] = (),
 ) -> list[float]:
     """log P(target and its end | source) of each pair of ids, in nats, without length penalty.
 
-    As in a search, the special tokens other than the end have no probability, and the ids `never` neither. batches are
-    rows of the pairs. The model is in evaluation mode.
+    As in a search, the special tokens other than the end have no probability, and neither have the ids `suppressed`.
+    batches are rows of the pairs. The model is in evaluation mode.
     """
 
     def of_batch(rows: list[int]) -> list[float]:
@@ -32,7 +32,7 @@ def log_probabilities(
             batch = collate([sources[row] for row in rows], [targets[row] for row in rows]).to(device)
             memory = model.encode(batch.src, batch.src_mask)
             vectors = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)  # (B, T, D)
-            log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten(), never)
+            log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten(), suppressed)
             values: list[float] = (log_p.view_as(batch.labels) * (batch.labels != PAD)).sum(dim=1).tolist()
             return values
 
@@ -43,11 +43,11 @@ def log_probabilities(
     return result
 
 
-def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor, never: Sequence[int] = ()) -> Tensor:
+def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor, suppressed: Sequence[int] = ()) -> Tensor:
     """Vectors (N, D), labels (N,) → log P of each label (N,). That of PAD means nothing."""
     parts = []
     for x, label in zip(torch.split(vectors, ROWS), torch.split(labels, ROWS), strict=True):
         logits = model.project(x).float()  # (ROWS, V)
-        logits[:, [*range(EOS), *never]] = -torch.inf  # what a search never generates
+        logits[:, [*range(EOS), *suppressed]] = -torch.inf  # what a search never generates
         parts.append(logits.log_softmax(dim=-1).gather(1, label[:, None]).squeeze(1).masked_fill(label == PAD, 0.0))
     return torch.cat(parts)

@@ -79,7 +79,7 @@ class ModelSearcher:
         self.is_plain = plain
         self.best = best_continuations if plain else best_continuations_in_blocks
         self.releases_lock = False
-        self.never: list[int] = []  # tags of languages, which are never generated
+        self.suppressed: list[int] = []  # tags of languages, which are never generated
         self.step_of: Callable[[Tensor], Step]
         if plain:
             self.step_of = partial(plain_step, model)
@@ -96,18 +96,18 @@ class ModelSearcher:
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         with torch.inference_mode():
             step = self.step_of(to_device(pad(sources), self.device))
-            if self.never:
-                step = partial(without_tags, step, self.never)
+            if self.suppressed:
+                step = partial(without_tags, step, self.suppressed)
             max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
             return beam_search(step, max_lengths, search, self.best)
 
 
-def without_tags(step: Step, never: list[int], *args: Any) -> Tensor:
+def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
     """The logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
     logits = step(*args)
-    logits[..., never[0] : never[-1] + 1] = -torch.inf
+    logits[..., tags[0] : tags[-1] + 1] = -torch.inf
     return logits
 
 
@@ -124,7 +124,7 @@ class Translator:
         self.sources = [config.source]  # languages that a text may be in
         self.tag: list[int] = []  # that each source begins with
         if isinstance(searcher, ModelSearcher):
-            searcher.never = list(tokenizer.tags.values())
+            searcher.suppressed = list(tokenizer.tags.values())
 
     @classmethod
     def load(
@@ -170,20 +170,20 @@ class Translator:
         """
         directions = self.config.directions
         targets = list(dict.fromkeys(target for _, target in directions))
-        pairs = ", ".join(f"{one}-{other}" for one, other in directions)
+        languages = {language for direction in directions for language in direction}
+        pairs = ", ".join("-".join(direction) for direction in directions)
         if not target and len(targets) > 1:
             raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
         target = target or targets[0]
         if target not in targets:
             raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
-        if source and (source, target) not in directions and not (zero_shot and self.tokenizer.tags):
-            raise ConfigError(
-                f"the model has not learned {source}-{target}; its language pairs are {pairs}"
-                + "\n--zero-shot translates all the same" * bool(self.tokenizer.tags)
-            )
+        can_try = source in languages and source != target
+        if source and (source, target) not in directions and not (zero_shot and can_try):
+            hint = "\n--zero-shot translates all the same" if can_try else ""
+            raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
         translator = Translator(self.searcher, self.tokenizer, self.config, self.device)
         translator.target = target
-        translator.sources = [source] if source else [one for one, other in directions if other == target]
+        translator.sources = [source] if source else [one for one, into in directions if into == target]
         translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
         return translator
 
@@ -312,7 +312,7 @@ class Translator:
         longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
         batches = list(_batches(longest_first, lengths, BATCH_TOKENS[self.device.type]))
         model = searcher.original if searcher.is_plain else in_precision(searcher.original, "fp32")
-        log_p = log_probabilities(model, sources, targets, batches, self.device, searcher.never)
+        log_p = log_probabilities(model, sources, targets, batches, self.device, searcher.suppressed)
         return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
 
     @property

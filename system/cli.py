@@ -11,13 +11,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision
+from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
 from system.terminal import is_first_on_machine, is_main
 from system.usage import usage_error
 
@@ -183,6 +183,11 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
 
+    # Of a flag that is given twice, the last one counts, which would lose values of those that take several.
+    names = [argument.partition("=")[0] for argument in flags]
+    for field in fields(Config):
+        if isinstance(field.default, tuple) and names.count(flag(field.name)) > 1:
+            raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
     return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
 
 

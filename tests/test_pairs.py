@@ -14,13 +14,16 @@ import tokenizers
 import torch
 from conftest import ROOT, Command
 
+from checkpoint import CheckpointError, RunFolder
 from config import PRESETS, Config, ConfigError, RuleName
 from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from text.corpus import Corpus, load_corpus
+from text.readers import DataError
 from text.tokenizer import Tokenizer
+from train import resolve
 from training.trainer import Training, weights_of_origins
 
 BOTH = ("en-fr", "fr-en")
@@ -123,11 +126,11 @@ def test_one_pair_is_the_same_training_as_ever(tiny: Config, small: Corpus, toke
 
 
 def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
-    origins = np.repeat([0, 1, 2], [100, 1000, 10_000])
     sizes = np.array([100, 1000, 10_000])
-    assert weights_of_origins(replace(Config(), temperature=1.0), origins) == []
+    assert weights_of_origins(replace(Config(), temperature=1.0), sizes) == []
+    assert weights_of_origins(replace(Config(), temperature=5.0), np.array([0, 10]))[1] == 1, "of nothing, nothing"
     for temperature in (1.5, 5.0, 100.0):
-        weights = np.array(weights_of_origins(replace(Config(), temperature=temperature), origins))
+        weights = np.array(weights_of_origins(replace(Config(), temperature=temperature), sizes))
         shares = weights * sizes / (weights * sizes).sum()
         assert (weights * sizes).sum() == pytest.approx(sizes.sum())
         assert shares[1:] / shares[:-1] == pytest.approx([10 ** (1 / temperature)] * 2)
@@ -141,6 +144,9 @@ def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
         ({"pairs": ("en-de", "en-de")}, "name each pair once"),
         ({"pairs": ("en-en",)}, "is one language"),
         ({"pairs": ("en-a/b",)}, "cannot be a language"),
+        ({"pairs": ("en-中",)}, "cannot be a language"),
+        ({"pairs": ("en-de", "en-fr"), "data_weights": (2.0,)}, "--temperature balances language pairs"),
+        ({"pairs": ("en-de", "en-fr"), "columns": ("1", "2")}, "name them in a header"),
         ({"pairs": ("all",)}, "--pairs all and --languages go together"),
         ({"languages": ("en", "fr")}, "--pairs all and --languages go together"),
         ({"pairs": ("all",), "languages": ("en", "en")}, "name two or more, each once"),
@@ -197,15 +203,14 @@ def test_a_target_is_asked_for_and_checked(several: Path, few: Path, called: Com
     for command, code, says in (
         (["translate.py", *run, "x"], 2, "choose one with --target"),
         (["translate.py", *run, "--target", "de", "x"], 2, "does not translate into de; its language pairs are en-fr,"),
-        (["translate.py", *run, "--target", "en", "--source", "de", "x"], 2, "--zero-shot translates all the same"),
+        (["translate.py", *run, "--target", "en", "--source", "de", "x"], 2, "has not learned de-en"),
         (["evaluate.py", *run, *files], 2, "choose one with --target"),
-        (["train.py", "--init-from", str(several), "--pairs", "en-fr"], 2, "--pairs cannot be given with --init-from"),
+        (["translate.py", *run, "--target", "en", "--source", "zz", "--zero-shot", "x"], 2, "has not learned zz-en"),
+        (["train.py", "--init-from", str(several), "--pairs", "en-fr", "fr-de"], 2, "--pairs cannot be given with"),
     ):
         done = called(*command)
         assert done.returncode == code and says in done.stderr and not done.stdout, done.stderr
         assert len(done.stderr.splitlines()) <= 2
-    zero_shot = called("translate.py", *run, "--target", "en", "--source", "de", "--zero-shot", "x")
-    assert zero_shot.returncode == 0 and len(zero_shot.stdout.splitlines()) == 1
 
 
 def test_a_model_of_one_pair_refuses_other_languages_and_needs_no_target(
@@ -262,3 +267,59 @@ def test_the_page_offers_each_target_language(several: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.splitlines() == ["[' (en → fr)', ' (fr → en)']", "[True, True]"]
+
+
+def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) -> None:
+    three_languages(tmp_path / "data")
+    columns = [(tmp_path / "data" / f"train.{language}").read_text().splitlines() for language in ("en", "de", "fr")]
+    rows = "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True))
+    (tmp_path / "headed.tsv").write_text("en\tde\tfr\n" + rows, encoding="utf-8")
+    (tmp_path / "headless.tsv").write_text(rows, encoding="utf-8")
+    config = Config(pairs=("en-de", "en-fr"), skip_rules=RULES_OFF, valid_share=0.2, test_share=0)
+    corpus = load_corpus(replace(config, data=("headed.tsv",)))
+    assert {target.split()[0] for _, target in corpus.train} == {"die", "les"}
+    with pytest.raises(DataError, match="no column en"):
+        load_corpus(replace(config, data=("headless.tsv",)))
+
+
+def test_one_pair_alone_is_as_without_pairs() -> None:
+    assert resolve(["demo", "--pairs", "fr-en"]).config == resolve(["demo", "--source", "fr", "--target", "en"]).config
+    with pytest.raises(ConfigError, match="leave out --source and --target"):
+        resolve(["demo", "--pairs", "en-de", "de-en", "--source", "de"])
+
+
+def test_a_release_of_several_pairs_contains_no_path(several: Path, few: Path, called: Command) -> None:
+    assert called("export.py", "--run", str(several), "--release", "given").returncode == 0
+    for file in Path("given").iterdir():
+        assert str(few.parent).encode() not in file.read_bytes()
+    metrics = json.loads(Path("given/metrics.json").read_text(encoding="utf-8"))
+    assert [source["name"] for source in metrics["data"]["sources"]] == ["few0 en-fr", "few0 fr-en"]
+
+
+def test_a_tokenizer_of_other_languages_is_refused(run_folder: RunFolder, tagged: Tokenizer) -> None:
+    run_folder.tokenizer_file.write_text(tagged.to_json(), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="has other languages than"):
+        run_folder.load_model(torch.device("cpu"))
+
+
+def test_two_runs_of_several_pairs_are_compared_pair_by_pair(
+    several: Path, trained: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    run = ["evaluate.py", "--run", str(several), "--device", "cpu"]
+    done = called(*run, "--against", str(several))
+    assert [line.partition(" p = ")[0] for line in done.stdout.splitlines()[-2:]] == ["en-fr: BLEU", "fr-en: BLEU"]
+    done = called(*run, "--against", str(Path(trained.args[0], "weights", "demo")))
+    assert (done.returncode, done.stdout) == (2, "") and "has not learned fr-en" not in done.stdout
+    done = called(*run, "--target", "fr")
+    assert done.returncode == 2 and "--target is for --source and --reference" in done.stderr
+
+
+def test_zero_shot_translates_between_known_languages(tiny: Config, demo: Corpus) -> None:
+    config = replace(tiny, pairs=("en-de", "en-fr", "de-en"))
+    tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
+    model = Transformer(len(tokenizer), config).eval()
+    translator = Translator(ModelSearcher(model, torch.device("cpu"), "fp32"), tokenizer, config, torch.device("cpu"))
+    with pytest.raises(ConfigError, match=r"de-fr; its .*\n--zero-shot"):
+        translator.towards("fr", "de")
+    assert translator.towards("fr", "de", zero_shot=True).tag == [tokenizer.tags["fr"]]
+    assert translator.towards("fr").sources == ["en"] and translator.towards("en").sources == ["de"]

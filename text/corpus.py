@@ -98,6 +98,12 @@ class Origin(NamedTuple):
     is_reversed: bool = False
     """Whether the same pairs are also there in the other direction, named first"""
 
+    @property
+    def full_name(self) -> str:
+        """The source of data, and the language pair if there are several."""
+        is_pair = self.label == f"{self.source}-{self.target}"
+        return f"{self.data} {self.label}" if is_pair else self.data
+
 
 @dataclass(frozen=True)
 class _Selection:
@@ -168,9 +174,7 @@ def load_corpus(config: Config) -> Corpus:
     for source in sources:
         for part in ("train", "valid"):
             if not len(source.selections[part]):
-                name = source.origin.data
-                if config.pairs:
-                    name += f" ({source.origin.source}-{source.origin.target})"
+                name = source.origin.full_name
                 raise DataError(f"--data {name}: no pairs left in the {part} part, of {source.n_read:,} pairs read")
 
     # name each part by everything that it was made from
@@ -197,11 +201,11 @@ def origins(config: Config) -> list[Origin]:
 
     # Several pairs are of one source of data, or each of its own.
     all_data = config.data * len(directions) if len(config.data) == 1 else config.data
-    found: list[Origin] = []
+    result: list[Origin] = []
     for data, (source, target) in zip(all_data, directions, strict=True):
-        is_reversed = any((data, target, source) == (other.data, other.source, other.target) for other in found)
-        found.append(Origin(data, f"{source}-{target}", source, target, is_reversed))
-    return found
+        is_reversed = any((data, target, source) == (other.data, other.source, other.target) for other in result)
+        result.append(Origin(data, f"{source}-{target}", source, target, is_reversed))
+    return result
 
 
 def labels(data: Sequence[str]) -> list[str]:
@@ -210,7 +214,14 @@ def labels(data: Sequence[str]) -> list[str]:
     Sources whose short names are the same are numbered.
     """
     short = [Path(name).name or name for name in data]
-    return [name if short.count(name) == 1 else f"{name}-{short[: i + 1].count(name)}" for i, name in enumerate(short)]
+    result: list[str] = []
+    for name in short:
+        label, number = name, 0
+        while (short.count(name) > 1 and not number) or label in result:
+            number += 1
+            label = f"{name}-{number}"
+        result.append(label)
+    return result
 
 
 def _clean_source(config: Config, origin: Origin) -> _Source:
@@ -223,6 +234,10 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
     # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
     is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
     columns = () if is_beside_table else config.columns
+    # A table of several pairs must name its columns: the first two would be those of one pair.
+    n_pairs = len({frozenset(pair) for pair in config.directions})
+    if n_pairs > len(config.data) and takes_columns(name):
+        columns = languages
     raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, *languages, columns)
     settings = (*languages, config.skip_rules)
 
@@ -299,13 +314,13 @@ def _duplicates(sources: Sequence[_Source]) -> list[NDArray[np.bool_]]:
     """
     masks: list[NDArray[np.bool_]] = [np.zeros(0, dtype=bool)] * len(sources)
     for languages in {(source.origin.source, source.origin.target) for source in sources}:
-        alike = [i for i, source in enumerate(sources) if (source.origin.source, source.origin.target) == languages]
-        hashes = [sources[i].train.column("pair_hash") for i in alike]
+        same_pair = [i for i, source in enumerate(sources) if (source.origin.source, source.origin.target) == languages]
+        hashes = [sources[i].train.column("pair_hash") for i in same_pair]
         _, first_positions = np.unique(np.concatenate(hashes), return_index=True)
         is_duplicate = np.ones(sum(map(len, hashes)), dtype=bool)
         is_duplicate[first_positions] = False
         parts = np.split(is_duplicate, np.cumsum([len(part) for part in hashes[:-1]]))
-        for i, mask in zip(alike, parts, strict=True):
+        for i, mask in zip(same_pair, parts, strict=True):
             masks[i] = mask
     return masks
 

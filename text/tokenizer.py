@@ -107,6 +107,10 @@ class Tokenizer:
         ids = sorted(i for i in self.inner.get_added_tokens_decoder() if i >= len(SPECIAL_TOKENS))
         return {str(self.inner.id_to_token(i)).removeprefix("<2").removesuffix(">"): i for i in ids}
 
+    def has_tags_of(self, languages: Sequence[str]) -> bool:
+        """Whether it has a tag for each of these languages, in this order, and for no other."""
+        return list(self.tags.items()) == [(language, len(SPECIAL_TOKENS) + i) for i, language in enumerate(languages)]
+
     @cached_property
     def merged_from(self) -> NDArray[np.int64]:
         """(V, 2): the two tokens that each token was merged from. −1 for bytes and special tokens."""

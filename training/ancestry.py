@@ -23,9 +23,9 @@ RARE = 10  # occurrences in a training part, below which a token is rare
 # a half of it learned less.
 EPOCHS = 20
 
-# Settings of a run that say nothing about another training: those of its machine, of its length and of its data.
-_FRESH = (
-    *("data_weights", "epochs", "steps", "patience", "valid_every"),
+# Settings of a run that say nothing about another training: those of its machine and of its length.
+_NOT_INHERITED = (
+    *("epochs", "steps", "patience", "valid_every"),
     *("device", "precision", "shard", "plain", "save_minutes", "log_every"),
 )
 
@@ -36,7 +36,7 @@ def settings_from(name: str) -> Config:
     Raises CheckpointError or FetchError if there is no such run.
     """
     config = RunFolder.find(name).load_config()
-    fresh = {field.name: field.default for field in fields(Config) if field.name in _FRESH}
+    fresh = {field.name: field.default for field in fields(Config) if field.name in _NOT_INHERITED}
     return replace(
         config,
         **{**fresh, "epochs": EPOCHS},  # type: ignore[arg-type]
@@ -76,26 +76,23 @@ class Ancestor:
         folder = RunFolder.find(name)
         config, tokenizer, model = folder.load_model(torch.device("cpu"))
         metrics = folder.load_metrics()
-        record = {
-            "name": config.name,
-            "data": list(config.data),
-            "best": metrics.get("best"),
-            "init_from": metrics.get("init_from"),
-        }
+        record = {"name": config.name, "data": list(config.data), "init_from": checked_record(metrics.get("init_from"))}
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            record["best"] = {name: float(metrics["best"][name]) for name in ("bleu", "chrf")}
         return cls(tokenizer, parameters(model), metrics, record)
 
     @property
     def rare_tokens(self) -> Ints | None:
         """The ids of the tokens that were rare in its training part; None if its metrics.json does not say."""
-        with contextlib.suppress(KeyError, AttributeError, ValueError):
+        with contextlib.suppress(KeyError, AttributeError, ValueError, OverflowError):
             ids = np.array(self.metrics["rare tokens"].split(), dtype=np.int64)
             return ids[(ids >= 0) & (ids < len(self.tokenizer))]
         return None
 
     def describe_side(self, language: str, counts: Ints) -> dict[str, float]:
-        """What one side of the new data is like for it, given how often each token occurs there.
+        """Describe one side of the new data with the run's tokenizer, given how often each token occurs there.
 
-        A number that its metrics.json does not have is left out.
+        A number that the run's metrics.json does not have is left out.
         """
         side: dict[str, float] = {}
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -103,6 +100,17 @@ class Ancestor:
         if self.rare_tokens is not None:
             side["rare there"] = round(float(counts[self.rare_tokens].sum() / max(1, counts.sum())), 5)
         return side
+
+
+def checked_record(record: Any, depth: int = 20) -> dict[str, Any] | None:
+    """The names and the data of an ancestor and of its own ancestors; None for what is no such record."""
+    if not isinstance(record, dict) or not isinstance(record.get("data"), list) or not depth:
+        return None
+    return {
+        "name": str(record.get("name")),
+        "data": [str(name) for name in record["data"]],
+        "init_from": checked_record(record.get("init_from"), depth - 1),
+    }
 
 
 def rare_tokens(counts: Ints, ancestor: Ancestor | None) -> str:

@@ -31,11 +31,14 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, 
     # With several language pairs, a language may be on both sides.
     names = ("source", "target") if corpus.has_several_pairs else (config.source, config.target)
     counts = np.zeros(len(training.tokenizer), dtype=np.int64)
+    tags = list(training.tokenizer.tags.values())  # each source begins with one, which is no part of its text
+    src_lengths = pairs.src_lengths - 1 if tags else pairs.src_lengths
     for language, rows, lengths, n in (
-        (names[0], pairs.sources, pairs.src_lengths, n_words[0]),
+        (names[0], pairs.sources, src_lengths, n_words[0]),
         (names[1], pairs.targets, pairs.tgt_lengths, n_words[1]),
     ):
         side_counts = rows.counts(len(counts))
+        side_counts[tags] = 0
         counts += side_counts
         sides[language] = describe_side(lengths - 1, n, side_counts, training.tokenizer)
         if ancestor:
@@ -74,7 +77,7 @@ def describe_data(training: Training) -> dict[str, Any]:
     }
     if "sources" in report:
         weights = training.weights or [1.0] * len(corpus.origins)
-        names = [f"{o.data} {o.label}" if corpus.has_several_pairs else o.data for o in corpus.origins]
+        names = [origin.full_name for origin in corpus.origins]
         origins_too_long = corpus.train.origins()[pairs.too_long]
         report["sources"] = [
             {

@@ -52,18 +52,17 @@ VALIDATION_TOKENS = 4096  # of a validation batch, at least
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
 
 
-def weights_of_origins(config: Config, origins: Ints) -> list[float]:
+def weights_of_origins(config: Config, sizes: Ints) -> list[float]:
     """How often an epoch has each pair of an origin, by --data-weights and --temperature; empty for once each.
 
-    origins has the number of its origin for each training pair. With a temperature T, the share of an origin of n pairs
-    is proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.1). The epoch keeps
-    its size.
+    sizes are the numbers of training pairs of the origins. With a temperature T, the share of an origin of n pairs is
+    proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.1). The epoch keeps its
+    size.
     """
-    sizes = np.bincount(origins).clip(min=1)
     weights = np.array(config.data_weights or [1.0] * len(sizes))
     if config.temperature != 1:
         shares = (weights * sizes) ** (1 / config.temperature)
-        weights = shares / shares.sum() * (weights * sizes).sum() / sizes
+        weights = shares / shares.sum() * (weights * sizes).sum() / sizes.clip(min=1)
     return [] if (weights == 1).all() else weights.tolist()
 
 
@@ -87,7 +86,7 @@ class Training:
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
         if not len(self.train_pairs):
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
-        self.weights = weights_of_origins(config, self.train_pairs.origins)
+        self.weights = weights_of_origins(config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins)))
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.distilled: Distilled | None = None
 

@@ -90,6 +90,7 @@ def test_a_source_given_twice_has_no_pairs_left(tmp_path: Path) -> None:
     [
         (("a/books", "b/films.tsv"), ["books", "films.tsv"]),
         (("a/books", "owner/books", "talks"), ["books-1", "books-2", "talks"]),
+        (("a/books", "owner/books", "books-1"), ["books-1", "books-2", "books-1-1"]),
     ],
 )
 def test_sources_have_short_names(data: tuple[str, ...], expected: list[str]) -> None:
