@@ -74,7 +74,9 @@ def test_ten_steps_equal_six_and_four_resumed(
     config = replace(tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, **change)
     small = replace(small, train=first(small.train, 60))
     if config.data_weights:
-        small = replace(small, train=Pairs.joined([small.train, small.train]))
+        origins = [origin._replace(label=data) for data in config.data for origin in small.origins]
+        valid = Pairs.joined([small.valid, first(small.valid, 5)])
+        small = replace(small, train=Pairs.joined([small.train, small.train]), valid=valid, origins=origins)
     straight = Training(config, small, tokenizer)
     assert straight.steps_per_epoch > 5
     advance(straight, 10)
