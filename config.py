@@ -183,7 +183,7 @@ class Config:
             raise ConfigError("--valid-share and --test-share must leave at least half of the pairs for training")
 
     def _check_data(self) -> None:
-        """Raise ConfigError if the sources of data have no name, or not one weight each."""
+        """Raise ConfigError if the sources of data, their weights or the columns do not fit together."""
         if not self.data or not all(self.data):
             raise ConfigError("--data needs the name of a source of pairs")
         if len(self.columns) not in (0, 2):
@@ -315,22 +315,6 @@ ADDED_FIELDS: dict[int, dict[str, object]] = {
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
 RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"}
-
-# Fields that say what the weights mean. With --init-from they are those of the run that a training starts from.
-INHERITED = (
-    "source",
-    "target",
-    "pairs",
-    "languages",
-    "vocab_size",
-    "d_model",
-    "n_heads",
-    "n_encoder_layers",
-    "n_decoder_layers",
-    "d_ff",
-    "norm",
-    "tie_embeddings",
-)
 
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
 

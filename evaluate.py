@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from config import ConfigError
-from decoding.scoring import compare, score_corpus, sentence_chrf
+from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
 from decoding.search import Search
-from decoding.translator import Translator
+from decoding.translator import Translator, rows_by_direction
 from system.files import write_text
 from text.corpus import Origin, load_corpus
 from text.readers import DataError, lines
@@ -68,21 +68,13 @@ def main(args: Sequence[str]) -> None:
     if other:
         print(f"against {other.config.name}", file=sys.stderr)
         other_hypotheses = translate_and_score(other, pairs, search)
-        for languages, rows in rows_by(pairs.directions).items():
+        for languages, rows in rows_by_direction(pairs.directions).items():
             ours, theirs, references = (
                 [texts[row] for row in rows] for texts in (hypotheses, other_hypotheses, pairs.references)
             )
             p_values = compare(ours, theirs, references, languages[1])
             label = f"{languages[0]}-{languages[1]}: " if len(set(pairs.directions)) > 1 else ""
             print(label + "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
-
-
-def rows_by(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
-    """Where each language pair occurs."""
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, direction in enumerate(directions):
-        rows.setdefault(direction, []).append(row)
-    return rows
 
 
 def load(options: EvaluateOptions, run: str) -> Translator:
@@ -136,8 +128,8 @@ def translate_and_score(translator: Translator, pairs: PairsToScore, search: Sea
 
     scores = score_corpus(hypotheses, pairs.references, pairs.numbers, pairs.origins)
     print(scores)
-    for label, values in scores.by_data.items():
-        print(f"{label}: BLEU {values['bleu']:.1f}  chrF {values['chrf']:.1f}")
+    for line in by_data_lines(scores.by_data):
+        print(line)
     return hypotheses
 
 

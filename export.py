@@ -302,7 +302,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     if "init_from" in metrics:
         metrics["init_from"] = checked_record(metrics["init_from"])
     for record in ancestors(metrics.get("init_from")):
-        record["data"] = [data_name(str(name)) for name in record["data"]]
+        record["data"] = [data_name(name) for name in record["data"]]
 
     released = RunFolder(into)
     released.save_config(replace(config, data=data, init_from=data_name(config.init_from)))
@@ -418,17 +418,17 @@ def about_training(config: Config, metrics: dict[str, Any]) -> str:
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value)
 
 
-def about_ancestors(record: Any) -> str:
+def about_ancestors(record: dict[str, Any] | None) -> str:
     """Name the run that the training started from, and those before it."""
-    names = [f"{ancestor.get('name')}, trained on {', '.join(ancestor['data'])}" for ancestor in ancestors(record)]
+    names = [f"{ancestor['name']}, trained on {', '.join(ancestor['data'])}" for ancestor in ancestors(record)]
     return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
 
 
-def ancestors(record: Any) -> Iterator[dict[str, Any]]:
-    """The record of the run that a training started from, in metrics.json, and those of the runs before it."""
-    while isinstance(record, dict) and isinstance(record.get("data"), list):
+def ancestors(record: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """A record of `checked_record`, of the run that a training started from, and those of the runs before it."""
+    while record:
         yield record
-        record = record.get("init_from")
+        record = record["init_from"]
 
 
 def about_scores(test: dict[str, Any] | None) -> str:

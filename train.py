@@ -27,7 +27,7 @@ import torch
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import PRESETS, RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
-from decoding.scoring import score_corpus
+from decoding.scoring import by_data_lines, score_corpus
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
@@ -45,7 +45,7 @@ from training.records import StepRecord, mean_loss, tokens_per_second
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
-from training.terminal import by_data_lines, report_lines, validation_lines, warnings
+from training.terminal import indented, report_lines, validation_lines, warnings
 from training.trainer import Training
 
 if TYPE_CHECKING:
@@ -302,7 +302,8 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
     name = options.config.init_from
     if preset_is_given:
         raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
-    defaults = settings_from(name)
+    folder = RunFolder.find(name)
+    defaults = settings_from(folder, name)
     options = parse(TrainOptions, flags, TrainOptions(config=replace(defaults, data_weights=(), columns=())))
     check_inherited(options.config, defaults)
     if options.config.data == defaults.data:  # weights and columns belong to the run's own data
@@ -311,7 +312,7 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
             given, data_weights=given.data_weights or defaults.data_weights, columns=given.columns or defaults.columns
         )
         options = replace(options, config=kept)
-    if RunFolder.find(name).path.resolve() == (WEIGHTS / options.config.name).resolve():
+    if folder.path.resolve() == (WEIGHTS / options.config.name).resolve():
         raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
     return options
 
@@ -465,7 +466,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         scores = score_corpus(hypotheses, [target for _, target in test_pairs], numbers, origins)
         metrics.update(describe_test(scores, test_pairs, hypotheses))
         logs.test(scores.bleu, scores.chrf, scores.by_data, training.step)
-        for line in (f"test      {scores}", *by_data_lines(scores.by_data)):
+        for line in (f"test      {scores}", *indented(by_data_lines(scores.by_data))):
             say(line)
     folder.save_metrics(metrics)
     name = training.config.name

@@ -21,6 +21,8 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from dirt import write_parts  # noqa: E402
+
 from checkpoint import RunFolder  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
@@ -64,6 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         for n in options.pairs:
+            (work / f"new{n}").mkdir()
             write_parts(work / f"new{n}", {"train": new["train"][:n], "valid": new["valid"], "test": []}, languages)
             data = ["--data", f"new{n}"]
             start = ["--init-from", str(folder)]
@@ -80,15 +83,6 @@ def main() -> None:
                     f"{n:>6,} {label:<21} {scores(work / 'weights' / 'trial', valid)}  {seconds / 60:.1f} min",
                     flush=True,
                 )
-
-
-def write_parts(folder: Path, parts: dict[str, list[Pair]], languages: tuple[str, str]) -> None:
-    """Write the parts as text files, a file for each part and language."""
-    folder.mkdir()
-    for part, pairs in parts.items():
-        for side, language in enumerate(languages):
-            text = "".join(pair[side] + "\n" for pair in pairs)
-            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
 
 
 def train(work: Path, options: Options, args: list[str]) -> float:

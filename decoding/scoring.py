@@ -96,6 +96,11 @@ def score_corpus(
     )
 
 
+def by_data_lines(by_data: dict[str, dict[str, float]]) -> list[str]:
+    """A line for each language pair, or each source of data, of `Scores.by_data`."""
+    return [f"{label}: BLEU {scores['bleu']:.1f}  chrF {scores['chrf']:.1f}" for label, scores in by_data.items()]
+
+
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """chrF of each hypothesis alone, from 0 to 100."""
     chrf = CHRF()

@@ -213,8 +213,7 @@ class Translator:
 
     def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple["Translator", list[int]]]:
         """For each language pair among directions, the translator for it, and where the pair occurs."""
-        for source, target in dict.fromkeys(directions):
-            rows = [row for row, direction in enumerate(directions) if direction == (source, target)]
+        for (source, target), rows in rows_by_direction(directions).items():
             yield self.towards(target, source), rows
 
     def n_best(
@@ -332,6 +331,14 @@ class Translator:
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
         return [" ".join(text.split()) for text in texts]
+
+
+def rows_by_direction(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
+    """The positions of each language pair."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, direction in enumerate(directions):
+        rows.setdefault(direction, []).append(row)
+    return rows
 
 
 def search_batches(

@@ -1,4 +1,4 @@
-"""Starting from another run (--init-from): what a training takes from it, and how the new data suit its tokenizer.
+"""Starting from another run (--init-from): what a training takes from it, and how well its tokenizer fits the new data.
 
 The weights and the tokenizer are those of the run, and so are all settings of the model. The optimizer, the schedule
 and the count of steps begin anew.
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from checkpoint import RunFolder, parameters
-from config import INHERITED, Config, ConfigError, flag
+from checkpoint import MODEL_FIELDS, RunFolder, parameters
+from config import Config, ConfigError, flag
 from text.tables import Ints
 from text.tokenizer import Tokenizer
 
@@ -23,6 +23,9 @@ RARE = 10  # occurrences in a training part, below which a token is rare
 # a half of it learned less.
 EPOCHS = 20
 
+# Settings of the model, which are always those of the run.
+INHERITED = ("vocab_size", *(name for name in MODEL_FIELDS if name != "max_length"))
+
 # Settings of a run that say nothing about another training: those of its machine and of its length.
 _NOT_INHERITED = (
     *("epochs", "steps", "patience", "valid_every"),
@@ -30,12 +33,12 @@ _NOT_INHERITED = (
 )
 
 
-def settings_from(name: str) -> Config:
-    """The defaults of a training that starts from a run: the run's own settings, but for its length.
+def settings_from(folder: RunFolder, name: str) -> Config:
+    """The defaults of a training that starts from a run: the run's own settings, except for its length.
 
-    Raises CheckpointError or FetchError if there is no such run.
+    name is the run as --init-from names it. Raises CheckpointError if config.json is missing or invalid.
     """
-    config = RunFolder.find(name).load_config()
+    config = folder.load_config()
     fresh = {field.name: field.default for field in fields(Config) if field.name in _NOT_INHERITED}
     return replace(
         config,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from decoding.scoring import by_data_lines
 from text.cleaning import RULES
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 
@@ -115,12 +116,12 @@ def validation_lines(
         f"{train_loss}valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
         f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}{speed}"
     )
-    return [scores, *by_data_lines(result.by_data), f"    {example[0]} → {example[1]}"]
+    return [scores, *indented([*by_data_lines(result.by_data), f"{example[0]} → {example[1]}"])]
 
 
-def by_data_lines(scores: dict[str, dict[str, float]]) -> list[str]:
-    """The scores of each source of data, if there are several."""
-    return [f"    {label}: BLEU {values['bleu']:.1f}  chrF {values['chrf']:.1f}" for label, values in scores.items()]
+def indented(lines: Sequence[str]) -> list[str]:
+    """Lines that belong to the line before them."""
+    return [f"    {line}" for line in lines]
 
 
 def warnings(
