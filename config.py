@@ -59,6 +59,13 @@ class Config:
     default 1"""
     columns: tuple[str, ...] = ()
     """The columns of the source and the target side in tables: two numbers from 1, or two names of the header"""
+    monolingual: tuple[str, ...] = ()
+    """Files of sentences in a language to translate into, one per line, named by it: NEWS.fr. They are translated
+    back during the training, and learned from as targets"""
+    monolingual_weight: float = 1.0
+    """Weight of each sentence of --monolingual, as in --data-weights"""
+    back_translator: str = ""
+    """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
     source: str = "en"
     """Language to translate from"""
     target: str = "fr"
@@ -170,6 +177,7 @@ class Config:
         # Fields that depend on each other
         self._check_data()
         self._check_pairs()
+        self._check_monolingual()
         if self.d_model % 2 or self.d_model % self.n_heads:
             raise ConfigError(f"--d-model ({self.d_model}) must be even and a multiple of --n-heads ({self.n_heads})")
         if self.batch_tokens < self.max_length + 1:
@@ -219,6 +227,38 @@ class Config:
             raise ConfigError("--data-weights is for several sources of --data; --temperature balances language pairs")
         if self.columns and len(self.data) == 1 and len({frozenset(pair) for pair in self.directions}) > 1:
             raise ConfigError("--columns names two columns, and --pairs more than two languages: name them in a header")
+
+    def _check_monolingual(self) -> None:
+        """Raise ConfigError if a file of --monolingual is of no use for the language pairs."""
+        if not MIN_WEIGHT <= self.monolingual_weight <= 1 / MIN_WEIGHT:
+            raise ConfigError(f"--monolingual-weight must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
+        if self.back_translator and not self.monolingual:
+            raise ConfigError("--back-translator is for --monolingual, which names no file")
+        targets = {target for _, target in self.directions}
+        used = {file for file, _ in self.monolingual_directions}
+        for file in self.monolingual:
+            language = _language_of(file)
+            if language not in targets:
+                known = ", ".join(sorted(targets))
+                raise ConfigError(
+                    f"--monolingual {file}: its name must end in a language that the model translates into, {known}"
+                )
+            if file not in used:
+                raise ConfigError(
+                    f"--monolingual {file}: the model does not translate from {language}; "
+                    "let it learn that, with --pairs, or name a run that does, with --back-translator"
+                )
+
+    @property
+    def monolingual_directions(self) -> list[tuple[str, tuple[str, str]]]:
+        """Each file of --monolingual, with a language pair that has it as targets; some of them several times."""
+        directions = self.directions
+        return [
+            (file, (source, target))
+            for file in dict.fromkeys(self.monolingual)
+            for source, target in directions
+            if target == _language_of(file) and (self.back_translator or (target, source) in directions)
+        ]
 
     @property
     def directions(self) -> list[tuple[str, str]]:
@@ -284,6 +324,12 @@ def _direction(pair: str) -> tuple[str, str]:
     return languages[0], languages[1]
 
 
+def _language_of(file: str) -> str:
+    """Return the language that the name of a file of --monolingual ends in; empty if there is none."""
+    match = re.search(r"\.([A-Za-z0-9_-]+)(\.(gz|xz|zst))?$", file)
+    return match[1] if match else ""
+
+
 def _from_json_value(name: str, value: object, expected: type) -> object:
     """A field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
@@ -305,12 +351,13 @@ def flag(name: str) -> str:
 
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 2
+FORMAT = 3
 
 # By the format that added them: fields, each with the value that runs of earlier formats were made with.
 ADDED_FIELDS: dict[int, dict[str, object]] = {
     1: {"plain": False, "shard": False},
     2: {"data_weights": (), "columns": (), "init_from": "", "pairs": (), "languages": (), "temperature": 1.0},
+    3: {"monolingual": (), "monolingual_weight": 1.0, "back_translator": ""},
 }
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.

@@ -5,7 +5,7 @@ of seed and epoch. `collate` makes the tensors of one batch; only there is the t
 `padding_mask` and `causal_mask` define which positions may attend to which (True = may attend).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -162,14 +162,28 @@ class TokenRows(Protocol):
         """How often each of the token ids below size occurs."""
 
 
-class TokenLists(list[list[int]]):
-    """Token rows in memory."""
+class ReplacedRows:
+    """Token rows of which some are replaced by others."""
+
+    def __init__(self, original: TokenRows, replacements: Mapping[int, list[int]]) -> None:
+        self.original = original
+        self.replacements = replacements
+
+    def __getitem__(self, row: int) -> IdList:
+        return self.replacements[row] if row in self.replacements else self.original[row]
 
     def lengths(self) -> Ints:
-        return np.array([len(row) for row in self], dtype=np.int64)
+        lengths = self.original.lengths().copy()
+        for row, ids in self.replacements.items():
+            lengths[row] = len(ids)
+        return lengths
 
     def counts(self, size: int) -> Ints:
-        return np.bincount(np.concatenate(self).astype(np.int64), minlength=size)
+        counts = self.original.counts(size)
+        for row, ids in self.replacements.items():
+            np.subtract.at(counts, np.asarray(self.original[row], dtype=np.int64), 1)
+            np.add.at(counts, np.asarray(ids, dtype=np.int64), 1)
+        return counts
 
 
 class EncodedPairs:
@@ -219,12 +233,16 @@ class EncodedPairs:
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
         return cls(sources, targets, np.flatnonzero(fits), tokenizer, np.flatnonzero(~fits), pairs.origins()[fits])
 
-    def with_targets(self, targets: Sequence[list[int]]) -> "EncodedPairs":
-        """The same sources with other targets, one for each pair, in the order of `rows`."""
-        by_row = TokenLists([[] for _ in range(len(self.rows) + len(self.too_long))])
-        for row, target in zip(self.rows.tolist(), targets, strict=True):
-            by_row[row] = target
-        return EncodedPairs(self.sources, by_row, self.rows, self.tokenizer, self.too_long, self.origins)
+    def replaced(self, sources: Mapping[int, list[int]], targets: Mapping[int, list[int]]) -> "EncodedPairs":
+        """The same pairs, some with other sources or targets, keyed by the numbers of `rows`."""
+        return EncodedPairs(
+            ReplacedRows(self.sources, sources),
+            ReplacedRows(self.targets, targets),
+            self.rows,
+            self.tokenizer,
+            self.too_long,
+            self.origins,
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -247,11 +265,14 @@ def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) ->
     fourth pair in the order of their lengths, and the next ones in the next epoch. All epochs are thus alike in
     lengths, and four of them have every pair nine times.
 
+    Sources without a weight, the last ones, are left out; without any weights, every pair comes once.
+
     Returns the rows, and for each place in the order of lengths the largest length that any epoch has there.
     """
     longest = np.maximum(pairs.src_lengths, pairs.tgt_lengths)
+    n_learned = int(np.searchsorted(pairs.origins, len(weights)) if weights else len(pairs))
     if all(weight == 1 for weight in weights):
-        return np.arange(len(pairs)), np.sort(longest)
+        return np.arange(n_learned), np.sort(longest[:n_learned])
 
     rows, limits = [], []
     for origin, weight in enumerate(weights):

@@ -17,6 +17,7 @@ answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which t
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
         origins = [Origin(name, name, *languages)]
     else:
         name = f"{options.split} part of {', '.join(translator.config.data)}"
-        corpus = load_corpus(translator.config)
+        corpus = load_corpus(replace(translator.config, monolingual=(), back_translator=""))
         pairs = corpus.valid if options.split == "valid" else corpus.test
         sources, references = map(list, zip(*pairs, strict=True)) if len(pairs) else ([], [])
         directions, numbers, origins = corpus.directions(pairs), pairs.origins(), corpus.origins

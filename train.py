@@ -41,6 +41,7 @@ from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, describe_test
 from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
 from training.optimizers import learning_rate
+from training.own_translations import Kind, check_back_translator
 from training.records import StepRecord, mean_loss, tokens_per_second
 from training.sharding import check_shardable
 from training.signals import interruption
@@ -125,9 +126,9 @@ def loop(
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
             # Step, and log.
-            if training.must_distill:
-                training.distill()
-                say(f"targets   from step {training.step + 1:,}: the closest of the model's own translations")
+            if training.must_translate:
+                for kind in training.translate():
+                    say(translation_line(kind, training))
             recent.append(take_step(training, training.step + 1))
             training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
@@ -161,12 +162,21 @@ def loop(
                 validate_and_keep_best(training, folder, logs, recent)
                 training.seconds = time.perf_counter() - began
                 recent = []
-            if is_validation_due or is_save_due or is_stopped or training.must_distill:
+            if is_validation_due or is_save_due or is_stopped or training.must_translate:
                 save(training, folder)
                 saved = time.perf_counter()
             if is_stopped and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
                 raise StoppedError(f"{position}\n{resume_command(config.name, training.group)}")
+
+
+def translation_line(kind: Kind, training: Training) -> str:
+    """The line that reports translations which the training has made."""
+    first_step = f"from step {training.step + 1:,}"
+    if kind == "self-distillation":
+        return f"targets   {first_step}: the closest of the model's own translations"
+    n, by = training.is_monolingual.sum(), training.config.back_translator or "the model"
+    return f"sources   {first_step}: {n:,} sentences of --monolingual, translated back by {by}"
 
 
 def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
@@ -359,6 +369,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         )
 
     # The data, the tokenizer, and the training itself.
+    if config.back_translator and not options.resume:
+        check_back_translator(config)
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     training = load_training(options, config, folder, group, budget, ancestor)
     report = describe(training, ancestor)

@@ -151,6 +151,17 @@ def few(demo: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of 60 training pairs, for what translates them all."""
+    folder = tmp_path_factory.mktemp("fewer")
+    for file in few.iterdir():
+        n = 60 if file.stem == "train" else 4
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / file.name).write_text("".join(lines[:n]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tokenizer(demo: Corpus) -> Tokenizer:
     return Tokenizer.train((side for pair in demo.train[:1000] for side in pair), 300)
 

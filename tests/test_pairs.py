@@ -122,12 +122,12 @@ def test_one_pair_is_the_same_training_as_ever(tiny: Config, small: Corpus, toke
     assert one.directions == PRESETS["demo"].directions and not one.tagged_languages
     texts, as_before = load_corpus(one), load_corpus(PRESETS["demo"])
     assert list(texts.train) == list(as_before.train) and texts.train.key == as_before.train.key
-    assert Training(tiny, small, tokenizer).weights == []
+    assert Training(tiny, small, tokenizer).weights == [1.0]
 
 
 def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
     sizes = np.array([100, 1000, 10_000])
-    assert weights_of_origins(replace(Config(), temperature=1.0), sizes) == []
+    assert weights_of_origins(replace(Config(), temperature=1.0), sizes) == [1.0, 1.0, 1.0]
     assert weights_of_origins(replace(Config(), temperature=5.0), np.array([0, 10]))[1] == 1, "of nothing, nothing"
     for temperature in (1.5, 5.0, 100.0):
         weights = np.array(weights_of_origins(replace(Config(), temperature=temperature), sizes))

@@ -31,13 +31,22 @@ RULES: dict[RuleName, str] = {
     "held-out": "dropped: shares a side with validation or test, ignoring case, accents and punctuation",
 }
 
+# What the rules do to text in one language.
+TEXT_RULES: dict[RuleName, str] = {
+    "unicode": RULES["unicode"],
+    "empty-side": "dropped: empty",
+    "wrong-language": "dropped: in another language",
+    "duplicates": "dropped: repeats an earlier line",
+    "held-out": "dropped: occurs in validation or test, ignoring case, accents and punctuation",
+}
+
 SAMPLE = 10_000  # pairs from which the median length ratio is computed
 MAX_RATIO = 3.0  # largest allowed factor between a pair's length ratio and the median, in either direction
 LENGTH_SMOOTHING = 15  # characters added to both lengths, because the ratio varies more in short texts
 
 # Evidence required of the language identifier, as a difference of log-likelihoods in nats.
 SWAP_MARGIN = 2.0  # for the swapped reading of a pair over the given one
-LANGUAGE_MARGIN = 10.0  # on each side, for one and the same language
+LANGUAGE_MARGIN = 10.0  # on each side, for one and the same language; in text alone, for another language
 
 _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xA0)}
 # Zero-width space, word joiner, byte order mark, soft hyphen. The zero-width joiners stay: Persian, Hindi and emoji
@@ -152,25 +161,77 @@ class Cleaner:
         return Verdict(pair, repaired, swapped, dropped)
 
     def _source_log_odds(self, text: str) -> float:
-        """log P(text | source language) − log P(text | target language), in nats.
-
-        Only words are used. Punctuation depends on the publisher more than on the language: some books mark
-        dialogue with — where others use “.
-        """
-        words = " ".join(_WORD.findall(_TAG.sub(" ", text)))
-        log_likelihoods = dict(self.identifier.rank(words))
+        """log P(text | source language) − log P(text | target language), in nats."""
+        log_likelihoods = dict(self.identifier.rank(_words(text)))
         return float(log_likelihoods[self.source] - log_likelihoods[self.target])
+
+
+class TextCleaner:
+    """The rules for sentences in one language, each given as the target side of a pair with an empty source side."""
+
+    def __init__(self, language: str, skip: Iterable[RuleName] = ()) -> None:
+        """Set up the rules, but those to skip. `notes` is as in `Cleaner`."""
+        self.language = language
+        self.active = set(TEXT_RULES) - set(skip)
+        self.notes: list[str] = []
+        self.identifier: Any = None
+        if "wrong-language" in self.active:
+            self.identifier = _language_identifier()
+            if language not in self.identifier.labels:
+                self.active.remove("wrong-language")
+                self.notes.append(f"wrong-language switched off: py3langid does not cover {language}")
+
+    def judge(self, raw: Pair) -> Verdict:
+        """Apply the active rules to one sentence. At most one rule drops it: the first that applies."""
+        text = repair(raw[1]) if "unicode" in self.active else raw[1]
+        dropped: RuleName | None = None
+        if "empty-side" in self.active and not text.strip():
+            dropped = "empty-side"
+        elif "wrong-language" in self.active and self._is_in_another_language(text):
+            dropped = "wrong-language"
+        return Verdict((raw[0], text), text != raw[1], swapped=False, dropped=dropped)
+
+    def _is_in_another_language(self, text: str) -> bool:
+        log_likelihoods = dict(self.identifier.rank(_words(text)))
+        return bool(max(log_likelihoods.values()) - log_likelihoods[self.language] > LANGUAGE_MARGIN)
+
+
+class CleanerSettings(NamedTuple):
+    """What a cleaner is made of. It is part of cache keys, and processes make their cleaners from it."""
+
+    source: str
+    """Empty for text in the target language alone"""
+    target: str
+    skip_rules: tuple[RuleName, ...]
+
+    def cleaner(self, sample: Iterable[Pair] = ()) -> Cleaner | TextCleaner:
+        """Return the cleaner for pairs or for text; sample is as in `Cleaner`."""
+        if not self.source:
+            return TextCleaner(self.target, self.skip_rules)
+        return Cleaner(self.source, self.target, self.skip_rules, sample)
+
+
+def _words(text: str) -> str:
+    """The words of a text, for identifying its language.
+
+    Punctuation depends on the publisher more than on the language: some books mark dialogue with — where others use “.
+    """
+    return " ".join(_WORD.findall(_TAG.sub(" ", text)))
 
 
 @functools.cache
 def _language_identifier(*languages: str) -> Any:
-    """The py3langid identifier restricted to some languages, or None where it does not cover them all."""
+    """The py3langid identifier restricted to some languages, or None where it does not cover them all.
+
+    Without languages, for all that it covers.
+    """
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if not set(languages) <= set(identifier.labels):
         return None
-    identifier.set_languages(list(languages))
+    if languages:
+        identifier.set_languages(list(languages))
     return identifier
 
 

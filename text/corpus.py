@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from config import Config, RuleName
 from system.files import digest, digest_files
 from system.terminal import progress_bar
-from text.cleaning import RULES, SAMPLE, Cleaner
-from text.readers import PARTS, DataError, Pair, Part, read_parts, takes_columns
+from text.cleaning import RULES, SAMPLE, Cleaner, CleanerSettings, TextCleaner
+from text.readers import PARTS, DataError, Pair, Part, read_parts, read_text, takes_columns
 from text.tables import Ints, Pairs, cached_table, chunks, column, record_batches
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
@@ -97,6 +97,8 @@ class Origin(NamedTuple):
     """Languages"""
     is_reversed: bool = False
     """Whether the same pairs are also there in the other direction, named first"""
+    is_monolingual: bool = False
+    """Whether there are target sides alone, of a file of `Config.monolingual`, for training; sources are empty"""
 
     @property
     def full_name(self) -> str:
@@ -147,7 +149,7 @@ class _Source:
 
 
 def load_corpus(config: Config) -> Corpus:
-    """Read, clean and split `config.data`.
+    """Read, clean and split `config.data`, and read and clean `config.monolingual`, for the training part.
 
     A valid or test part that a source lacks is split off its train part. Raises DataError where the data cannot be
     read, or leaves a source without pairs for training or validation.
@@ -173,9 +175,13 @@ def load_corpus(config: Config) -> Corpus:
     # check that something is left
     for source in sources:
         for part in ("train", "valid"):
-            if not len(source.selections[part]):
-                name = source.origin.full_name
+            if len(source.selections[part]):
+                continue
+            name = source.origin.full_name
+            if not source.origin.is_monolingual:
                 raise DataError(f"--data {name}: no pairs left in the {part} part, of {source.n_read:,} pairs read")
+            if part == "train":
+                raise DataError(f"--monolingual {name}: no sentences left, of {source.n_read:,} lines read")
 
     # name each part by everything that it was made from
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
@@ -193,7 +199,15 @@ def load_corpus(config: Config) -> Corpus:
 
 
 def origins(config: Config) -> list[Origin]:
-    """Where the pairs of a training are from: each source of data, or each language pair."""
+    """Where the pairs of a training are from: each source of data, or each language pair; then the monolingual text."""
+    monolingual = [
+        Origin(file, f"{source}-{target}" if config.pairs else Path(file).name, source, target, is_monolingual=True)
+        for file, (source, target) in config.monolingual_directions
+    ]
+    return [*_origins_of_pairs(config), *monolingual]
+
+
+def _origins_of_pairs(config: Config) -> list[Origin]:
     directions = config.directions
     if len(directions) == 1:
         names = zip(config.data, labels(config.data), strict=True)
@@ -229,6 +243,8 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
 
     A pair whose other direction is named first is read in that direction, and then turned round.
     """
+    if origin.is_monolingual:
+        return _clean_text(config, origin)
     name = origin.data
     languages = (origin.target, origin.source) if origin.is_reversed else (origin.source, origin.target)
     # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
@@ -239,7 +255,7 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
     if n_pairs > len(config.data) and takes_columns(name):
         columns = languages
     raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, *languages, columns)
-    settings = (*languages, config.skip_rules)
+    settings = CleanerSettings(*languages, config.skip_rules)
 
     def table_key(part: Part) -> str:
         return digest(part.key, *settings, digest_files(CODE_FILES))
@@ -259,32 +275,52 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
     )
 
 
-def _report_source(source: _Source, skip_rules: Sequence[RuleName]) -> dict[str, Any]:
+def _clean_text(config: Config, origin: Origin) -> _Source:
+    """Read one file of sentences in one language, for training, and apply the rules."""
+    settings = CleanerSettings("", origin.target, config.skip_rules)
+    raw = read_text(origin.data)
+    rows = _clean_part(raw, digest(raw.key, *settings, digest_files(CODE_FILES)), settings)
+    counts = _RuleCounts()
+    _count_cleaning(counts, rows, "train")
+    nothing = _Selection(rows, np.zeros(0, dtype=np.int64))
+    selections = {"train": _kept_by_cleaning(rows, "train"), "valid": nothing, "test": nothing}
+    return _Source(origin, len(rows), [raw.key], counts, selections)
+
+
+def _report_source(source: _Source, skip_rules: tuple[RuleName, ...]) -> dict[str, Any]:
     """What was read from one source, what the rules did, and what is left."""
-    rules = Cleaner(source.origin.source, source.origin.target, skip_rules)  # which of them apply to these languages
+    origin = source.origin
+    is_monolingual = origin.is_monolingual
+    # Which of the rules apply to these languages
+    rules = CleanerSettings("" if is_monolingual else origin.source, origin.target, skip_rules).cleaner()
     return {
         "read": source.n_read,
         **{part: len(source.selections[part]) for part in PARTS},
         "rules": {name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         "notes": rules.notes,
-        **({"reversed": True} if source.origin.is_reversed else {}),
+        **({"reversed": True} if origin.is_reversed else {}),
+        **({"monolingual": True} if is_monolingual else {}),
     }
 
 
 def _report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The report of all sources together: that of the only one, or sums, and the report of each under "sources"."""
+    """The report of all sources together: that of the only one, or sums, and the report of each under "sources".
+
+    Sums are those of sentence pairs, without monolingual text.
+    """
     if len(reports) == 1:
         return reports[0]
+    of_pairs = [report for report in reports if "monolingual" not in report]
 
     def total(rule: RuleName) -> dict[str, Any]:
-        counts = [report["rules"][rule] for report in reports if rule in report["rules"]]
+        counts = [report["rules"][rule] for report in of_pairs if rule in report["rules"]]
         examples = [example for count in counts for example in count["examples"]]
         return {"pairs": sum(count["pairs"] for count in counts), "examples": examples[:N_EXAMPLES]}
 
     return {
-        **{name: sum(report[name] for report in reports) for name in ("read", *PARTS)},
-        "rules": {rule: total(rule) for rule in RULE_NAMES if any(rule in report["rules"] for report in reports)},
-        "notes": list(dict.fromkeys(note for report in reports for note in report["notes"])),
+        **{name: sum(report[name] for report in of_pairs) for name in ("read", *PARTS)},
+        "rules": {rule: total(rule) for rule in RULE_NAMES if any(rule in report["rules"] for report in of_pairs)},
+        "notes": list(dict.fromkeys(note for report in of_pairs for note in report["notes"])),
         "sources": list(reports),
     }
 
@@ -395,9 +431,9 @@ class _RuleCounts:
 # Cleaning, in batches and processes
 
 
-def _clean_part(part: Part, key: str, cleaner_settings: tuple[str, str, Sequence[RuleName]]) -> datasets.Dataset:
+def _clean_part(part: Part, key: str, settings: CleanerSettings) -> datasets.Dataset:
     """The table of a part after the rules for one pair."""
-    return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.pairs), cleaner_settings))
+    return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.pairs), settings))
 
 
 def _turned_round(rows: datasets.Dataset, key: str) -> datasets.Dataset:
@@ -415,13 +451,11 @@ def _turned_round(rows: datasets.Dataset, key: str) -> datasets.Dataset:
     return cached_table("turned", key, SCHEMA, batches)
 
 
-def _cleaned_batches(
-    pairs: Iterator[Pair], cleaner_settings: tuple[str, str, Sequence[RuleName]]
-) -> Iterator[dict[str, Any]]:
+def _cleaned_batches(pairs: Iterator[Pair], settings: CleanerSettings) -> Iterator[dict[str, Any]]:
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
     # read the first pairs, for the cleaner's sample and to see whether there are many
     first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PARALLEL_THRESHOLD)), [])
-    cleaner = Cleaner(*cleaner_settings, sample=first_pairs[:SAMPLE])
+    cleaner = settings.cleaner(first_pairs[:SAMPLE])
     is_large = len(first_pairs) >= PARALLEL_THRESHOLD
     n_processes = (os.cpu_count() or 1) if is_large else 1
 
@@ -447,7 +481,9 @@ def _chunks_of_text(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
         yield chunk
 
 
-def _clean_in_processes(cleaner: Cleaner, batches: Iterator[list[Pair]], n_processes: int) -> Iterator[dict[str, Any]]:
+def _clean_in_processes(
+    cleaner: Cleaner | TextCleaner, batches: Iterator[list[Pair]], n_processes: int
+) -> Iterator[dict[str, Any]]:
     """Apply `clean_batch` to each batch, in order."""
     if n_processes == 1:
         for batch in batches:
@@ -461,10 +497,10 @@ def _clean_in_processes(cleaner: Cleaner, batches: Iterator[list[Pair]], n_proce
             yield from pool.map(_clean_in_worker, group, chunksize=1)
 
 
-_worker_cleaner: list[Cleaner] = []  # the cleaner of this process, if it is a worker
+_worker_cleaner: list[Cleaner | TextCleaner] = []  # the cleaner of this process, if it is a worker
 
 
-def _start_worker(cleaner: Cleaner) -> None:
+def _start_worker(cleaner: Cleaner | TextCleaner) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
     _worker_cleaner.append(cleaner)
 
@@ -473,13 +509,13 @@ def _clean_in_worker(pairs: list[Pair]) -> dict[str, Any]:
     return clean_batch(_worker_cleaner[0], pairs)
 
 
-def clean_batch(cleaner: Cleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
+def clean_batch(cleaner: Cleaner | TextCleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
     """Judge raw pairs. Returns the columns of SCHEMA, with one value for each pair."""
     rows = [_row(cleaner, raw) for raw in pairs]
     return {name: [row[name] for row in rows] for name in SCHEMA.names}
 
 
-def _row(cleaner: Cleaner, raw: Pair) -> dict[str, Any]:
+def _row(cleaner: Cleaner | TextCleaner, raw: Pair) -> dict[str, Any]:
     """Judge one raw pair. Returns its row of the table."""
     verdict = cleaner.judge(raw)
     source, target = verdict.pair

@@ -90,6 +90,17 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
     )
 
 
+def read_text(name: str) -> Part:
+    """Return a file of sentences in one language, one per line: pairs with an empty source side.
+
+    Raises DataError where the file does not exist.
+    """
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise DataError(f"--monolingual {name}: no such file")
+    return Part((("", line) for line in lines(path)), _content_key(path))
+
+
 # Parallel text files
 
 

@@ -26,9 +26,10 @@ EPOCHS = 20
 # Settings of the model, which are always those of the run.
 INHERITED = ("vocab_size", *(name for name in MODEL_FIELDS if name != "max_length"))
 
-# Settings of a run that say nothing about another training: those of its machine and of its length.
+# Settings of a run that say nothing about another training: those of its length, its text and its machine.
 _NOT_INHERITED = (
     *("epochs", "steps", "patience", "valid_every"),
+    *("monolingual", "monolingual_weight", "back_translator"),
     *("device", "precision", "shard", "plain", "save_minutes", "log_every"),
 )
 

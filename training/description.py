@@ -32,7 +32,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, 
     names = ("source", "target") if corpus.has_several_pairs else (config.source, config.target)
     counts = np.zeros(len(training.tokenizer), dtype=np.int64)
     tags = list(training.tokenizer.tags.values())  # each source begins with one, which is no part of its text
-    src_lengths = pairs.src_lengths - 1 if tags else pairs.src_lengths
+    src_lengths = (pairs.src_lengths - 1 if tags else pairs.src_lengths)[~training.is_monolingual]
     for language, rows, lengths, n in (
         (names[0], pairs.sources, src_lengths, n_words[0]),
         (names[1], pairs.targets, pairs.tgt_lengths, n_words[1]),
@@ -73,10 +73,9 @@ def describe_data(training: Training) -> dict[str, Any]:
         "name": ", ".join(training.config.data),
         **corpus.report,
         "over-long": over_long(pairs.too_long),
-        "trained on": len(pairs),
+        "trained on": int(np.sum(~training.is_monolingual)),
     }
     if "sources" in report:
-        weights = training.weights or [1.0] * len(corpus.origins)
         names = [origin.full_name for origin in corpus.origins]
         origins_too_long = corpus.train.origins()[pairs.too_long]
         report["sources"] = [
@@ -87,7 +86,7 @@ def describe_data(training: Training) -> dict[str, Any]:
                 "trained on": int(np.sum(pairs.origins == i)),
                 "weight": round(weight, 4),
             }
-            for i, (name, source, weight) in enumerate(zip(names, report["sources"], weights, strict=True))
+            for i, (name, source, weight) in enumerate(zip(names, report["sources"], training.weights, strict=True))
         ]
         report["pairs in an epoch"] = training.pairs_per_epoch
     return report

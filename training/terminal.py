@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoding.scoring import by_data_lines
-from text.cleaning import RULES
+from text.cleaning import RULES, TEXT_RULES
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
@@ -20,7 +20,7 @@ def data_lines(data: dict[str, Any]) -> list[str]:
     """The lines of each source of data and, if there are several, what they come to together."""
     sources = data.get("sources", [data])
     lines = [line for source in sources for line in source_lines(source)]
-    if len(sources) > 1:
+    if sum("monolingual" not in source for source in sources) > 1:
         in_epoch = f"{data['pairs in an epoch']:,} pairs in an epoch"
         lines.append(f"          together: {part_sizes(data)}; {in_epoch}")
     return lines
@@ -35,20 +35,24 @@ def source_lines(data: dict[str, Any]) -> list[str]:
     """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
     if data.get("reversed"):
         return [f"data      {data['name']}: the same pairs turned round", f"          {part_sizes(data)}"]
-    lines = [f"data      {data['name']}: {data['read']:,} pairs read"]
-    rules = {name: (rule, RULES[name]) for name, rule in data["rules"].items()}
+    is_text = "monolingual" in data
+    effects, what = (TEXT_RULES, "lines") if is_text else (RULES, "pairs")
+    lines = [f"{'text' if is_text else 'data':<10}{data['name']}: {data['read']:,} {what} read"]
+    rules = {name: (rule, effects[name]) for name, rule in data["rules"].items()}
     rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")
     for name, (rule, effect) in rules.items():
         if rule["pairs"]:
             share = rule["pairs"] / max(1, data["read"])
             lines.append(f"{rule['pairs']:>9,} {share:7.2%}  {name}, {effect}")
-            lines += [f"{'':19}{shortened(source)} | {shortened(target)}" for source, target in rule["examples"]]
+            examples = [pair[1:] if is_text else pair for pair in rule["examples"]]
+            lines += [f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples]
     idle = [name for name, (rule, _) in rules.items() if not rule["pairs"]]
     if idle:
         lines.append(f"{0:>9}          {', '.join(idle)}")
     lines += [f"          {note}" for note in data["notes"]]
     weight = f"; weight {data['weight']:g}" if "weight" in data else ""
-    return [*lines, f"          {part_sizes(data)}{weight}"]
+    sizes = f"{data['trained on']:,} sentences to learn from" if is_text else part_sizes(data)
+    return [*lines, f"          {sizes}{weight}"]
 
 
 def token_lines(report: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
@@ -42,9 +43,9 @@ from text.corpus import Corpus
 from text.readers import DataError
 from text.tables import Ints
 from text.tokenizer import Tokenizer
-from training.distillation import Distilled, closest_translations, targets_from_tensors, targets_to_tensors
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
+from training.own_translations import TAG, Kind, Translated, closest_translations, from_tensors, moments, to_tensors
 from training.records import Progress, StepRecord, Validation, perplexity
 from training.sharding import parts_of_state, shard
 
@@ -53,17 +54,19 @@ COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short 
 
 
 def weights_of_origins(config: Config, sizes: Ints) -> list[float]:
-    """How often an epoch has each pair of an origin, by --data-weights and --temperature; empty for once each.
+    """How often an epoch has each pair of an origin, by --data-weights, --temperature and --monolingual-weight.
 
-    sizes are the numbers of training pairs of the origins. With a temperature T, the share of an origin of n pairs is
-    proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.1). The epoch keeps its
-    size.
+    sizes are the numbers of training pairs of the origins, the last of which are monolingual. With a temperature T, the
+    share of an origin of n pairs is proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019,
+    section 4.1). Together they keep their size.
     """
+    n_monolingual = len(config.monolingual_directions)
+    sizes = sizes[: len(sizes) - n_monolingual]
     weights = np.array(config.data_weights or [1.0] * len(sizes))
     if config.temperature != 1:
         shares = (weights * sizes) ** (1 / config.temperature)
         weights = shares / shares.sum() * (weights * sizes).sum() / sizes.clip(min=1)
-    return [] if (weights == 1).all() else weights.tolist()
+    return [*weights.tolist(), *[config.monolingual_weight] * n_monolingual]
 
 
 class Training:
@@ -84,11 +87,11 @@ class Training:
             tags = [tokenizer.tags[origin.target] for origin in corpus.origins] if tokenizer.tags else []
             self.train_pairs = EncodedPairs.of(corpus.train, tokenizer, config.max_length, tags)
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
-        if not len(self.train_pairs):
+        if self.is_monolingual.all():
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
         self.weights = weights_of_origins(config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins)))
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
-        self.distilled: Distilled | None = None
+        self.translated: Translated | None = None
 
         # The model, its loss and its optimizers.
         if not config.plain:
@@ -164,6 +167,11 @@ class Training:
             return 0
         return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
+    @cached_property
+    def is_monolingual(self) -> NDArray[np.bool_]:
+        """For each of train_pairs, whether it is monolingual text."""
+        return np.array([origin.is_monolingual for origin in self.corpus.origins])[self.train_pairs.origins]
+
     # Where the training is
 
     @property
@@ -176,10 +184,14 @@ class Training:
         return self.step >= self.total_steps or 0 < self.config.patience <= self.validations_since_best
 
     @property
-    def must_distill(self) -> bool:
-        """Whether the steps to come learn from the model's own translations, which do not exist yet."""
-        first_step = round((1 - self.config.self_distillation) * self.total_steps)
-        return self.distilled is None and self.step >= first_step
+    def n_moments(self) -> int:
+        """How many of `moments` have passed: when the steps to come learn from new translations."""
+        return sum(self.step >= round(share * self.total_steps) for share, _ in moments(self.config))
+
+    @property
+    def must_translate(self) -> bool:
+        """Whether the steps to come learn from translations that do not exist yet."""
+        return self.n_moments > (self.translated.n_moments if self.translated else 0)
 
     def plan(self, steps: int) -> None:
         """Sets the number of steps in all. For the first half of them it makes no difference."""
@@ -195,21 +207,24 @@ class Training:
 
     def place_of(self, step: int) -> tuple[int, int]:
         """The epoch of a step, counted from 0, and the step's place in that epoch."""
-        if self.distilled is None or step <= self.distilled.after_step:
+        if self.translated is None or step <= self.translated.after_step:
             return divmod(step - 1, self.steps_per_epoch)
-        # Distilled pairs have other lengths, and their epochs other numbers of batches: they are counted anew.
-        first_epoch = math.ceil(self.distilled.after_step / self.steps_per_epoch)
-        epoch, place = divmod(step - 1 - self.distilled.after_step, self.distilled.steps_per_epoch)
+        # Translated pairs have other lengths, and their epochs other numbers of batches: they are counted anew.
+        first_epoch = math.ceil(self.translated.after_step / self.steps_per_epoch)
+        epoch, place = divmod(step - 1 - self.translated.after_step, self.translated.steps_per_epoch)
         return first_epoch + epoch, place
 
     def pairs_of(self, step: int) -> EncodedPairs:
-        """What a step learns from: the training pairs, or the distilled ones."""
-        return self.distilled.pairs if self.distilled and step > self.distilled.after_step else self.train_pairs
+        """What a step learns from: the training pairs as they came, or with translations."""
+        return self.translated.pairs if self.translated and step > self.translated.after_step else self.train_pairs
 
     def batches_of_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Ints]:
         """The rows of each batch of an epoch of all processes."""
         config = self.config
-        return batches(pairs, config.batch_tokens, config.seed, epoch, self.weights)
+        weights = self.weights
+        if pairs is self.train_pairs:  # without sources for the monolingual text
+            weights = weights[: len(weights) - len(config.monolingual_directions)]
+        return batches(pairs, config.batch_tokens, config.seed, epoch, weights)
 
     def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
         """This process's batches of a step, counted from 1, on the CPU; each with its place among the step's."""
@@ -292,7 +307,7 @@ class Training:
             optimizer.zero_grad()
         self.scaler.update()
 
-    # Validation and distillation
+    # Validation and translation
 
     @torch.no_grad()
     def validate(self) -> tuple[Validation, list[str]]:
@@ -334,30 +349,67 @@ class Training:
     def sample_rows(self, n: int) -> list[int]:
         """The rows of n sentences of the validation part: the first ones of each origin, as many of each."""
         origins = self.corpus.valid.origins()
-        n_each = -(-n // len(self.corpus.origins))
-        firsts = [np.flatnonzero(origins == number)[:n_each] for number in range(len(self.corpus.origins))]
+        numbers = np.unique(origins).tolist()
+        n_each = -(-n // len(numbers))
+        firsts = [np.flatnonzero(origins == number)[:n_each] for number in numbers]
         return np.concatenate(firsts)[:n].tolist()
 
-    def distill(self) -> None:
-        """Translates the training part. From now on, the closest translations are the targets."""
-        group, pairs = self.group, self.train_pairs
-        translator = self.translator()
-        targets: list[list[int]] = []
-        for number, origin in enumerate(self.corpus.origins):
-            rows = pairs.rows[pairs.origins == number]
-            local_texts = list(self.corpus.train.select(rows[group.rank :: group.size]))
-            towards = translator.towards(origin.target, origin.source)
-            with torch.compiler.set_stance("force_eager"):
-                texts = closest_translations(towards, local_texts, origin.target)
-            local_targets = [ids[: self.config.max_length] for ids in self.tokenizer.encode(texts)]
-            targets += group.gather(local_targets)  # origins follow each other in the rows of pairs
-        self._learn_from(targets, self.step)
+    def translate(self) -> list[Kind]:
+        """Makes the translations that are due, for the steps to come. Returns what for."""
+        assert self.must_translate
+        now = self.translated
+        due = {kind for _, kind in moments(self.config)[now.n_moments if now else 0 : self.n_moments]}
+        sources, targets = (now.sources, now.targets) if now else ({}, {})
+        with torch.compiler.set_stance("force_eager"):
+            if "back-translation" in due:
+                sources = self._back_translations()
+            if "self-distillation" in due:
+                targets = self._closest_translations()
+        self._learn_from(self.n_moments, self.step, sources, targets)
+        return sorted(due)
 
-    def _learn_from(self, targets: list[list[int]], after_step: int) -> None:
-        pairs = self.train_pairs.with_targets(targets)
+    def _back_translations(self) -> dict[int, list[int]]:
+        """Sources for the monolingual text, by row."""
+        config, pairs = self.config, self.train_pairs
+        if config.back_translator:
+            translator = Translator.load(config.back_translator, config.device)
+        else:
+            translator = self.translator()
+        sources: dict[int, list[int]] = {}
+        for number, origin in enumerate(self.corpus.origins):
+            if not origin.is_monolingual:
+                continue
+            rows = pairs.rows[pairs.origins == number]
+            local_texts = [text for _, text in self.corpus.train.select(rows[self.group.rank :: self.group.size])]
+            translations = translator.towards(origin.source, origin.target)(local_texts, bar="translating back")
+            tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
+            local = [[*tags, TAG, *ids][: config.max_length] for ids in self.tokenizer.encode(translations)]
+            sources.update(zip(rows.tolist(), self.group.gather(local), strict=True))
+        return sources
+
+    def _closest_translations(self) -> dict[int, list[int]]:
+        """Targets for the training pairs, by row. Monolingual text keeps its own."""
+        config, pairs = self.config, self.train_pairs
+        translator = self.translator()
+        targets: dict[int, list[int]] = {}
+        for number, origin in enumerate(self.corpus.origins):
+            if origin.is_monolingual:
+                continue
+            rows = pairs.rows[pairs.origins == number]
+            local_pairs = list(self.corpus.train.select(rows[self.group.rank :: self.group.size]))
+            texts = closest_translations(translator.towards(origin.target, origin.source), local_pairs, origin.target)
+            local = [ids[: config.max_length] for ids in self.tokenizer.encode(texts)]
+            targets.update(zip(rows.tolist(), self.group.gather(local), strict=True))
+        return targets
+
+    def _learn_from(
+        self, n_moments: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]
+    ) -> None:
+        pairs = self.train_pairs.replaced(sources, targets)
         n_batches = len(self.batches_of_epoch(pairs, epoch=0))  # of any epoch
-        self.distilled = Distilled(pairs, after_step, math.ceil(n_batches / self.config.accumulate))
-        # What was made of the original targets is of no use now.
+        steps_per_epoch = math.ceil(n_batches / self.config.accumulate)
+        self.translated = Translated(n_moments, after_step, sources, targets, pairs, steps_per_epoch)
+        # What was made of the earlier pairs is of no use now.
         self.epoch_batches = -1, []
         self.prepared = 0, []
 
@@ -401,9 +453,14 @@ class Training:
 
         All processes must call it together.
         """
-        distilled = None
-        if self.distilled:
-            distilled = {"after_step": self.distilled.after_step, **targets_to_tensors(self.distilled.pairs)}
+        translated = None
+        if self.translated:
+            translated = {
+                "n_moments": self.translated.n_moments,
+                "after_step": self.translated.after_step,
+                "sources": to_tensors(self.translated.sources),
+                "targets": to_tensors(self.translated.targets),
+            }
         return {
             "step": self.step,
             "tokens": self.tokens,
@@ -413,7 +470,7 @@ class Training:
             "model": {name: collected(weight) for name, weight in parameters(self.model).items()},
             "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in self.optimizers],
             "scaler": self.scaler.state_dict(),
-            "distilled": distilled,
+            "translated": translated,
             "resume_signature": self.resume_signature,
         }
 
@@ -429,7 +486,7 @@ class Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError if it is damaged, or another run's."""
-        if "resume_signature" not in state:
+        if state.get("resume_signature", {}).keys() != self.resume_signature.keys():
             raise CheckpointError(
                 f"the training state of {self.config.name} is from another version of Tapis, and cannot be resumed\n"
                 "its best model still translates; to train, start afresh, with --overwrite"
@@ -445,10 +502,11 @@ class Training:
             self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
             self.validations_since_best = int(state["validations_since_best"])
-            # Not if the training has more steps now: its distilled phase starts later, and then it translates again.
-            self.distilled = None
-            if state["distilled"] and self.must_distill:
-                self._learn_from(targets_from_tensors(state["distilled"]), int(state["distilled"]["after_step"]))
+            # Not if the training has more steps now: it translates later, and then again.
+            self.translated, translated = None, state["translated"]
+            if translated and translated["n_moments"] <= self.n_moments:
+                sides = from_tensors(translated["sources"]), from_tensors(translated["targets"])
+                self._learn_from(int(translated["n_moments"]), int(translated["after_step"]), *sides)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
 

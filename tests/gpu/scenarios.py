@@ -107,13 +107,14 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer) -> None:
             run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
 
-    training = Training(TINY, corpus, tokenizer)
+    training = Training(replace(TINY, steps=4, self_distillation=0.5), corpus, tokenizer)
+    training.step = 2
     run_and_report("validation", lambda: training.validate()[0].loss)
     run_and_report("attention", lambda: len(list(training.attention(sentences[:2]))))
     run_and_report("state and restore", lambda: training.restore(training.state()))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
     run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
-    run_and_report("self-distillation", training.distill)
+    run_and_report("self-distillation", training.translate)
     run_and_report("a step after it", partial(losses, training, [3]))
 
     for device in ("cpu", "cuda"):

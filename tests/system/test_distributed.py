@@ -121,15 +121,20 @@ def assert_same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert torch.equal(other["model"][name], weight), name
 
 
-def test_two_processes_distill_as_one(called: Command, few: Path) -> None:
-    shape = ["--steps", "8", "--self-distillation", "0.5", "--precision", "fp32", "--batch-tokens", "512"]
-    with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
+def test_two_processes_translate_as_one(called: Command, fewer: Path) -> None:
+    """Back, and for self-distillation."""
+    Path("text.fr").write_text("".join(f"Les {i} chats dorment.\n" for i in range(11)), encoding="utf-8")
+    shape = ["--pairs", "en-fr", "fr-en", "--monolingual", "text.fr", "--self-distillation", "0.5"]
+    shape += ["--steps", "8", "--precision", "fp32", "--batch-tokens", "512"]
+    with start_processes(2, *small_run(fewer, *shape, "--name", "two")) as process:
         _, err = process.communicate(timeout=120)
     assert process.returncode == 0 and err.count("the closest of the model's own translations") == 1, err
-    assert called(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
+    assert err.count("translated back by the model") == 2
+    assert called(*small_run(fewer, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
     one, two = states_of("one", "two")
-    for part in ("ids", "lengths"):
-        assert torch.equal(one["distilled"][part], two["distilled"][part])
+    for side in ("sources", "targets"):
+        for part, values in one["translated"][side].items():
+            assert len(values) and torch.equal(two["translated"][side][part], values)
     assert_same_weights(one, two)
 
 

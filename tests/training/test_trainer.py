@@ -30,8 +30,8 @@ def snapshot(training: Training) -> dict[str, torch.Tensor]:
 def advance(training: Training, steps: int) -> None:
     """Makes so many steps, as train.loop does."""
     for _ in range(steps):
-        if training.must_distill:
-            training.distill()
+        if training.must_translate:
+            training.translate()
         training.advance(take_step(training, training.step + 1))
 
 
@@ -89,7 +89,7 @@ def test_ten_steps_equal_six_and_four_resumed(
     resumed = Training(config, small, tokenizer)
     resumed.restore(folder.load_state())
     assert resumed.step == 6
-    assert (resumed.distilled is not None) == (change.get("self_distillation") == 0.5)
+    assert (resumed.translated is not None) == (change.get("self_distillation") == 0.5)
     advance(resumed, 4)
 
     for name, parameter in parameters(straight.model).items():

@@ -1,4 +1,4 @@
-"""Self-distillation: which translations become targets, when they are made, and how their batches are made."""
+"""What a training translates itself: which translations are learned from, when they are made, and their batches."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.distillation import targets_from_tensors, targets_to_tensors
+from training.own_translations import from_tensors, to_tensors
 from training.tensorboard import Logs
 from training.trainer import Training
 
@@ -34,18 +34,18 @@ def test_the_last_steps_learn_from_the_models_own_translations(
     training = Training(config, small, tokenizer)
     was_due = []
     while training.step < 60:
-        was_due.append(training.must_distill)
+        was_due.append(training.must_translate)
         advance(training, 1)
     pairs = training.train_pairs
-    assert not any(was_due) and training.must_distill and training.distilled is None
+    assert not any(was_due) and training.must_translate and training.translated is None
 
     before = pairs.batch(pairs.rows)
     translator = training.translator()
     training.model.eval()
     five = translator.n_best([source for source, _ in small.train], Search(5, 5))
-    training.distill()
-    assert not training.must_distill and training.distilled
-    after = training.distilled.pairs.batch(pairs.rows)
+    training.translate()
+    assert not training.must_translate and training.translated
+    after = training.translated.pairs.batch(pairs.rows)
     assert torch.equal(before.src, after.src)
 
     texts = tokenizer.decode([[i for i in row if i not in (PAD, EOS)] for row in after.labels.tolist()])
@@ -64,10 +64,11 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
     training = Training(config, replace(small, train=first(small.train, 60)), tokenizer)
     lengths = [1 + (7 * i) % 60 for i in range(len(training.train_pairs))]  # unlike those of the targets
     training.step = 4
-    training._learn_from([[50] * length for length in lengths], after_step=4)
-    assert training.distilled
+    targets = {row: [50] * length for row, length in zip(training.train_pairs.rows.tolist(), lengths, strict=True)}
+    training._learn_from(1, 4, {}, targets)
+    assert training.translated
     distilled_rows = []
-    for step in range(5, 5 + training.distilled.steps_per_epoch):
+    for step in range(5, 5 + training.translated.steps_per_epoch):
         ((_, packed),) = training.batches_of(step)
         assert isinstance(packed, PackedBatch) and isinstance(packed.layout, PaddedLayout)
         labels = packed.labels[packed.layout.tgt.row_of_position]  # (B, T)
@@ -79,17 +80,16 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
 def test_a_distilled_epoch_has_a_batch_order_of_its_own(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, steps=100, self_distillation=0.5), small, tokenizer)
     after_step = 2 * training.steps_per_epoch - 3
-    training._learn_from([[50]] * len(training.train_pairs), after_step)
-    assert training.distilled and training.distilled.steps_per_epoch != training.steps_per_epoch
+    training._learn_from(1, after_step, {}, {row: [50] for row in training.train_pairs.rows.tolist()})
+    assert training.translated and training.translated.steps_per_epoch != training.steps_per_epoch
     assert training.place_of(after_step) == (1, training.steps_per_epoch - 4)
     assert training.place_of(after_step + 1) == (math.ceil(after_step / training.steps_per_epoch), 0) == (2, 0)
-    assert training.place_of(after_step + 1 + training.distilled.steps_per_epoch) == (3, 0)
+    assert training.place_of(after_step + 1 + training.translated.steps_per_epoch) == (3, 0)
 
 
-def test_targets_survive_saving(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
-    pairs = Training(tiny, small, tokenizer).train_pairs
-    targets = [[4 + i % 7] * (i % 5) for i in range(len(pairs))]
-    assert targets_from_tensors(targets_to_tensors(pairs.with_targets(targets))) == targets
+def test_translations_survive_saving() -> None:
+    by_row = {3 * i: [4 + i % 7] * (i % 5) for i in range(100)}
+    assert from_tensors(to_tensors(by_row)) == by_row and from_tensors(to_tensors({})) == {}
 
 
 def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -99,11 +99,11 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
     short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
     advance(short, 4)
     longer.restore(short.state())
-    assert short.distilled and not longer.distilled and not longer.must_distill
+    assert short.translated and not longer.translated and not longer.must_translate
     advance(longer, 2)
-    assert longer.must_distill
+    assert longer.must_translate
     advance(longer, 1)
-    assert longer.distilled
+    assert longer.translated
 
 
 def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -113,7 +113,7 @@ def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corp
     assert expected["in an epoch"] == begun.batches_per_epoch > 0
     advance(begun, 3)
     resumed.restore(begun.state())
-    assert resumed.distilled and describe(resumed)["batches"] == expected
+    assert resumed.translated and describe(resumed)["batches"] == expected
 
 
 def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -121,7 +121,8 @@ def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, token
     training = Training(replace(tiny, steps=4, self_distillation=0.5), small, tokenizer)
     advance(training, 3)
     state = training.state()
-    state["distilled"]["ids"] = state["distilled"]["ids"][:-1]
+    targets = state["translated"]["targets"]
+    targets["ids"] = targets["ids"][:-1]
     with pytest.raises(CheckpointError, match="do not add up"):
         training.restore(state)
 
@@ -131,19 +132,20 @@ def test_a_training_is_saved_before_it_translates(
 ) -> None:
     """Translating the training part may take long."""
     training, again = (Training(replace(tiny, steps=8, self_distillation=0.25), small, tokenizer) for _ in range(2))
-    training.distill = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    training.translate = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         loop(training, run_folder, Logs(None, training.progress, 10), [])
     again.restore(run_folder.load_state())
-    assert again.step == 6 and again.must_distill
+    assert again.step == 6 and again.must_translate
 
 
 def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=first(small.train, 21))
     alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
-    alone.distill()
-    assert alone.distilled
-    expected = targets_from_tensors(targets_to_tensors(alone.distilled.pairs))
+    alone.step = alone.total_steps
+    alone.translate()
+    assert alone.translated
+    expected = list(alone.translated.targets.values())
     for rank in range(2):
         shares: list[list[list[int]]] = []
 
@@ -152,6 +154,7 @@ def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer:
             return expected
 
         training = Training(alone.config, small, tokenizer)
+        training.step = training.total_steps
         training.group = Mock(rank=rank, size=2, gather=gather)
-        training.distill()
+        training.translate()
         assert shares == [expected[rank::2]]

@@ -1,0 +1,247 @@
+"""Tests of --monolingual: which lines are learned from, when they are translated back, and the commands."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from conftest import Command
+from test_trainer import advance
+
+from checkpoint import RunFolder, parameters
+from config import Config, ConfigError
+from dataset import batches
+from text.corpus import load_corpus
+from text.readers import DataError
+from text.tokenizer import learn_tokenizer
+from training.own_translations import TAG, moments
+from training.trainer import Training, weights_of_origins
+
+BOTH = ("en-fr", "fr-en")
+SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
+TEXT = [f"Les {i} chats dorment dans le jardin." for i in range(30)]
+
+Begin = Callable[..., Training]
+
+
+@pytest.fixture
+def begin(fewer: Path, tiny: Config) -> Begin:
+    """Makes a training in both directions with French text, twelve steps long unless changed."""
+    Path("text.fr").write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+    config = replace(
+        tiny, data=(str(fewer),), pairs=BOTH, monolingual=("text.fr",), steps=12, batch_tokens=64, max_length=60
+    )
+
+    def begin(**change: Any) -> Training:
+        changed = replace(config, **change)
+        corpus = load_corpus(changed)
+        return Training(changed, corpus, learn_tokenizer(corpus.train, 300, changed.tagged_languages))
+
+    return begin
+
+
+def texts_of(training: Training, rows: Any) -> list[tuple[list[int], str]]:
+    """The source ids and the target text of some rows of the translated pairs."""
+    assert training.translated
+    batch = training.translated.pairs.batch(np.asarray(rows))
+    targets = training.tokenizer.decode(batch.labels.tolist())
+    return list(zip(batch.src.tolist(), targets, strict=True))
+
+
+def test_lines_of_no_use_are_dropped_and_counted(few: Path, tiny: Config) -> None:
+    valid = (few / "valid.fr").read_text(encoding="utf-8").splitlines()
+    english = "This sentence is certainly written in English, and nobody would take it for French."
+    german = "Dieser Satz ist ganz sicher auf Deutsch geschrieben, und niemand hält ihn für Französisch."
+    lines = [*TEXT, "", english, german, TEXT[0], valid[0].upper() + " !", "Le\u00a0chat."]
+    Path("text.fr").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus = load_corpus(replace(tiny, data=(str(few),), pairs=BOTH, monolingual=("text.fr",)))
+
+    *of_pairs, of_text = corpus.report["sources"]
+    counts = {rule: count["pairs"] for rule, count in of_text["rules"].items()}
+    assert of_text["read"] == 36 and of_text["train"] == 31 and of_text["valid"] == of_text["test"] == 0
+    assert counts == {"unicode": 1, "empty-side": 1, "wrong-language": 2, "duplicates": 1, "held-out": 1}
+    assert corpus.report["train"] == sum(report["train"] for report in of_pairs)
+    learned = [text for text, number in zip(corpus.train, corpus.train.origins(), strict=True) if number == 2]
+    assert learned == [("", text) for text in [*TEXT, "Le chat."]]
+
+    # Validation and test are those of the pairs.
+    without = load_corpus(replace(tiny, data=(str(few),), pairs=BOTH))
+    assert list(corpus.valid) == list(without.valid) and list(corpus.test) == list(without.test)
+
+
+def test_a_language_that_cannot_be_identified_is_reported(few: Path, tiny: Config) -> None:
+    for side, language in (("en", "en"), ("fr", "tlh")):
+        for part in ("train", "valid", "test"):
+            Path(f"{part}.{language}").write_bytes((few / f"{part}.{side}").read_bytes())
+    Path("text.tlh.txt").touch()
+    Path("text.tlh").write_text("tlhIngan maH\n", encoding="utf-8")
+    config = replace(tiny, data=(".",), pairs=("en-tlh", "tlh-en"), monolingual=("text.tlh",))
+    report = load_corpus(config).report["sources"][2]
+    assert report["notes"] == ["wrong-language switched off: py3langid does not cover tlh"] and report["train"] == 1
+
+
+def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
+    training = begin(monolingual_weight=2.0, self_distillation=0.25, lr=0.05)
+    is_text = training.is_monolingual
+    assert is_text.sum() == len(TEXT) and moments(training.config)[0] == (0.25, "back-translation")
+
+    # Before, no batch has any of it.
+    was_due = []
+    while training.step < 3:
+        was_due.append(training.must_translate)
+        advance(training, 1)
+    assert not any(was_due) and training.must_translate and training.translated is None
+    assert not any(is_text[rows].any() for rows in training.batches_of_epoch(training.train_pairs, epoch=0))
+
+    # Then an epoch has each line as often as its weight says, as the target of a tagged source.
+    assert training.translate() == ["back-translation"]
+    assert not training.must_translate and training.translated
+    learned = np.concatenate(training.batches_of_epoch(training.translated.pairs, epoch=3))
+    assert (np.bincount(learned, minlength=len(is_text)) == np.where(is_text, 2, 1)).all()
+    into_french = training.tokenizer.tags["fr"]
+    for source, target in texts_of(training, np.flatnonzero(is_text)):
+        assert source[:2] == [into_french, TAG] and TAG not in source[2:] and target in TEXT
+    for source, _ in texts_of(training, np.flatnonzero(~is_text)):
+        assert source[0] in training.tokenizer.tags.values() and TAG not in source
+
+    # At half of the training, the text is translated again; late, self-distillation leaves it alone.
+    advance(training, 3)
+    first_sources = dict(training.translated.sources)
+    assert training.must_translate and training.translate() == ["back-translation"]
+    assert training.translated.sources.keys() == first_sources.keys() and training.translated.sources != first_sources
+    advance(training, 3)
+    sources = training.translated.sources
+    assert training.translate() == ["self-distillation"]
+    assert training.translated.sources == sources
+    assert len(training.translated.targets) == (~is_text).sum()
+    assert {target for _, target in texts_of(training, np.flatnonzero(is_text))} == set(TEXT)
+
+
+@pytest.mark.parametrize("stop", [3, 4, 9])
+def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int) -> None:
+    """Whether it was saved just before the text was translated, after, or before self-distillation."""
+    straight, begun, resumed = (begin(self_distillation=0.25, dropout=0.2, subword_dropout=0.1) for _ in range(3))
+    advance(straight, 12)
+    advance(begun, stop)
+    folder = RunFolder(tmp_path / "run")
+    folder.save_state(begun.state())
+    torch.manual_seed(99)
+    resumed.restore(folder.load_state())
+    assert (resumed.translated is not None) == (stop > 3)
+    advance(resumed, 12 - stop)
+    for name, parameter in parameters(straight.model).items():
+        assert torch.equal(parameters(resumed.model)[name], parameter), name
+
+
+def test_each_process_translates_a_share(begin: Begin) -> None:
+    alone = begin()
+    alone.step = 3
+    alone.translate()
+    assert alone.translated
+    expected = list(alone.translated.sources.values())
+    for rank in range(2):
+        shares: list[list[list[int]]] = []
+
+        def gather(local: list[list[int]], shares: list[list[list[int]]] = shares) -> list[list[int]]:
+            shares.append(local)
+            return expected
+
+        training = begin()
+        training.step = 3
+        training.group = Mock(rank=rank, size=2, gather=gather)
+        training.translate()
+        assert shares == [expected[rank::2]]
+
+
+def test_weights_of_text_are_apart_from_those_of_pairs() -> None:
+    config = Config(pairs=BOTH, monolingual=("a.fr", "b.en"), monolingual_weight=0.5, temperature=2.0)
+    weights = weights_of_origins(config, np.array([100, 400, 7, 9]))
+    assert weights[2:] == [0.5, 0.5] and weights[0] > weights[1] and weights[0] * 100 + weights[1] * 400 == 500
+
+
+def test_rows_without_a_weight_are_left_out(begin: Begin) -> None:
+    pairs = begin().train_pairs
+    for weights in ([1.0, 1.0], [0.5, 1.0]):
+        rows = np.concatenate(batches(pairs, 64, seed=1, epoch=0, weights=weights))
+        assert set(pairs.origins[rows].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"monolingual": ("news.de",), "pairs": BOTH}, "--monolingual news.de: its name must end in a language that"),
+        ({"monolingual": ("fr",), "pairs": BOTH}, "--monolingual fr: its name must end in a language"),
+        ({"monolingual": ("news.en",)}, "--monolingual news.en: its name must end in a language"),
+        ({"monolingual": ("news.fr.gz",)}, "the model does not translate from fr; let it learn that, with --pairs"),
+        ({"back_translator": "run"}, "--back-translator is for --monolingual"),
+        ({"monolingual_weight": 0.0}, "--monolingual-weight must be from 0.001 to 1,000"),
+    ],
+)
+def test_text_of_no_use_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        replace(Config(), **change)
+
+
+def test_files_that_cannot_be_used_are_named(few: Path, tiny: Config) -> None:
+    config = replace(tiny, data=(str(few),), pairs=BOTH, monolingual=("text.fr",))
+    with pytest.raises(DataError, match=re.escape("--monolingual text.fr: no such file")):
+        load_corpus(config)
+    Path("text.fr").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape("--monolingual text.fr en-fr: no sentences left, of 2 lines read")):
+        load_corpus(config)
+
+
+@pytest.fixture
+def back(called: Command, fewer: Path) -> Path:
+    """The folder of a small model from French to English, and of one that learns from its translations."""
+    Path("text.fr").write_text("\n".join([*TEXT, "Nobody writes English into such a file."]), encoding="utf-8")
+    args = ["train.py", "demo", "--data", str(fewer), *SMALL, "--epochs", "1"]
+    done = called(*args, "--source", "fr", "--target", "en", "--name", "back")
+    assert done.returncode == 0, done.stderr
+    done = called(*args, "--monolingual", "text.fr", "--back-translator", "back", "--name", "forth")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^text      text\.fr: 31 lines read$", done.stderr, re.MULTILINE)
+    assert re.search(r"^        1   3\.23%  wrong-language, dropped: in another language$", done.stderr, re.MULTILINE)
+    assert "30 sentences to learn from; weight 1" in done.stderr
+    assert done.stderr.count("sources   from step 1: 30 sentences of --monolingual, translated back by back\n") == 1
+    return Path.cwd()
+
+
+@pytest.mark.usefixtures("back")
+def test_a_run_may_translate_back(called: Command) -> None:
+    """Its text and the run are needed until it has translated; evaluating needs neither."""
+    metrics = json.loads(Path("weights/forth/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["data"]["trained on"] == 60 and metrics["data"]["sources"][1]["trained on"] == 30
+    state = torch.load("weights/forth/training/state.pt", weights_only=True)["translated"]
+    assert state["n_moments"] == 1 and state["after_step"] == 0 and len(state["sources"]["rows"]) == 30
+
+    Path("weights/back").rename("weights/elsewhere")
+    longer = called("train.py", "--resume", "--name", "forth", "--epochs", "2")
+    assert longer.returncode == 0 and "translated back" not in longer.stderr, longer.stderr
+    Path("text.fr").rename("moved.fr")
+    assert called("evaluate.py", "--run", "forth", "--device", "cpu").returncode == 0
+
+
+def test_a_wrong_back_translator_is_refused_before_anything_is_read(back: Path, few: Path, called: Command) -> None:
+    args = ["train.py", "demo", "--data", str(few), *SMALL, "--monolingual", str(back / "text.fr")]
+    wrong = called(*args, "--back-translator", str(back / "weights" / "forth"))
+    assert wrong.returncode == 2 and "must translate" in wrong.stderr and "from fr into en" in wrong.stderr
+    assert "its language pairs are en-fr" in wrong.stderr and len(wrong.stderr.splitlines()) <= 2
+    missing = called(*args, "--back-translator", "nobody")
+    assert missing.returncode == 1 and "nobody" in missing.stderr
+
+
+def test_text_needs_no_tag_in_the_vocabulary(back: Path, few: Path, called: Command) -> None:
+    """A run to start from may learn from text too."""
+    forth, text = str(back / "weights" / "forth"), ["--monolingual", str(back / "text.fr")]
+    args = ["train.py", "--init-from", forth, "--data", str(few), "--steps", "3", "--name", "on"]
+    assert called(*args).returncode == 0
+    assert json.loads(Path("weights/on/config.json").read_text(encoding="utf-8"))["monolingual"] == []
+    done = called(*args, *text, "--back-translator", str(back / "weights" / "back"), "--overwrite")
+    assert done.returncode == 0 and "30 sentences of --monolingual" in done.stderr, done.stderr
