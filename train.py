@@ -36,7 +36,7 @@ from system.files import cache_folder
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
-from training.ancestry import Ancestor, check_inherited, settings_from
+from training.ancestry import MIXED_RATE, Ancestor, check_inherited, settings_from
 from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, describe_test
 from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
@@ -314,7 +314,10 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
         raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
     folder = RunFolder.find(name)
     defaults = settings_from(folder, name)
-    options = parse(TrainOptions, flags, TrainOptions(config=replace(defaults, data_weights=(), columns=())))
+    start = TrainOptions(config=replace(defaults, data_weights=(), columns=()))
+    options = parse(TrainOptions, flags, start)
+    if len(options.config.data) > len(defaults.data):  # old data are mixed in
+        options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
     check_inherited(options.config, defaults)
     if options.config.data == defaults.data:  # weights and columns belong to the run's own data
         given = options.config

@@ -176,7 +176,10 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
-    """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options."""
+    """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options.
+
+    With --init-from, the other flags are left for `train.resolve`, which knows the settings of that run.
+    """
     preset, flags = "opus_books", list(args)
     if flags and not flags[0].startswith("-"):
         preset = flags.pop(0)
@@ -188,6 +191,12 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     for field in fields(Config):
         if isinstance(field.default, tuple) and names.count(flag(field.name)) > 1:
             raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
+
+    if "--init-from" in names and not {"--resume", "--help", "-h"} & set(names):
+        _, equals, run = flags[names.index("--init-from")].partition("=")
+        run = run if equals else "".join(flags[names.index("--init-from") + 1 :][:1])
+        if run and not run.startswith("-"):
+            return preset, flags, TrainOptions(config=replace(PRESETS[preset], init_from=run))
     return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
 
 

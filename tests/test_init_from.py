@@ -17,6 +17,7 @@ from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
+from train import resolve
 from training.ancestry import Ancestor, settings_from
 from training.trainer import Training
 
@@ -104,6 +105,25 @@ def test_what_does_not_fit_the_other_run_is_refused(
 def test_a_preset_has_a_model_of_its_own(ancestor: str, called: Command) -> None:
     done = called("train.py", "multi30k", "--init-from", ancestor)
     assert done.returncode == 2 and "takes no preset" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_old_data_in_the_mixture_halves_the_rate(ancestor: str) -> None:
+    start = ["--init-from", ancestor, "--data", "new"]
+    rate = PRESETS["demo"].lr
+    assert resolve(start).config.lr == rate
+    assert resolve([*start, "demo"]).config.lr == rate / 2
+    assert resolve([*start, "demo", "--lr", "0.5"]).config.lr == 0.5
+
+
+def test_flags_are_read_beside_the_settings_of_the_run(ancestor: str) -> None:
+    """And not beside those of a preset, to which they may not fit."""
+    config_file = Path("weights", ancestor, "config.json")
+    config = Config.from_json(config_file.read_text(encoding="utf-8"))
+    both = replace(config, pairs=("en-fr", "fr-en"), data=("a", "b"), max_length=60)
+    config_file.write_text(both.to_json(), encoding="utf-8")
+    line = f"--init-from={ancestor} --monolingual text.fr --data-weights 1 2 --batch-tokens 64".split()
+    changed = resolve(line).config
+    assert (changed.data_weights, changed.monolingual, changed.batch_tokens) == ((1.0, 2.0), ("text.fr",), 64)
 
 
 def test_a_script_that_the_tokenizer_lacks_is_named(ancestor: str, called: Command) -> None:
