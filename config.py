@@ -255,7 +255,7 @@ class Config:
         directions = self.directions
         return [
             (file, (source, target))
-            for file in dict.fromkeys(self.monolingual)
+            for file in self.monolingual
             for source, target in directions
             if target == _language_of(file) and (self.back_translator or (target, source) in directions)
         ]

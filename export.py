@@ -291,11 +291,16 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     """
     config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
     metrics = folder.load_metrics()
-    data = tuple(map(data_name, config.data))
+    public = replace(
+        config,
+        data=tuple(map(data_name, config.data)),
+        monolingual=tuple(Path(file).name for file in config.monolingual),
+        init_from=data_name(config.init_from),
+        back_translator=data_name(config.back_translator),
+    )
     if isinstance(metrics.get("data"), dict):
-        metrics["data"]["name"] = ", ".join(data)
+        metrics["data"]["name"] = ", ".join(public.data)
         if "sources" in metrics["data"]:
-            public = replace(config, data=data)
             names = [origin.full_name for origin in origins(public)]
             reports = metrics["data"]["sources"]
             metrics["data"]["sources"] = [{**report, "name": name} for name, report in zip(names, reports, strict=True)]
@@ -305,7 +310,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
         record["data"] = [data_name(name) for name in record["data"]]
 
     released = RunFolder(into)
-    released.save_config(replace(config, data=data, init_from=data_name(config.init_from)))
+    released.save_config(public)
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
     released.save_metrics(metrics)
@@ -392,6 +397,11 @@ def about_data(config: Config, report: dict[str, Any], data: str) -> str:
         return ""
     counts = ", ".join(f"{report[part]:,} for {purpose}" for part, purpose in PURPOSES.items() if report.get(part))
     summary = f"{data}, {language_pairs(config)}: {report.get('read', 0):,} pairs, of which {counts}."
+    for source in report.get("sources", []):
+        if "monolingual" in source:
+            summary += f" {source['name']}: {source['trained on']:,} sentences without translations."
+    if config.monolingual:
+        summary += f" {config.back_translator or 'The model'} has translated these for the training."
 
     pairs_by_rule = {name: rule["pairs"] for name, rule in report.get("rules", {}).items() if rule["pairs"]}
     if not pairs_by_rule:

@@ -204,12 +204,13 @@ def back(called: Command, fewer: Path) -> Path:
     args = ["train.py", "demo", "--data", str(fewer), *SMALL, "--epochs", "1"]
     done = called(*args, "--source", "fr", "--target", "en", "--name", "back")
     assert done.returncode == 0, done.stderr
-    done = called(*args, "--monolingual", "text.fr", "--back-translator", "back", "--name", "forth")
+    text, run = Path("text.fr").absolute(), Path("weights/back").absolute()
+    done = called(*args, "--monolingual", str(text), "--back-translator", str(run), "--name", "forth")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^text      text\.fr: 31 lines read$", done.stderr, re.MULTILINE)
+    assert re.search(r"^text      \S+text\.fr: 31 lines read$", done.stderr, re.MULTILINE)
     assert re.search(r"^        1   3\.23%  wrong-language, dropped: in another language$", done.stderr, re.MULTILINE)
     assert "30 sentences to learn from; weight 1" in done.stderr
-    assert done.stderr.count("sources   from step 1: 30 sentences of --monolingual, translated back by back\n") == 1
+    assert done.stderr.count("sources   from step 1: 30 sentences of --monolingual, translated back by ") == 1
     return Path.cwd()
 
 
@@ -235,6 +236,16 @@ def test_a_wrong_back_translator_is_refused_before_anything_is_read(back: Path, 
     assert "its language pairs are en-fr" in wrong.stderr and len(wrong.stderr.splitlines()) <= 2
     missing = called(*args, "--back-translator", "nobody")
     assert missing.returncode == 1 and "nobody" in missing.stderr
+
+
+@pytest.mark.usefixtures("back")
+def test_the_card_names_text_and_translator_without_paths(called: Command) -> None:
+    done = called("export.py", "--run", "forth", "--release", "released", "--license", "mit")
+    assert done.returncode == 0, done.stderr
+    card = Path("released/README.md").read_text(encoding="utf-8")
+    assert "text.fr: 30 sentences without translations. back has translated these for the training." in card
+    config = Config.from_json(Path("released/config.json").read_text(encoding="utf-8"))
+    assert (config.monolingual, config.back_translator) == (("text.fr",), "back")
 
 
 def test_text_needs_no_tag_in_the_vocabulary(back: Path, few: Path, called: Command) -> None:
