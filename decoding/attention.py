@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from config import BOS
@@ -61,6 +63,21 @@ def cross_attention(model: Transformer, tokenizer: Tokenizer, source: list[int],
 
     weights = torch.cat(layers).float().cpu()  # a batch of one: (1, H, T + 1, S + 1) from each layer
     return Attention(weights, [*tokenizer.pieces(source), END], [*tokenizer.pieces(target), END])
+
+
+def word_alignment(attention: Attention) -> NDArray[np.float64]:
+    """(words of the translation, words of the source): how much each comes from each, by the last layer's attention.
+
+    Of its heads and layers, their mean in the last one says best where a word comes from. A word is a token that begins
+    with a space, and the tokens after it that do not. A token before the first of them, such as a tag of the target
+    language, belongs to none.
+    """
+    weights = attention.weights[-1].mean(dim=0)[:-1, :-1].numpy().astype(np.float64)
+    for axis, pieces in enumerate((attention.target[:-1], attention.source[:-1])):
+        words = np.cumsum([piece.startswith("▁") for piece in pieces]) - 1
+        of_word = words[None, :] == np.arange(words.max(initial=-1) + 1)[:, None]  # (words, tokens)
+        weights = of_word @ weights if axis == 0 else weights @ of_word.T
+    return weights
 
 
 @contextmanager

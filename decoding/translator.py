@@ -23,6 +23,7 @@ from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
+from decoding.typed_text import translate_lines
 from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
@@ -30,7 +31,7 @@ from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
 from text.cleaning import identify
-from text.sentences import Line, has_letters, replace_lone_surrogates, split_line
+from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -253,34 +254,12 @@ class Translator:
         return translations
 
     def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list[Translation]]:
-        """Translates lines of real text, paragraphs among them, sentence by sentence: N lines in, N lists out.
+        """Translates lines of text as people type it: N lines in, N lists out, best first.
 
-        The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. List
-        markers at the start of a line and pieces without letters stay as they are. A list is shorter than n_best if the
-        searcher found fewer translations of one of the sentences.
+        A line may have several sentences, markup, links and capitals (decoding/typed_text.py). A list is shorter than
+        search.n_best if the searcher found fewer translations of one of the sentences.
         """
-        # Take the lines apart, and translate the sentences of all of them together.
-        parts = [self.split_line(line) for line in lines]
-        translations = self.n_best([unit for line in parts for unit in line.units if has_letters(unit)], search)
-
-        # Put them together again.
-        joined, n_used = [], 0
-        for line in parts:
-            units = []
-            for unit in line.units:
-                if has_letters(unit):
-                    units.append(translations[n_used])
-                    n_used += 1
-                else:
-                    units.append([Translation(unit, 0.0)] * search.n_best)
-            n_ranks = min((len(ranked) for ranked in units), default=search.n_best)
-            joined.append([self._joined(line, [ranked[rank] for ranked in units]) for rank in range(n_ranks)])
-        return joined
-
-    def _joined(self, line: Line, units: Sequence[Translation]) -> Translation:
-        """One translation of a line, of one translation for each of its units."""
-        text = line.join([unit.text for unit in units], self.target)
-        return Translation(text, sum(unit.score for unit in units) / max(1, len(units)))
+        return translate_lines(self, lines, search)
 
     def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""
@@ -327,6 +306,13 @@ class Translator:
         with torch.inference_mode():
             weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)
         return Translation(self._texts([best])[0], best.score), weights
+
+    def attention_of(self, source: str, target: str) -> Attention:
+        """What each token of a given translation attends to. Raises ConfigError for an export."""
+        searcher = self.model_searcher("shows no attention")
+        (source_ids,), (target_ids,) = self.source_ids([source]), self.tokenizer.encode([target])
+        with torch.inference_mode():
+            return cross_attention(searcher.original, self.tokenizer, source_ids, target_ids)
 
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])

@@ -1,0 +1,128 @@
+"""Lines of text as people type them, translated: paragraphs, markup, links, capitals.
+
+The model translates sentences as they are in its corpus. `translate_lines` takes a line apart into such sentences and
+puts their translations together again:
+
+1. Marks, such as tags and links, are taken out (text/marks.py).
+2. The line is split into its list marker and its sentences (text/sentences.py).
+3. Sentences in capitals, or with a capital before each word, get usual letter case (text/letter_case.py).
+4. The model translates the sentences of all lines together.
+5. Translations of sentences in capitals are put into capitals.
+6. The marks are put back, by the words that the model attended to.
+
+If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.attention import word_alignment
+from decoding.search import Search
+from text.letter_case import is_in_capitals, usual_case
+from text.marks import NUMBER, Taken, put_back, take_out
+from text.sentences import Line, has_letters
+
+if TYPE_CHECKING:
+    from decoding.translator import Translation, Translator
+
+_NUMBER = re.compile(NUMBER)
+
+
+def translate_lines(translator: "Translator", lines: Sequence[str], search: Search) -> "list[list[Translation]]":
+    """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
+
+    The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
+    shorter than search.n_best if the searcher found fewer translations of one of the sentences.
+    """
+    results = _translated(translator, [take_out(line) for line in lines], search)
+    changed = [i for i, line in enumerate(lines) if any(numbers(line) != numbers(one.text) for one in results[i])]
+    if changed:
+        again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search)
+        for i, result in zip(changed, again, strict=True):
+            results[i] = result
+    return results
+
+
+def numbers(text: str) -> Counter[str]:
+    """The numbers of two digits or more in a text, by their digits: separators may be those of the language."""
+    return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(text))
+
+
+def _translated(translator: "Translator", taken: Sequence[Taken], search: Search) -> "list[list[Translation]]":
+    """Translates lines whose marks were taken out, and puts the marks back."""
+    # Translate the sentences of all lines together.
+    lines = [translator.split_line(line.text) for line in taken]
+    sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
+    usual = [usual_case(sentence, translator.tokenizer) for sentence in sentences]
+    translations = iter(zip(usual, translator.n_best(usual, search), strict=True))
+
+    # Put the lines together again.
+    results = []
+    for line, line_taken in zip(lines, taken, strict=True):
+        of_units = [next(translations) if has_letters(unit) else (unit, []) for unit in line.units]
+        n_ranks = min((len(ranked) for _, ranked in of_units if ranked), default=search.n_best)
+        results.append([_joined(translator, line, line_taken, of_units, rank) for rank in range(n_ranks)])
+    return results
+
+
+def _joined(
+    translator: "Translator",
+    line: Line,
+    taken: Taken,
+    of_units: "Sequence[tuple[str, Sequence[Translation]]]",
+    rank: int,
+) -> "Translation":
+    """One translation of a line. of_units has each of its sentences, as translated, with its translations.
+
+    A sentence without translations is copied.
+    """
+    from decoding.translator import Translation  # noqa: PLC0415 - which imports this module
+
+    texts = [ranked[rank].text if ranked else source for source, ranked in of_units]
+    scores = [ranked[rank].score if ranked else 0.0 for _, ranked in of_units]
+    cased = [text.upper() if is_in_capitals(unit) else text for unit, text in zip(line.units, texts, strict=True)]
+    text = line.join(cased, translator.target)
+    if taken.marks:
+        alignments = [np.eye(len(line.marker.split()))]
+        for (source, ranked), target in zip(of_units, texts, strict=True):
+            alignments.append(_alignment(translator, source, target) if ranked else np.eye(len(source.split())))
+        text = put_back(text, taken, _of_line(alignments, len(text.split()), len(taken.words)))
+    return Translation(text, sum(scores) / max(1, len(scores)))
+
+
+def _alignment(translator: "Translator", source: str, target: str) -> NDArray[np.float64]:
+    """(words of the target, words of the source): how much each target word comes from each source word.
+
+    By the model's attention; of an export, which does not give access to it, by place.
+    """
+    if translator.can_show_attention and target:
+        return word_alignment(translator.attention_of(source, target))
+    return _by_place(len(target.split()), len(source.split()))
+
+
+def _by_place(n_target: int, n_source: int) -> NDArray[np.float64]:
+    """An alignment of words in the same order."""
+    places = [(np.arange(n) + 0.5) / max(1, n) for n in (n_target, n_source)]
+    alignment: NDArray[np.float64] = 1 - np.abs(places[0][:, None] - places[1][None, :])
+    return alignment
+
+
+def _of_line(alignments: Sequence[NDArray[np.float64]], n_target: int, n_source: int) -> NDArray[np.float64]:
+    """The alignment of a line, of those of its sentences in order.
+
+    By place, if words were cut within a sentence or are not separated by spaces.
+    """
+    shape = tuple(np.sum([alignment.shape for alignment in alignments], axis=0).tolist())
+    if shape != (n_target, n_source):
+        return _by_place(n_target, n_source)
+    whole, row, column = np.zeros(shape), 0, 0
+    for alignment in alignments:
+        rows, columns = alignment.shape
+        whole[row : row + rows, column : column + columns] = alignment
+        row, column = row + rows, column + columns
+    return whole

@@ -1,0 +1,79 @@
+"""Lines as people type them: every line has one translation, and what must not be translated is not."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from decoding.search import Search
+from decoding.translator import Translator
+from decoding.typed_text import numbers
+
+SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
+
+
+def translated(translator: Translator, line: str) -> str:
+    return translator.text([line])[0][0].text
+
+
+@pytest.fixture
+def plain(translator: Translator) -> str:
+    """The translation of SENTENCE."""
+    return translated(translator, SENTENCE)
+
+
+@pytest.mark.parametrize("change", [str.upper, str.title, lambda text: f"  {text.replace(' ', '  ')} "])
+def test_letter_case_and_spaces_do_not_matter(translator: Translator, plain: str, change: object) -> None:
+    assert callable(change)
+    assert translated(translator, change(SENTENCE)) in (plain, plain.upper())
+    assert translated(translator, SENTENCE.upper()) == plain.upper()
+
+
+@pytest.mark.parametrize("thing", ["https://x.org/a?b=1", "jane@x.org", "%s", "{name}", "&amp;", "😀", "#42", "$HOME"])
+def test_what_must_not_be_translated_is_not(translator: Translator, plain: str, thing: str) -> None:
+    assert translated(translator, f"{SENTENCE} {thing}") == f"{plain} {thing}"
+    assert translated(translator, f"{thing} {SENTENCE}") == f"{thing} {plain}"
+    within = translated(translator, SENTENCE.replace("on", f"on {thing}"))
+    assert within.count(thing) == 1 and " ".join(within.replace(thing, "").split()) == plain
+
+
+def test_tags_are_around_the_translated_word(translator: Translator, plain: str) -> None:
+    """By the attention, which has learned where words come from."""
+    line = translated(translator, SENTENCE.replace("cat", "<b>cat</b>"))
+    assert re.sub("</?b>", "", line) == plain
+    around = re.search("<b>(.*)</b>", line)
+    assert around and "chat" in around[1] and "dort" not in around[1]
+    assert translated(translator, f"<p>{SENTENCE}</p>") == f"<p>{plain}</p>"
+
+
+def test_numbers_come_back(translator: Translator) -> None:
+    """The demo's corpus has no such numbers."""
+    for number in ("1969", "25", "1,234.50", "10:30"):
+        assert numbers(translated(translator, f"The cat has {number} mats.")) == numbers(number)
+    assert numbers("1,234.50") == numbers("1 234,50".replace(" ", "\u00a0")) != numbers("1,243.50")
+
+
+def test_every_line_and_rank_has_its_marks(translator: Translator) -> None:
+    lines = [f"<b>{SENTENCE}</b>", "", "<br/>", "https://x.org", f"- {SENTENCE} {SENTENCE} *so* {{x}}"]
+    results = translator.text(lines, Search(beam=3, n_best=3))
+    assert len(results) == len(lines) and all(len(ranked) == 3 for ranked in results)
+    for one in results[4]:
+        assert one.text.startswith("- ") and one.text.count("*") == 2 and one.text.count("{x}") == 1
+    assert [ranked[0].text for ranked in results[1:4]] == ["", "<br/>", "https://x.org"]
+
+
+def test_an_export_places_marks_too(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their place in the line, because it gives no access to its attention."""
+    monkeypatch.setattr(Translator, "can_show_attention", False)
+    line = translated(translator, "The <b>cat</b> is sleeping {x} on the mat.")
+    assert line.count("{x}") == 1 and re.search("<b>.+</b>", line)
+
+
+def test_the_command_carries_over_what_it_must(
+    trained: object, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(trained.args[0]))  # type: ignore[attr-defined]
+    done = called("translate.py", "--device", "cpu", SENTENCE.upper(), f"<i>{SENTENCE}</i> https://x.org")
+    upper, linked = done.stdout.splitlines()
+    assert upper.isupper() and linked.startswith("<i>") and linked.endswith("</i> https://x.org"), done.stderr

@@ -1,0 +1,147 @@
+"""What is taken out of a line comes back in its translation, each mark once, around or beside the right words."""
+
+import random
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from text.marks import put_back, take_out
+
+FRAGMENTS = (
+    *("<b>", "</b>", "<i class='x y'>", "</i>", "<br/>", "<br>", "<!-- c -->", "**", "*", "_", "__", "~~", "`x y`"),
+    *("[a](b)", "[", "](u)", "http://x.org/?a=1", "a@b.org", "%s", "%(n)s", "{n}", "{", "${x}", "$HOME", "&amp;"),
+    *("😀", "👍🏽", "#4", "v2.1", "A-47", "12", "1,234.5", "word", "Two words", "é", "!", ", ", ". ", " ", "  "),
+    *("(", ")", "«", "»", " - ", "<", "a<b"),
+)
+
+
+def same_order(n: int) -> NDArray[np.float64]:
+    """The alignment of a translation with the words of its source."""
+    return np.eye(n)
+
+
+@pytest.mark.parametrize(
+    ("line", "left", "n_marks"),
+    [
+        ("The <b>cat</b> is tired.", "The cat is tired.", 2),
+        ("<p>A <i>very <b>big</b></i> dog</p>", "A very big dog", 6),
+        ("**Bold**, *it*, __so__ and [a link](http://x.y/z).", "Bold, it, so and a link.", 8),
+        ("See https://example.org/a?b=1, please.", "See, please.", 1),
+        ("Write to jane.doe@example.org!", "Write to!", 1),
+        ("{name}, please wait.", "please wait.", 1),
+        ("A dog runs - 😀", "A dog runs", 1),
+        ("It runs (v2.0.1) on %s and %(host)s.", "It runs on and.", 3),
+        ("Take $HOME, ${x}, {{y}}, &amp; and #42", "Take, and", 5),
+        ("Model A-4711b has `a b` in it", "Model has in it", 2),
+        ("👍🏽 Fine 🇫🇷", "Fine", 2),
+        ("First<br/>second", "First second", 1),
+        ("un<b>believ</b>able", "unbelievable", 2),
+    ],
+)
+def test_marks_are_taken_out_and_put_back(line: str, left: str, n_marks: int) -> None:
+    taken = take_out(line)
+    assert taken.text == left and len(taken.marks) == n_marks
+    back = put_back(taken.text, taken, same_order(len(taken.words)))
+    if "un<b>" in line:
+        line = "<b>unbelievable</b>"  # tags go around whole words
+    assert "".join(back.split()) == "".join(line.split())
+
+
+@pytest.mark.parametrize(
+    "line", ["a < b and 3 * 4", "I paid $5.", "10:30 at 5pm, 2nd floor", "snake_case", "A T-shirt."]
+)
+def test_what_is_no_mark_stays(line: str) -> None:
+    assert take_out(line).marks == [] and take_out(line).text == line
+
+
+def test_numbers_are_taken_out_only_if_wanted() -> None:
+    line = "In 1969, 25 dogs ate 1,234.50 bones at 10:30."
+    assert take_out(line).marks == []
+    taken = take_out(line, with_numbers=True)
+    assert [mark.text for mark in taken.marks] == ["1969", "25", "1,234.50", "10:30"]
+    assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_tags_are_around_what_comes_from_the_words_that_they_were_around() -> None:
+    # "the black cat sleeps." → "le chat noir dort ."
+    taken = take_out("the <i><b>black</b> cat</i> sleeps {now}.")
+    alignment = np.zeros((5, 4))
+    for target, source in enumerate((0, 2, 1, 3, 3)):
+        alignment[target, source] = 1.0
+    assert taken.text == "the black cat sleeps."
+    assert put_back("le chat noir dort .", taken, alignment) == "le <i>chat <b>noir</b></i> dort {now}."
+
+
+def test_a_tag_within_a_tag_stays_within_it() -> None:
+    taken = take_out("<a>one <b>two</b></a> three")
+    alignment = np.array([[0, 0.1, 1], [1, 0, 0.2], [0, 1, 0.2]])
+    assert put_back("x y z", taken, alignment) == "x <a>y <b>z</b></a>"
+    assert put_back("x y z", taken, alignment[[2, 0, 1]]) == "<a><b>x</b></a> y z"
+
+
+def test_punctuation_stays_outside_a_tag_that_it_was_outside_of() -> None:
+    for line, translation, expected in (
+        ("a <b>cat</b>.", "un chat.", "un <b>chat</b>."),
+        ("<b>a cat.</b>", "un chat.", "<b>un chat.</b>"),
+        ("a <b>cat</b>", "un chat.", "un <b>chat</b>."),
+    ):
+        taken = take_out(line)
+        assert put_back(translation, taken, same_order(2)) == expected
+
+
+def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
+    """Every character of 10,000 random lines is either in a mark or in a word, and every mark comes back once."""
+    choose = random.Random(1)
+    for _ in range(10_000):
+        line = "".join(choose.choice(FRAGMENTS) for _ in range(choose.randrange(1, 14)))
+        taken = take_out(line, with_numbers=choose.random() < 0.5)
+        n = choose.randrange(6)
+        alignment = np.array([[choose.random() for _ in taken.words] for _ in range(n)]).reshape(n, len(taken.words))
+        back = put_back(" ".join(["χ"] * n), taken, alignment)
+
+        marks = Counter("".join("".join(mark.text for mark in taken.marks).split()))
+        assert Counter("".join(line.split())) == marks + Counter("".join(taken.words)), line
+        assert Counter("".join(back.split())) == marks + Counter("χ" * n), line
+        opened = [mark.text for mark in taken.marks if mark.partner >= 0]
+        assert len(opened) % 2 == 0, line
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        *(
+            "<",
+            "a",
+            "{",
+            "*",
+            "[",
+            "<b>",
+            "</b>",
+            "<!--",
+            "`",
+            "[a",
+            "[a](b",
+            "http://",
+            "a.b@",
+            "1,",
+            "A1-",
+            "😀",
+            "%(",
+        ),
+        *("&a", "a_", "x**y ", ".", "$", "-", "<a b", "1"),
+    ],
+)
+def test_a_long_line_takes_time_in_proportion(fragment: str) -> None:
+    """A megabyte takes about a second; with a quadratic step, it would take an hour."""
+    short, long = (take_out_seconds(fragment * (size // len(fragment))) for size in (50_000, 200_000))
+    assert long < 12 * short + 0.5
+
+
+def take_out_seconds(line: str) -> float:
+    start = time.process_time()
+    taken = take_out(line, with_numbers=True)
+    put_back("x y", taken, np.ones((2, len(taken.words))))
+    return time.process_time() - start

@@ -1,0 +1,279 @@
+"""What a translation carries over as it is: markup, links, addresses, placeholders, codes and pictographs.
+
+`take_out` removes these marks from a line and remembers where they were. The words that are left are translated.
+`put_back` places every mark in the translation, each exactly once, by an alignment of words: pairs of tags around the
+words that come from those they were around, everything else after the word that comes from the word before it.
+
+No mark is lost, doubled or changed, whatever the model does: it never sees any.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A number that must not change: of two digits or more, with its separators. A single digit may become a word.
+NUMBER = r"\d(?:[.,:/\u00a0\u202f-]?\d)++"
+
+# Pictographs, with their modifiers and joiners, and flags.
+_PICTOGRAPH = r"(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\u200d\U0001f3fb-\U0001f3ff]*+)++"
+_EDGE = r"(?<![\w@#$%&./:-])"  # where something of its own can begin
+
+# Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
+_THINGS = (
+    r"`[^`\n]++`",  # code in Markdown
+    _EDGE + r"(?:https?://|ftp://|www\.)[^\s<>\"«»]*[^\s<>\"«».,;:!?'()\[\]*_]",
+    r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
+    r"%\(\w++\)[a-z]|%\d*+\$?[sdif]\b|\$?\{\{?[\w.:]*+\}?\}|" + _EDGE + r"\$[A-Za-z_]\w*+",  # placeholders
+    r"&(?:\w++|#\w++);",  # entities of HTML
+    _EDGE + r"[#@]\w++",
+    _EDGE + r"v\d++(?:\.\d++)*+(?!\w)",  # versions
+    _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
+    _PICTOGRAPH,
+)
+_OPENING_TAG = r"<[A-Za-z][^<>]*+(?<!/)>"
+_CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
+_OTHER_TAG = r"<[A-Za-z][^<>]*+(?<=/)>|<!--[^<>]*+>"
+_EMPHASIS = r"\*\*|~~|(?<!\w)__|__(?!\w)|\*|(?<!\w)_|_(?!\w)"
+_MARK = re.compile(
+    f"(?P<open>{_OPENING_TAG}|\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
+    f"|(?P<close>{_CLOSING_TAG}|\\]\\([^()\\s]++\\))"
+    f"|(?P<emphasis>(?<!\\s)(?:{_EMPHASIS})|(?:{_EMPHASIS})(?!\\s))"
+    f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
+)
+_MARK_OR_NUMBER = re.compile(f"{_MARK.pattern}|(?P<number>{_EDGE}{NUMBER})")
+_VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b", re.IGNORECASE)
+_LEADING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++")
+_TRAILING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++$")
+_BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
+_DASHES = ("-", "–", "—", "|")
+
+
+@dataclass
+class Mark:
+    """Something that is carried over."""
+
+    text: str
+    word: int
+    """How many words are before it"""
+    end: int
+    """Where it ends in the line"""
+    is_glued: bool
+    """Whether no space is before it"""
+    is_tag: bool = False
+    is_number: bool = False
+    is_before_punctuation: bool = False
+    """Whether punctuation follows that is not its own; this goes to the word before it"""
+    partner: int = -1
+    """Of a pair of tags, the number of the other one among the marks; −1 for anything else"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A line after its marks were taken out."""
+
+    words: list[str]
+    marks: list[Mark]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def take_out(line: str, with_numbers: bool = False) -> Taken:
+    """Takes the marks out of a line, and numbers too if wanted."""
+    reader = _Reader(line)
+    for match in (_MARK_OR_NUMBER if with_numbers else _MARK).finditer(line):
+        reader.add_text(match.start())
+        kind = match.lastgroup or ""
+        mark = Mark(match.group(), len(reader.words), match.end(), reader.is_glued(match.start()))
+        mark.is_tag, mark.is_number = kind not in ("thing", "number"), kind == "number"
+        reader.marks.append(mark)
+        reader.end = match.end()
+        if not mark.is_tag:
+            reader.add_thing(mark)
+        else:
+            reader.add_tag(mark, kind)
+    reader.add_text(len(line))
+    return Taken(reader.words, reader.marks)
+
+
+class _Reader:
+    """Reads a line from left to right: its words, and its marks."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.end = 0  # of what was read
+        self.words: list[str] = []
+        self.marks: list[Mark] = []
+        self.is_open_word = False  # whether text that follows without a space belongs to the last word
+        self.unclosed: list[tuple[str, int]] = []  # tags that wait for their partners, by name and number
+        self.n_unclosed: Counter[str] = Counter()
+
+    def is_glued(self, place: int) -> bool:
+        """Whether no space is before a place."""
+        return place > 0 and not self.line[place - 1].isspace()
+
+    def add_text(self, end: int) -> None:
+        """Reads words up to a place. Punctuation after something that was taken out goes to the word before that."""
+        text, mark = self.line[self.end : end], self.marks[-1] if self.marks else None
+        if mark and mark.end == self.end and not mark.is_tag and (punctuation := _LEADING_PUNCTUATION.match(text)):
+            text = text[punctuation.end() :]
+            if self.words and mark.word == len(self.words) and not _TRAILING_PUNCTUATION.search(self.words[-1]):
+                self.words[-1] += punctuation.group()
+                mark.is_before_punctuation = True
+            else:
+                mark.text += punctuation.group()
+        parts = text.split()
+        if parts and self.is_open_word and not text[0].isspace():
+            self.words[-1] += parts.pop(0)
+        self.words.extend(parts)
+        if text:
+            self.is_open_word = bool(self.words) and not text[-1].isspace()
+
+    def add_thing(self, mark: Mark) -> None:
+        """A dash before it, or brackets around it, belong to it."""
+        words, following = self.words, self.line[self.end : self.end + 1]
+        is_in_link = self.line.startswith("](", self.end)
+        if words and not mark.is_glued and words[-1] in _DASHES:
+            mark.text = f"{words.pop()} {mark.text}"
+            mark.word -= 1
+        elif words and mark.is_glued and following and following == _BRACKETS.get(words[-1]) and not is_in_link:
+            mark.text = f"{words.pop()}{mark.text}{following}"
+            mark.word, mark.is_glued = mark.word - 1, False
+            self.end += 1
+            mark.end = self.end
+        self.is_open_word = False
+
+    def add_tag(self, mark: Mark, kind: str) -> None:
+        """An opening tag, a closing one, or emphasis, which opens and closes alike."""
+        name, number = _name_of(mark.text), len(self.marks) - 1
+        if kind == "close" or (kind == "emphasis" and self.n_unclosed[name]):
+            mark.is_before_punctuation = bool(self.words) and not _TRAILING_PUNCTUATION.search(self.words[-1])
+            while self.n_unclosed[name] and mark.partner < 0:
+                other_name, other = self.unclosed.pop()  # what does not match would cross this pair, and stays alone
+                self.n_unclosed[other_name] -= 1
+                if other_name == name:
+                    mark.partner, self.marks[other].partner = other, number
+        elif not _VOID.match(mark.text):
+            mark.word -= self.is_open_word and self.line[self.end : self.end + 1].isalnum()  # within a word
+            self.unclosed.append((name, number))
+            self.n_unclosed[name] += 1
+
+
+def _name_of(tag: str) -> str:
+    """What an opening and a closing tag have in common."""
+    if tag[0] == "<":
+        match = re.match(r"</?([^\s/>]+)", tag)
+        return match[1].lower() if match else tag
+    return "[" if tag[0] in "[]" else tag
+
+
+def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64]) -> str:
+    """The translation with the marks of its source.
+
+    Args:
+        translation: its words, separated by spaces.
+        taken: the source without its marks.
+        alignment: (words of the translation, words of the source) how much each comes from each, not negative.
+
+    """
+    words, marks = translation.split(), taken.marks
+    spans = _spans(words, taken, alignment)
+
+    # For each place between words, the marks there, in order. At one place, spans end before others begin.
+    at: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words) + 1)]
+    enclosing: list[tuple[int, int]] = []  # the spans around the current mark, the innermost last
+    for number, mark in enumerate(marks):
+        if number not in spans:
+            place = _place_of_thing(mark, len(taken.words), alignment)
+            order = 2
+            if enclosing:
+                first, last = enclosing[-1]
+                place = min(max(place, first), last)
+                order = 0 if place == last else 4
+            at[place].append((order, number, number))
+        elif mark.partner > number:
+            at[spans[number][0]].append((3, number, number))
+            enclosing.append(spans[number])
+        else:
+            at[spans[number][1]].append((1, -mark.partner, number))
+            enclosing.pop()
+
+    # Write the words, and the marks between them.
+    parts: list[str] = []
+    is_after_opening = True
+    for place, here in enumerate(at):
+        for order, _, number in sorted(here):
+            mark = marks[number]
+            space = "" if is_after_opening else " "
+            if order == 3:
+                parts.append(space + mark.text)
+            elif (order == 1 or mark.partner < 0) and mark.is_before_punctuation:
+                punctuation = _TRAILING_PUNCTUATION.search(parts[-1]) if parts else None
+                tail = punctuation.group() if punctuation else ""
+                if tail:
+                    parts[-1] = parts[-1].removesuffix(tail).rstrip()
+                parts.append(("" if order == 1 or mark.is_glued else space) + mark.text + tail)
+            else:
+                parts.append(("" if order == 1 or mark.is_glued else space) + mark.text)
+            is_after_opening = order == 3
+        if place < len(words):
+            parts.append(("" if is_after_opening else " ") + words[place])
+            is_after_opening = False
+    return "".join(parts)
+
+
+def _place_of_thing(mark: Mark, n_source: int, alignment: NDArray[np.float64]) -> int:
+    """How many words of the translation are before a mark that is no pair of tags."""
+    n_target = len(alignment)
+    if mark.word >= n_source or not n_target:
+        return n_target
+    if mark.is_number:  # it belongs to the word after it
+        return int(alignment[:, mark.word].argmax())
+    if not mark.word:
+        return 0
+    return int(alignment[:, mark.word - 1].argmax()) + 1
+
+
+def _spans(words: Sequence[str], taken: Taken, alignment: NDArray[np.float64]) -> dict[int, tuple[int, int]]:
+    """For each tag of a pair around words, the first word of the translation that the pair is around, and the last + 1.
+
+    Pairs within pairs stay within them.
+    """
+    shares = alignment / alignment.sum(axis=1, keepdims=True).clip(min=1e-9)
+    spans: dict[int, tuple[int, int]] = {}
+    enclosing = [(0, len(words))]
+    for number, mark in enumerate(taken.marks):
+        if 0 <= mark.partner < number and number in spans:
+            enclosing.pop()
+        if mark.partner < number or not words:
+            continue
+        start, end = mark.word, taken.marks[mark.partner].word
+        if start >= end:
+            continue  # around nothing
+        low, high = enclosing[-1]
+        if end - start < len(taken.words):
+            first, last = _best_run(shares[low:high, start:end].sum(axis=1) - 0.5)
+            low, high = low + first, low + last
+            while high - low > 1 and not any(map(str.isalnum, words[high - 1])) and end < len(taken.words):
+                high -= 1  # punctuation that stands alone
+        spans[number] = spans[mark.partner] = low, high
+        enclosing.append((low, high))
+    return spans
+
+
+def _best_run(gains: NDArray[np.float64]) -> tuple[int, int]:
+    """The start and the end of the run with the largest sum, which has at least one place."""
+    best, best_run = -np.inf, (0, 1)
+    total, start = 0.0, 0
+    for place, gain in enumerate(gains.tolist()):
+        if total <= 0:
+            total, start = 0.0, place
+        total += gain
+        if total > best:
+            best, best_run = total, (start, place + 1)
+    return best_run
