@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from config import ConfigError, TapisError
 from decoding.attention import draw, quiet, to_html
 from decoding.search import Search
-from decoding.translator import Translation, Translator
+from decoding.translator import Translator
+from decoding.typed_text import Translation
 from system.files import write_text, write_whole
 from text.sentences import has_letters
 from text.tables import chunks

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
-from decoding.typed_text import translate_lines
+from decoding.typed_text import Translation, translate_lines
 from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
@@ -40,13 +40,6 @@ T = TypeVar("T")
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 GREEDY = Search()
-
-
-class Translation(NamedTuple):
-    """A text, and how the model scores it (`Hypothesis.score`)."""
-
-    text: str
-    score: float
 
 
 class Searcher(Protocol):

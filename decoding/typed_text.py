@@ -16,24 +16,49 @@ If the numbers of a line do not come back, the line is translated once more with
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.attention import word_alignment
+from decoding.attention import Attention, word_alignment
 from decoding.search import Search
 from text.letter_case import is_in_capitals, usual_case
 from text.marks import NUMBER, Taken, put_back, take_out
 from text.sentences import Line, has_letters
-
-if TYPE_CHECKING:
-    from decoding.translator import Translation, Translator
+from text.tokenizer import Tokenizer
 
 _NUMBER = re.compile(NUMBER)
 
 
-def translate_lines(translator: "Translator", lines: Sequence[str], search: Search) -> "list[list[Translation]]":
+class Translation(NamedTuple):
+    """A text, and how the model scores it (`Hypothesis.score`)."""
+
+    text: str
+    score: float
+
+
+class SentenceTranslator(Protocol):
+    """What lines are translated with: a `decoding.translator.Translator`."""
+
+    tokenizer: Tokenizer
+    target: str
+
+    def split_line(self, line: str) -> Line:
+        """A line as the sentences that are translated one by one."""
+
+    def n_best(self, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
+        """The best translations of each sentence, best first."""
+
+    @property
+    def can_show_attention(self) -> bool:
+        """Whether `attention_of` works."""
+
+    def attention_of(self, source: str, target: str) -> Attention:
+        """What each token of a given translation attends to."""
+
+
+def translate_lines(translator: SentenceTranslator, lines: Sequence[str], search: Search) -> list[list[Translation]]:
     """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
     The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
@@ -53,7 +78,7 @@ def numbers(text: str) -> Counter[str]:
     return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(text))
 
 
-def _translated(translator: "Translator", taken: Sequence[Taken], search: Search) -> "list[list[Translation]]":
+def _translated(translator: SentenceTranslator, taken: Sequence[Taken], search: Search) -> list[list[Translation]]:
     """Translates lines whose marks were taken out, and puts the marks back."""
     # Translate the sentences of all lines together.
     lines = [translator.split_line(line.text) for line in taken]
@@ -71,18 +96,16 @@ def _translated(translator: "Translator", taken: Sequence[Taken], search: Search
 
 
 def _joined(
-    translator: "Translator",
+    translator: SentenceTranslator,
     line: Line,
     taken: Taken,
-    of_units: "Sequence[tuple[str, Sequence[Translation]]]",
+    of_units: Sequence[tuple[str, Sequence[Translation]]],
     rank: int,
-) -> "Translation":
+) -> Translation:
     """One translation of a line. of_units has each of its sentences, as translated, with its translations.
 
     A sentence without translations is copied.
     """
-    from decoding.translator import Translation  # noqa: PLC0415 - which imports this module
-
     texts = [ranked[rank].text if ranked else source for source, ranked in of_units]
     scores = [ranked[rank].score if ranked else 0.0 for _, ranked in of_units]
     cased = [text.upper() if is_in_capitals(unit) else text for unit, text in zip(line.units, texts, strict=True)]
@@ -95,7 +118,7 @@ def _joined(
     return Translation(text, sum(scores) / max(1, len(scores)))
 
 
-def _alignment(translator: "Translator", source: str, target: str) -> NDArray[np.float64]:
+def _alignment(translator: SentenceTranslator, source: str, target: str) -> NDArray[np.float64]:
     """(words of the target, words of the source): how much each target word comes from each source word.
 
     By the model's attention; of an export, which does not give access to it, by place.
