@@ -2,6 +2,7 @@
 
     python translate.py "The cat is sitting on the mat."     one line of output for each argument
     python translate.py < text.en > text.fr                  N lines in, N lines out; a line may be a paragraph
+    python translate.py --format html PAGE.html > OUT.html   a page: only its text is translated; also srt, subtitles
 
 Standard output carries the translations and nothing else. On a terminal, without arguments, it prompts.
 
@@ -21,6 +22,7 @@ answer_early(__name__, partial(parse, TranslateOptions))  # before torch, which 
 import io
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from config import ConfigError, TapisError
 from decoding.attention import draw, quiet, to_html
@@ -28,6 +30,7 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from system.files import write_text, write_whole
+from text.documents import translated_html, translated_srt
 from text.sentences import has_letters
 from text.tables import chunks
 
@@ -53,12 +56,38 @@ def main(args: Sequence[str]) -> None:
                 print_translation(translation, with_score=search.n_best > 1)
         sys.stdout.flush()
 
-    if options.sentences:
+    if options.format != "text":
+        translate_document(translator, options, search)
+    elif options.sentences:
         answer([sentence.replace("\n", " ") for sentence in options.sentences])
     elif sys.stdin.isatty():
         converse(translator, answer)
     else:
         answer_standard_input(answer)
+
+
+def translate_document(translator: Translator, options: TranslateOptions, search: Search) -> None:
+    """Translates an HTML page or a SubRip file, named on the command line or on standard input, to standard output."""
+    if len(options.sentences) > 1 or search.n_best > 1:
+        raise ConfigError(f"--format {options.format} translates one file, and prints one translation of it")
+    name = options.sentences[0] if options.sentences else "standard input"
+    try:
+        raw = Path(name).read_bytes() if options.sentences else sys.stdin.buffer.read()
+        document = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TapisError(f"{name} is not UTF-8: {error.reason}") from None
+    except OSError as error:
+        raise TapisError(f"{name} cannot be read: {error.strerror}") from None
+
+    is_html = options.format == "html"
+
+    def translated(lines: Sequence[str]) -> list[str]:
+        return [ranked[0].text for ranked in translator.text(lines, search, is_html=is_html)]
+
+    result = translated_html(document, translated) if is_html else translated_srt(document, translated)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(result.encode("utf-8"))
+    sys.stdout.buffer.flush()
 
 
 def print_translation(translation: Translation, with_score: bool) -> None:

@@ -246,13 +246,14 @@ class Translator:
             start = end
         return translations
 
-    def text(self, lines: Sequence[str], search: Search = GREEDY) -> list[list[Translation]]:
+    def text(self, lines: Sequence[str], search: Search = GREEDY, *, is_html: bool = False) -> list[list[Translation]]:
         """Translates lines of text as people type it: N lines in, N lists out, best first.
 
         A line may have several sentences, markup, links and capitals (decoding/typed_text.py). A list is shorter than
-        search.n_best if the searcher found fewer translations of one of the sentences.
+        search.n_best if the searcher found fewer translations of one of the sentences. With is_html, translations are
+        escaped for a page; tags of the line stay tags.
         """
-        return translate_lines(self, lines, search)
+        return translate_lines(self, lines, search, is_html)
 
     def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""

@@ -13,9 +13,11 @@ puts their translations together again:
 If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -58,16 +60,19 @@ class SentenceTranslator(Protocol):
         """What each token of a given translation attends to."""
 
 
-def translate_lines(translator: SentenceTranslator, lines: Sequence[str], search: Search) -> list[list[Translation]]:
+def translate_lines(
+    translator: SentenceTranslator, lines: Sequence[str], search: Search, is_html: bool = False
+) -> list[list[Translation]]:
     """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
     The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
-    shorter than search.n_best if the searcher found fewer translations of one of the sentences.
+    shorter than search.n_best if the searcher found fewer translations of one of the sentences. With is_html,
+    characters of a translation that HTML would take for markup are escaped.
     """
-    results = _translated(translator, [take_out(line) for line in lines], search)
+    results = _translated(translator, [take_out(line) for line in lines], search, is_html)
     changed = [i for i, line in enumerate(lines) if any(numbers(line) != numbers(one.text) for one in results[i])]
     if changed:
-        again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search)
+        again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search, is_html)
         for i, result in zip(changed, again, strict=True):
             results[i] = result
     return results
@@ -78,7 +83,9 @@ def numbers(text: str) -> Counter[str]:
     return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(text))
 
 
-def _translated(translator: SentenceTranslator, taken: Sequence[Taken], search: Search) -> list[list[Translation]]:
+def _translated(
+    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, is_html: bool
+) -> list[list[Translation]]:
     """Translates lines whose marks were taken out, and puts the marks back."""
     # Translate the sentences of all lines together.
     lines = [translator.split_line(line.text) for line in taken]
@@ -91,7 +98,7 @@ def _translated(translator: SentenceTranslator, taken: Sequence[Taken], search: 
     for line, line_taken in zip(lines, taken, strict=True):
         of_units = [next(translations) if has_letters(unit) else (unit, []) for unit in line.units]
         n_ranks = min((len(ranked) for _, ranked in of_units if ranked), default=search.n_best)
-        results.append([_joined(translator, line, line_taken, of_units, rank) for rank in range(n_ranks)])
+        results.append([_joined(translator, line, line_taken, of_units, rank, is_html) for rank in range(n_ranks)])
     return results
 
 
@@ -101,6 +108,7 @@ def _joined(
     taken: Taken,
     of_units: Sequence[tuple[str, Sequence[Translation]]],
     rank: int,
+    is_html: bool,
 ) -> Translation:
     """One translation of a line. of_units has each of its sentences, as translated, with its translations.
 
@@ -110,11 +118,14 @@ def _joined(
     scores = [ranked[rank].score if ranked else 0.0 for _, ranked in of_units]
     cased = [text.upper() if is_in_capitals(unit) else text for unit, text in zip(line.units, texts, strict=True)]
     text = line.join(cased, translator.target)
-    if taken.marks:
+    escape = partial(html.escape, quote=False) if is_html else str
+    if not taken.marks:
+        text = escape(text)
+    else:
         alignments = [np.eye(len(line.marker.split()))]
         for (source, ranked), target in zip(of_units, texts, strict=True):
             alignments.append(_alignment(translator, source, target) if ranked else np.eye(len(source.split())))
-        text = put_back(text, taken, _of_line(alignments, len(text.split()), len(taken.words)))
+        text = put_back(text, taken, _of_line(alignments, len(text.split()), len(taken.words)), escape)
     return Translation(text, sum(scores) / max(1, len(scores)))
 
 

@@ -58,7 +58,10 @@ class TranslateOptions(ModelOptions):
     """Translate sentences with a trained model."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Sentences to translate, one line of output each; without any, translate the lines of standard input"""
+    """Sentences to translate, one line of output each, or with --format html or srt one file; without any, standard
+    input is translated"""
+    format: Literal["text", "html", "srt"] = "text"
+    """Lines of text, or a whole HTML page or SubRip file, of which only the text is translated"""
     target: str = ""
     """Language to translate into, with a model of several"""
     source: str = ""

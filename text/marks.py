@@ -9,7 +9,7 @@ No mark is lost, doubled or changed, whatever the model does: it never sees any.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +36,11 @@ _THINGS = (
 )
 _OPENING_TAG = r"<[A-Za-z][^<>]*+(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
+_CODE = r"<(?P<name>code|kbd|samp|var)\b[^<>]*+>(?:[^<]|<(?!/?(?P=name)\b)){0,1000}+</(?P=name)>"
 _OTHER_TAG = r"<[A-Za-z][^<>]*+(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"\*\*|~~|(?<!\w)__|__(?!\w)|\*|(?<!\w)_|_(?!\w)"
 _MARK = re.compile(
-    f"(?P<open>{_OPENING_TAG}|\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
+    f"(?P<code>{_CODE})|(?P<open>{_OPENING_TAG}|\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
     f"|(?P<close>{_CLOSING_TAG}|\\]\\([^()\\s]++\\))"
     f"|(?P<emphasis>(?<!\\s)(?:{_EMPHASIS})|(?:{_EMPHASIS})(?!\\s))"
     f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
@@ -90,7 +91,7 @@ def take_out(line: str, with_numbers: bool = False) -> Taken:
         reader.add_text(match.start())
         kind = match.lastgroup or ""
         mark = Mark(match.group(), len(reader.words), match.end(), reader.is_glued(match.start()))
-        mark.is_tag, mark.is_number = kind not in ("thing", "number"), kind == "number"
+        mark.is_tag, mark.is_number = kind not in ("code", "thing", "number"), kind == "number"
         reader.marks.append(mark)
         reader.end = match.end()
         if not mark.is_tag:
@@ -172,13 +173,14 @@ def _name_of(tag: str) -> str:
     return "[" if tag[0] in "[]" else tag
 
 
-def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64]) -> str:
+def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64], escape: Callable[[str], str] = str) -> str:
     """The translation with the marks of its source.
 
     Args:
         translation: its words, separated by spaces.
         taken: the source without its marks.
         alignment: (words of the translation, words of the source) how much each comes from each, not negative.
+        escape: applied to what is not a mark.
 
     """
     words, marks = translation.split(), taken.marks
@@ -204,27 +206,27 @@ def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64]) -> 
             enclosing.pop()
 
     # Write the words, and the marks between them.
-    parts: list[str] = []
+    parts: list[tuple[str, bool]] = []  # each with whether it is of the translation
     is_after_opening = True
     for place, here in enumerate(at):
         for order, _, number in sorted(here):
             mark = marks[number]
-            space = "" if is_after_opening else " "
-            if order == 3:
-                parts.append(space + mark.text)
-            elif (order == 1 or mark.partner < 0) and mark.is_before_punctuation:
-                punctuation = _TRAILING_PUNCTUATION.search(parts[-1]) if parts else None
+            is_opening, is_closing = order == 3, order == 1
+            tail = ""
+            if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
+                text, _ = parts[-1]
+                punctuation = _TRAILING_PUNCTUATION.search(text)
                 tail = punctuation.group() if punctuation else ""
-                if tail:
-                    parts[-1] = parts[-1].removesuffix(tail).rstrip()
-                parts.append(("" if order == 1 or mark.is_glued else space) + mark.text + tail)
-            else:
-                parts.append(("" if order == 1 or mark.is_glued else space) + mark.text)
-            is_after_opening = order == 3
+                parts[-1] = text.removesuffix(tail).rstrip(), True
+            is_close = is_closing or (mark.is_glued and not is_opening) or is_after_opening
+            parts += [("" if is_close else " ", True), (mark.text, False)]
+            if tail:
+                parts.append((tail, True))
+            is_after_opening = is_opening
         if place < len(words):
-            parts.append(("" if is_after_opening else " ") + words[place])
+            parts.append((("" if is_after_opening else " ") + words[place], True))
             is_after_opening = False
-    return "".join(parts)
+    return "".join(escape(part) if is_translated else part for part, is_translated in parts)
 
 
 def _place_of_thing(mark: Mark, n_source: int, alignment: NDArray[np.float64]) -> int:

@@ -77,3 +77,37 @@ def test_the_command_carries_over_what_it_must(
     done = called("translate.py", "--device", "cpu", SENTENCE.upper(), f"<i>{SENTENCE}</i> https://x.org")
     upper, linked = done.stdout.splitlines()
     assert upper.isupper() and linked.startswith("<i>") and linked.endswith("</i> https://x.org"), done.stderr
+
+
+def test_the_command_translates_pages_and_subtitles(
+    trained: object, called: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plain: str
+) -> None:
+    monkeypatch.chdir(Path(trained.args[0]))  # type: ignore[attr-defined]
+    page, subtitles, binary = (tmp_path / name for name in ("page.html", "film.srt", "binary"))
+    page.write_bytes(f"<p class='x'>{SENTENCE}</p>\r\n<script>{SENTENCE}</script>".encode())
+    subtitles.write_bytes(f"1\r\n00:00:01,000 --> 00:00:02,000\r\n{SENTENCE}\r\n".encode())
+    binary.write_bytes(b"\xff\xfe<p>")
+    run = ["translate.py", "--device", "cpu", "--precision", "fp32", "--format"]
+
+    done = called(*run, "html", str(page))
+    assert done.stdout == f"<p class='x'>{plain}</p>\n<script>{SENTENCE}</script>", done.stderr
+    assert called(*run, "srt", str(subtitles)).stdout == f"1\n00:00:01,000 --> 00:00:02,000\n{plain}\n"
+    for args, says in (
+        (("html", str(binary)), "is not UTF-8"),
+        (("html", "missing.html"), "cannot be read"),
+        (("srt", str(page)), "no line has times"),
+        (("html", str(page), str(page)), "translates one file"),
+    ):
+        done = called(*run, *args)
+        assert done.returncode and says in done.stderr and not done.stdout and len(done.stderr.splitlines()) <= 2
+
+
+def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decoding.typed_text import Translation
+
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        return [[Translation("1 < 2 & <b>3</b>", 0.0)] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    ((one,),) = translator.text(["<i>A dog</i> &lt;"], is_html=True)
+    assert one.text == "<i>1 &lt; 2 &amp; &lt;b&gt;3&lt;/b&gt;</i> &lt;"

@@ -105,6 +105,8 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
         marks = Counter("".join("".join(mark.text for mark in taken.marks).split()))
         assert Counter("".join(line.split())) == marks + Counter("".join(taken.words)), line
         assert Counter("".join(back.split())) == marks + Counter("χ" * n), line
+        places = [back.replace("χ", " ").find(mark.text) for mark in taken.marks]
+        assert min(places, default=0) >= 0, line
         opened = [mark.text for mark in taken.marks if mark.partner >= 0]
         assert len(opened) % 2 == 0, line
 

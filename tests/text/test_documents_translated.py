@@ -1,0 +1,77 @@
+"""Pages and subtitles: their text is translated, everything else stays byte for byte."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from text.documents import DocumentError, translated_html, translated_srt
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
+<body class="x">
+ <h1>The   cat</h1>
+ <p>The <b>cat</b> is
+   sleeping &amp; <a href="x?a=1&b=2">the dog</a> eats <code>x &lt; y</code>.</p><!-- No -->
+ <ul><li>caf&eacute;</li><li><img src=a alt="No"></li><li translate="no">No <i>no</i></li><li>1 &lt; 2</li></ul>
+ <pre>No</pre> tail <br> end
+</body></html>
+"""
+CUES = ("1", "00:00:01,000 --> 00:00:02,000", "The cat", "sleeps.", "", "2", "00:00:03,0 --> 00:00:04,0", "<i>No</i>", "")
+    "1",
+    "00:00:01,000 --> 00:00:02,000",
+    "The cat",
+    "sleeps.",
+    "",
+    "2",
+    "00:00:03,000 --> 00:00:04,000",
+    "<i>No</i>",
+    "",
+)
+SUBTITLES = "\r\n".join(CUES)
+FRAGMENTS = (
+    *("<p>", "</p>", "<b>", "</b>", "text ", "<", "&", "&amp;", "<!--", "-->", "<script>", "</script>", "<a href='"),
+    *("'>", "\n", "<?x", "<![CDATA[", "]]>", "<!x", "é", "\r\n", "<br/>", "<code>", "</code>", "<pre>", "</pre>"),
+)
+
+
+def test_only_the_text_of_a_page_is_translated() -> None:
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{i}»" for i in range(len(lines))]
+
+    translated = translated_html(PAGE, translate)
+    assert seen == [
+        "A page",
+        "The cat",
+        'The <b>cat</b> is sleeping &amp; <a href="x?a=1&b=2">the dog</a> eats <code>x &lt; y</code>.',
+        "café",
+        "tail",
+        "end",
+    ]
+    expected = PAGE
+    for i, text in enumerate(("A page", "The   cat", "caf&eacute;", "tail", "end")):
+        expected = expected.replace(text, f"«{i if i < 2 else i + 1}»", 1)
+    start, end = expected.index("The <b>"), expected.index("</p>")
+    assert translated == expected[:start] + "«2»" + expected[end:]
+
+
+def test_any_page_comes_back_whole() -> None:
+    """If nothing is changed in translation, nothing but the spaces within a text changes."""
+    choose = random.Random(1)
+    for _ in range(5000):
+        page = "".join(choose.choice(FRAGMENTS) for _ in range(choose.randrange(15)))
+        assert "".join(translated_html(page, list).split()) == "".join(page.split()), page
+
+
+def test_subtitles_keep_numbers_times_and_line_endings() -> None:
+    expected = SUBTITLES.replace("The cat\r\nsleeps.", "THE CAT SLEEPS.").replace("<i>No</i>", "<I>NO</I>")
+    assert translated_srt(SUBTITLES, lambda lines: [line.upper() for line in lines]) == expected
+    assert translated_srt("", list) == "" and translated_srt("1\n0:00:01.0 --> 0:00:02.0\n", list).count("\n") == 2
+
+
+def test_what_has_no_times_is_no_subtitles() -> None:
+    with pytest.raises(DocumentError, match="no line has times"):
+        translated_srt("The cat\n", list)

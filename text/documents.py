@@ -1,0 +1,157 @@
+"""Documents whose text is translated while everything else stays as it is, byte for byte: HTML pages and subtitles.
+
+`translated_html` and `translated_srt` take a document and a function that translates lines, N lines to N lines, and
+keeps markup where it belongs (decoding/typed_text.py).
+"""
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+
+from config import TapisError
+
+Translate = Callable[[Sequence[str]], list[str]]
+
+# Elements within a sentence. All others begin a new one.
+INLINE = {
+    *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "del", "dfn", "em", "font", "i", "img", "ins"),
+    *("kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"),
+    *("var", "wbr"),
+}
+# Elements whose content is no text to translate.
+UNTRANSLATED = {
+    *("script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "audio"),
+    *("video", "canvas"),
+}
+# Elements without content
+VOID = {
+    *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
+}
+
+_CHARACTER = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
+_TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
+
+
+class DocumentError(TapisError):
+    """A document is not in the format that it should be in."""
+
+
+class _Pieces(HTMLParser):
+    """Cuts a page into pieces, which joined are the page: texts, tags, and everything else."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.line_starts = [0, *(match.end() for match in re.finditer("\n", page))]
+        self.starts: list[tuple[int, str, str]] = []  # where each piece begins, its kind, and the name of its tag
+        self.feed(page)
+        self.close()
+
+    def add(self, kind: str, name: str = "") -> None:
+        line, column = self.getpos()
+        self.starts.append((self.line_starts[line - 1] + column, kind, name))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kept = ("translate", "no") in attrs or "notranslate" in (dict(attrs).get("class") or "").split()
+        self.add("kept" if kept else "open", tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.add("void", tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.add("close", tag)
+
+    def handle_data(self, data: str) -> None:
+        self.add("text")
+
+    def handle_charref(self, name: str) -> None:
+        self.add("text")
+
+    def handle_entityref(self, name: str) -> None:
+        self.add("text")
+
+    def handle_comment(self, data: str) -> None:
+        self.add("other")
+
+    def handle_decl(self, decl: str) -> None:
+        self.add("other")
+
+    def handle_pi(self, data: str) -> None:
+        self.add("other")
+
+    def unknown_decl(self, data: str) -> None:
+        self.add("other")
+
+
+def translated_html(page: str, translate: Translate) -> str:
+    """The page with its text translated.
+
+    Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
+    elements with translate="no" stay as they are.
+    """
+    pieces = _Pieces(page).starts
+    starts = [start for start, _, _ in pieces]
+    parts = [page[: starts[0]] if starts else page]  # what is kept, and the lines to translate, in turn
+    lines: list[int] = []  # which of the parts are lines
+    kept: list[str] = []  # open elements whose content is kept, the outermost first
+    for (start, kind, name), end in zip(pieces, [*starts[1:], len(page)], strict=False):
+        was_kept = bool(kept)
+        if kind in ("open", "kept") and name not in VOID and (kept or kind == "kept" or name in UNTRANSLATED):
+            kept.append(name)
+        elif kind == "close" and name in kept:
+            while kept.pop() != name:
+                pass
+        is_in_line = not (was_kept or kept) and (kind == "text" or (kind != "other" and name in INLINE))
+        if is_in_line == (lines[-1:] == [len(parts) - 1]):
+            parts[-1] += page[start:end]
+        else:
+            parts.append(page[start:end])
+            if is_in_line:
+                lines.append(len(parts) - 1)
+
+    lines = [i for i in lines if has_text(parts[i])]
+    translations = translate([_unescaped(" ".join(parts[i].split())) for i in lines])
+    for i, translation in zip(lines, translations, strict=True):
+        before, after = (re.search(pattern, parts[i]) for pattern in (r"^\s*", r"\s*$"))
+        assert before and after
+        parts[i] = before.group() + translation + after.group()
+    return "".join(parts)
+
+
+def has_text(part: str) -> bool:
+    """Whether there are letters outside of tags."""
+    return any(map(str.isalpha, _CHARACTER.sub("", re.sub(r"<[^<>]*>", "", part))))
+
+
+def _unescaped(text: str) -> str:
+    """A text with its letters as such: caf&eacute; is café. Other characters stay escaped."""
+
+    def letter(match: re.Match[str]) -> str:
+        character = html.unescape(match.group())
+        return character if character.isalnum() or character in "'’«»“”…–—" else match.group()
+
+    return _CHARACTER.sub(letter, text)
+
+
+def translated_srt(subtitles: str, translate: Translate) -> str:
+    """Subtitles with their texts translated: numbers and times stay, and a cue of several lines becomes one of one.
+
+    Raises DocumentError if there are no times.
+    """
+    lines = subtitles.splitlines(keepends=True)
+    cues: list[tuple[int, int]] = []  # the lines of each text: the first, and the one after the last
+    for i, line in enumerate(lines):
+        if _TIMES.fullmatch(line.rstrip("\r\n")):
+            end = i + 1
+            while end < len(lines) and lines[end].strip():
+                end += 1
+            cues.append((i + 1, end))
+    if not cues and subtitles.strip():
+        raise DocumentError("these are no subtitles in the format SubRip (.srt): no line has times")
+
+    texts = [" ".join(" ".join(lines[start:end]).split()) for start, end in cues]
+    for (start, end), translation in zip(cues, translate(texts), strict=True):
+        if start < end:
+            ending = lines[end - 1][len(lines[end - 1].rstrip("\r\n")) :]
+            lines[start:end] = [translation + ending, *[""] * (end - start - 1)]
+    return "".join(lines)
