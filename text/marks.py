@@ -38,11 +38,11 @@ _OPENING_TAG = r"<[A-Za-z][^<>]*+(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
 _CODE = r"<(?P<name>code|kbd|samp|var)\b[^<>]*+>(?:[^<]|<(?!/?(?P=name)\b)){0,1000}+</(?P=name)>"
 _OTHER_TAG = r"<[A-Za-z][^<>]*+(?<=/)>|<!--[^<>]*+>"
-_EMPHASIS = r"\*\*|~~|(?<!\w)__|__(?!\w)|\*|(?<!\w)_|_(?!\w)"
+_EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
 _MARK = re.compile(
     f"(?P<code>{_CODE})|(?P<open>{_OPENING_TAG}|\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
     f"|(?P<close>{_CLOSING_TAG}|\\]\\([^()\\s]++\\))"
-    f"|(?P<emphasis>(?<!\\s)(?:{_EMPHASIS})|(?:{_EMPHASIS})(?!\\s))"
+    f"|(?P<emphasis>(?<!\\w){_EMPHASIS}(?!\\s)|(?<!\\s){_EMPHASIS}(?!\\w))"
     f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
 )
 _MARK_OR_NUMBER = re.compile(f"{_MARK.pattern}|(?P<number>{_EDGE}{NUMBER})")

@@ -51,7 +51,7 @@ def test_marks_are_taken_out_and_put_back(line: str, left: str, n_marks: int) ->
 
 
 @pytest.mark.parametrize(
-    "line", ["a < b and 3 * 4", "I paid $5.", "10:30 at 5pm, 2nd floor", "snake_case", "A T-shirt."]
+    "line", ["a < b and 3 * 4", "I paid $5.", "10:30 at 5pm, 2nd floor", "snake_case", "2*3, a*b", "A T-shirt."]
 )
 def test_what_is_no_mark_stays(line: str) -> None:
     assert take_out(line).marks == [] and take_out(line).text == line
