@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from decoding.attention import Attention, word_alignment
 from decoding.search import Search
 from text.letter_case import is_in_capitals, usual_case
-from text.marks import NUMBER, Taken, put_back, take_out
+from text.marks import NUMBER, Alignment, SamePlaces, Taken, put_back, take_out
 from text.sentences import Line, has_letters
 from text.tokenizer import Tokenizer
 
 _NUMBER = re.compile(NUMBER)
+_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 
 
 class Translation(NamedTuple):
@@ -74,13 +75,15 @@ def translate_lines(
     if changed:
         again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search, is_html)
         for i, result in zip(changed, again, strict=True):
-            results[i] = result
+            if all(numbers(lines[i]) == numbers(one.text) for one in result):
+                results[i] = result
     return results
 
 
 def numbers(text: str) -> Counter[str]:
     """The numbers of two digits or more in a text, by their digits: separators may be those of the language."""
-    return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(text))
+    joined = _THOUSANDS.sub("", text)
+    return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(joined))
 
 
 def _translated(
@@ -122,10 +125,14 @@ def _joined(
     if not taken.marks:
         text = escape(text)
     else:
-        alignments = [np.eye(len(line.marker.split()))]
+        blocks = [np.eye(len(line.marker.split()))]
         for (source, ranked), target in zip(of_units, texts, strict=True):
-            alignments.append(_alignment(translator, source, target) if ranked else np.eye(len(source.split())))
-        text = put_back(text, taken, _of_line(alignments, len(text.split()), len(taken.words)), escape)
+            blocks.append(_alignment(translator, source, target) if ranked else np.eye(len(source.split())))
+        alignment = Alignment(blocks)
+        shape = len(text.split()), len(taken.words)
+        if alignment.shape != shape:  # words were cut, or have no spaces between them
+            alignment = SamePlaces(*shape)
+        text = put_back(text, taken, alignment, escape)
     return Translation(text, sum(scores) / max(1, len(scores)))
 
 
@@ -136,27 +143,5 @@ def _alignment(translator: SentenceTranslator, source: str, target: str) -> NDAr
     """
     if translator.can_show_attention and target:
         return word_alignment(translator.attention_of(source, target))
-    return _by_place(len(target.split()), len(source.split()))
-
-
-def _by_place(n_target: int, n_source: int) -> NDArray[np.float64]:
-    """An alignment of words in the same order."""
-    places = [(np.arange(n) + 0.5) / max(1, n) for n in (n_target, n_source)]
-    alignment: NDArray[np.float64] = 1 - np.abs(places[0][:, None] - places[1][None, :])
-    return alignment
-
-
-def _of_line(alignments: Sequence[NDArray[np.float64]], n_target: int, n_source: int) -> NDArray[np.float64]:
-    """The alignment of a line, of those of its sentences in order.
-
-    By place, if words were cut within a sentence or are not separated by spaces.
-    """
-    shape = tuple(np.sum([alignment.shape for alignment in alignments], axis=0).tolist())
-    if shape != (n_target, n_source):
-        return _by_place(n_target, n_source)
-    whole, row, column = np.zeros(shape), 0, 0
-    for alignment in alignments:
-        rows, columns = alignment.shape
-        whole[row : row + rows, column : column + columns] = alignment
-        row, column = row + rows, column + columns
-    return whole
+    same = SamePlaces(len(target.split()), len(source.split()))
+    return np.stack([same.shares(i, i + 1) for i in range(len(source.split()))], axis=1)

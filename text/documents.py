@@ -8,8 +8,10 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
+from itertools import pairwise
 
 from config import TapisError
+from text.marks import take_out
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -24,6 +26,8 @@ UNTRANSLATED = {
     *("script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "audio"),
     *("video", "canvas"),
 }
+# Elements that end where the next one of their kind begins, or the element around them ends
+END_TAG_OPTIONAL = {"p", "li", "dt", "dd", "td", "th", "tr", "option"}
 # Elements without content
 VOID = {
     *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
@@ -90,25 +94,29 @@ def translated_html(page: str, translate: Translate) -> str:
     elements with translate="no" stay as they are.
     """
     pieces = _Pieces(page).starts
-    starts = [start for start, _, _ in pieces]
-    parts = [page[: starts[0]] if starts else page]  # what is kept, and the lines to translate, in turn
+    bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
     kept: list[str] = []  # open elements whose content is kept, the outermost first
-    for (start, kind, name), end in zip(pieces, [*starts[1:], len(page)], strict=False):
+    for start, kind, name in pieces:
         was_kept = bool(kept)
+        if (
+            kept
+            and kept[0] in END_TAG_OPTIONAL
+            and ((kind in ("open", "kept") and name == kept[0]) or (kind == "close" and name not in kept))
+        ):
+            kept, was_kept = [], False  # the next <li> ends the one before, and so does </ul>
         if kind in ("open", "kept") and name not in VOID and (kept or kind == "kept" or name in UNTRANSLATED):
             kept.append(name)
         elif kind == "close" and name in kept:
             while kept.pop() != name:
                 pass
         is_in_line = not (was_kept or kept) and (kind == "text" or (kind != "other" and name in INLINE))
-        if is_in_line == (lines[-1:] == [len(parts) - 1]):
-            parts[-1] += page[start:end]
-        else:
-            parts.append(page[start:end])
+        if is_in_line != (lines[-1:] == [len(bounds) - 1]):
+            bounds.append(start)
             if is_in_line:
-                lines.append(len(parts) - 1)
+                lines.append(len(bounds) - 1)
 
+    parts = [page[start:end] for start, end in pairwise([*bounds, len(page)])]
     lines = [i for i in lines if has_text(parts[i])]
     translations = translate([_unescaped(" ".join(parts[i].split())) for i in lines])
     for i, translation in zip(lines, translations, strict=True):
@@ -120,7 +128,7 @@ def translated_html(page: str, translate: Translate) -> str:
 
 def has_text(part: str) -> bool:
     """Whether there are letters outside of tags."""
-    return any(map(str.isalpha, _CHARACTER.sub("", re.sub(r"<[^<>]*>", "", part))))
+    return any(map(str.isalpha, _CHARACTER.sub("", take_out(part).text)))
 
 
 def _unescaped(text: str) -> str:
@@ -128,7 +136,9 @@ def _unescaped(text: str) -> str:
 
     def letter(match: re.Match[str]) -> str:
         character = html.unescape(match.group())
-        return character if character.isalnum() or character in "'’«»“”…–—" else match.group()
+        if character == "\u00ad":
+            return ""  # a soft hyphen
+        return character if character.isalnum() or character in "'\"’«»“”…–—" else match.group()
 
     return _CHARACTER.sub(letter, text)
 
@@ -138,12 +148,17 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
 
     Raises DocumentError if there are no times.
     """
-    lines = subtitles.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", subtitles)
+
+    def begins_cue(i: int) -> bool:
+        """Whether a line is the number of a cue, before its times."""
+        return lines[i].strip().isdigit() and _TIMES.fullmatch("".join(lines[i + 1 : i + 2]).rstrip("\r\n")) is not None
+
     cues: list[tuple[int, int]] = []  # the lines of each text: the first, and the one after the last
     for i, line in enumerate(lines):
         if _TIMES.fullmatch(line.rstrip("\r\n")):
             end = i + 1
-            while end < len(lines) and lines[end].strip():
+            while end < len(lines) and lines[end].strip() and not begins_cue(end):
                 end += 1
             cues.append((i + 1, end))
     if not cues and subtitles.strip():

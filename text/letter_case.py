@@ -10,8 +10,8 @@ from text.tokenizer import Tokenizer
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 MIN_CAPITALS = 6  # letters of a text in capitals that is more than an abbreviation or two
-MIN_WORDS = 4  # of a text whose words all have a capital
-SHORT = 3  # letters of a word that needs no capital in such a text: of, the
+MIN_WORDS = 4  # of a text in title case
+MIN_SHARE = 0.8  # of its words that begin with a capital
 
 
 def is_in_capitals(text: str) -> bool:
@@ -20,11 +20,9 @@ def is_in_capitals(text: str) -> bool:
 
 
 def is_in_title_case(text: str) -> bool:
-    """Whether a text has several words, and each but short ones begins with a capital."""
+    """Whether a text has several words, and almost all begin with a capital."""
     words = _WORD.findall(text)
-    long_words = [word for word in words if len(word) > SHORT]
-    n_capitals = sum(word[0].isupper() for word in words)
-    return len(words) >= MIN_WORDS <= n_capitals and all(word[0].isupper() for word in long_words)
+    return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
 
 
 def usual_case(text: str, tokenizer: Tokenizer) -> str:
@@ -36,8 +34,12 @@ def usual_case(text: str, tokenizer: Tokenizer) -> str:
     ids = iter(tokenizer.encode([spelling for of_word in spellings for spelling in of_word]))
     result, end = "", 0
     for word, of_word in zip(words, spellings, strict=True):
-        # Of spellings with equally many tokens, the one whose last token was learned first is more frequent.
-        ranks = {spelling: (len(one), one[-1]) for spelling, one in zip(of_word, ids, strict=False)}
+        # Of spellings that are one token, the one that was learned first is more frequent. A word of several tokens is
+        # no usual one, perhaps a name: between equally many, it keeps its first capital.
+        ranks = {}
+        for spelling in of_word:
+            one = next(ids)
+            ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.istitle()
         best = min(ranks, key=lambda spelling: ranks[spelling])
         if not result:
             best = best[0].upper() + best[1:]

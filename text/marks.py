@@ -9,7 +9,7 @@ No mark is lost, doubled or changed, whatever the model does: it never sees any.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,25 +27,29 @@ _THINGS = (
     r"`[^`\n]++`",  # code in Markdown
     _EDGE + r"(?:https?://|ftp://|www\.)[^\s<>\"«»]*[^\s<>\"«».,;:!?'()\[\]*_]",
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
-    r"%\(\w++\)[a-z]|%\d*+\$?[sdif]\b|\$?\{\{?[\w.:]*+\}?\}|" + _EDGE + r"\$[A-Za-z_]\w*+",  # placeholders
+    r"\{\\[^{}]*+\}|%\(\w++\)[a-z]|%\d*+\$?[sdif]\b|\$?\{\{?[\w.:]*+\}?\}|"
+    + _EDGE
+    + r"\$[A-Za-z_]\w*+",  # placeholders
     r"&(?:\w++|#\w++);",  # entities of HTML
     _EDGE + r"[#@]\w++",
     _EDGE + r"v\d++(?:\.\d++)*+(?!\w)",  # versions
     _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
     _PICTOGRAPH,
 )
-_OPENING_TAG = r"<[A-Za-z][^<>]*+(?<!/)>"
+_ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
+_OPENING_TAG = rf"<[A-Za-z]{_ATTRIBUTES}(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
-_CODE = r"<(?P<name>code|kbd|samp|var)\b[^<>]*+>(?:[^<]|<(?!/?(?P=name)\b)){0,1000}+</(?P=name)>"
-_OTHER_TAG = r"<[A-Za-z][^<>]*+(?<=/)>|<!--[^<>]*+>"
+# Elements that are kept whole
+_KEPT = rf"<(?P<name>code|kbd|samp|var|sub|sup)\b{_ATTRIBUTES}>(?:[^<]|<(?!/?(?P=name)\b)){{0,1000}}+</(?P=name)>"
+_OTHER_TAG = rf"<[A-Za-z]{_ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
 _MARK = re.compile(
-    f"(?P<code>{_CODE})|(?P<open>{_OPENING_TAG}|\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
+    f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
     f"|(?P<close>{_CLOSING_TAG}|\\]\\([^()\\s]++\\))"
-    f"|(?P<emphasis>(?<!\\w){_EMPHASIS}(?!\\s)|(?<!\\s){_EMPHASIS}(?!\\w))"
+    f"|(?P<emphasis>(?<![\\w*_~]){_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~]))"
     f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
 )
-_MARK_OR_NUMBER = re.compile(f"{_MARK.pattern}|(?P<number>{_EDGE}{NUMBER})")
+_MARK_OR_NUMBER = re.compile(f"{_MARK.pattern}|(?P<number>(?<!\\w)[-+]?[$€£¥]?{NUMBER}[\\w%°]*+)")
 _VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b", re.IGNORECASE)
 _LEADING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++")
 _TRAILING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++$")
@@ -60,12 +64,17 @@ class Mark:
     text: str
     word: int
     """How many words are before it"""
+    start: int
     end: int
-    """Where it ends in the line"""
+    """Where it begins and ends in the line"""
     is_glued: bool
     """Whether no space is before it"""
+    is_followed: bool = False
+    """Whether a word follows without a space"""
     is_tag: bool = False
     is_number: bool = False
+    is_emphasis: bool = False
+    """Of Markdown, where the same sign opens and closes"""
     is_before_punctuation: bool = False
     """Whether punctuation follows that is not its own; this goes to the word before it"""
     partner: int = -1
@@ -86,20 +95,33 @@ class Taken:
 
 def take_out(line: str, with_numbers: bool = False) -> Taken:
     """Takes the marks out of a line, and numbers too if wanted."""
+    reader = _read(line, with_numbers, frozenset())
+    # An asterisk that is no emphasis belongs to its word.
+    alone = {mark.start for mark in reader.marks if mark.is_emphasis and mark.partner < 0}
+    if alone:
+        reader = _read(line, with_numbers, alone)
+    return Taken(reader.words, reader.marks)
+
+
+def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
+    """Reads a line. skipped are the places of marks that are none."""
     reader = _Reader(line)
     for match in (_MARK_OR_NUMBER if with_numbers else _MARK).finditer(line):
-        reader.add_text(match.start())
-        kind = match.lastgroup or ""
-        mark = Mark(match.group(), len(reader.words), match.end(), reader.is_glued(match.start()))
-        mark.is_tag, mark.is_number = kind not in ("code", "thing", "number"), kind == "number"
+        start, end, kind = match.start(), match.end(), match.lastgroup
+        if start in skipped or start < reader.end:
+            continue
+        reader.add_text(start)
+        mark = Mark(match.group(), len(reader.words), start, end, reader.is_glued(start))
+        mark.is_tag, mark.is_number = kind not in ("kept", "thing", "number"), kind == "number"
+        mark.is_emphasis = kind == "emphasis"
         reader.marks.append(mark)
-        reader.end = match.end()
+        reader.end = end
         if not mark.is_tag:
             reader.add_thing(mark)
         else:
-            reader.add_tag(mark, kind)
+            reader.add_tag(mark, kind or "")
     reader.add_text(len(line))
-    return Taken(reader.words, reader.marks)
+    return reader
 
 
 class _Reader:
@@ -134,6 +156,8 @@ class _Reader:
         self.words.extend(parts)
         if text:
             self.is_open_word = bool(self.words) and not text[-1].isspace()
+            if mark and not mark.is_tag and mark.end == self.end and not mark.is_before_punctuation:
+                mark.is_followed = bool(parts) and not text[0].isspace()
 
     def add_thing(self, mark: Mark) -> None:
         """A dash before it, or brackets around it, belong to it."""
@@ -161,6 +185,10 @@ class _Reader:
                     mark.partner, self.marks[other].partner = other, number
         elif not _VOID.match(mark.text):
             mark.word -= self.is_open_word and self.line[self.end : self.end + 1].isalnum()  # within a word
+            before = self.marks[number - 1] if number else None
+            if before and before.is_tag and before.end == mark.start and before.partner >= 0:
+                self.is_open_word = False  # </a><a> is between words, although there is no space
+                mark.word = len(self.words)
             self.unclosed.append((name, number))
             self.n_unclosed[name] += 1
 
@@ -170,16 +198,16 @@ def _name_of(tag: str) -> str:
     if tag[0] == "<":
         match = re.match(r"</?([^\s/>]+)", tag)
         return match[1].lower() if match else tag
-    return "[" if tag[0] in "[]" else tag
+    return "[" if tag[0] in "![]" else tag
 
 
-def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64], escape: Callable[[str], str] = str) -> str:
+def put_back(translation: str, taken: Taken, alignment: "Alignment", escape: Callable[[str], str] = str) -> str:
     """The translation with the marks of its source.
 
     Args:
         translation: its words, separated by spaces.
         taken: the source without its marks.
-        alignment: (words of the translation, words of the source) how much each comes from each, not negative.
+        alignment: of the words of the translation with those of the source.
         escape: applied to what is not a mark.
 
     """
@@ -191,7 +219,7 @@ def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64], esc
     enclosing: list[tuple[int, int]] = []  # the spans around the current mark, the innermost last
     for number, mark in enumerate(marks):
         if number not in spans:
-            place = _place_of_thing(mark, len(taken.words), alignment)
+            place = _place_of_thing(mark, alignment)
             order = 2
             if enclosing:
                 first, last = enclosing[-1]
@@ -218,35 +246,85 @@ def put_back(translation: str, taken: Taken, alignment: NDArray[np.float64], esc
                 punctuation = _TRAILING_PUNCTUATION.search(text)
                 tail = punctuation.group() if punctuation else ""
                 parts[-1] = text.removesuffix(tail).rstrip(), True
-            is_close = is_closing or (mark.is_glued and not is_opening) or is_after_opening
+            follows_mark = bool(parts) and not parts[-1][1]
+            is_close = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
             parts += [("" if is_close else " ", True), (mark.text, False)]
             if tail:
                 parts.append((tail, True))
-            is_after_opening = is_opening
+            is_after_opening = is_opening or (mark.is_followed and not tail)
         if place < len(words):
             parts.append((("" if is_after_opening else " ") + words[place], True))
             is_after_opening = False
     return "".join(escape(part) if is_translated else part for part, is_translated in parts)
 
 
-def _place_of_thing(mark: Mark, n_source: int, alignment: NDArray[np.float64]) -> int:
+class Alignment:
+    """How much each word of a translation comes from each word of its source.
+
+    Sentence by sentence: a word of one does not come from another.
+    """
+
+    def __init__(self, blocks: Sequence[NDArray[np.float64]]) -> None:
+        """blocks has (words of the translation, words of the source) for each sentence, not negative, in order."""
+        self.blocks = [block / block.sum(axis=1, keepdims=True).clip(min=1e-9) for block in blocks]
+        self.rows, self.columns = (np.cumsum([0, *(block.shape[axis] for block in blocks)]) for axis in (0, 1))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The words of the translation, and those of the source."""
+        return int(self.rows[-1]), int(self.columns[-1])
+
+    def best(self, word: int) -> int:
+        """The word of the translation that comes most from a word of the source."""
+        i = int(np.searchsorted(self.columns, word, side="right")) - 1
+        block = self.blocks[i]
+        within = int(block[:, word - self.columns[i]].argmax()) if len(block) else 0
+        return int(self.rows[i]) + within
+
+    def shares(self, start: int, end: int) -> NDArray[np.float64]:
+        """For each word of the translation, the share of it that comes from words of the source from start to end."""
+        shares = np.zeros(self.rows[-1])
+        for i, block in enumerate(self.blocks):
+            first, last = (np.clip(place - self.columns[i], 0, block.shape[1]) for place in (start, end))
+            if first < last:
+                shares[self.rows[i] : self.rows[i + 1]] = block[:, first:last].sum(axis=1)
+        return shares
+
+
+class SamePlaces(Alignment):
+    """An alignment of words in the same order, as far as is known."""
+
+    def __init__(self, n_target: int, n_source: int) -> None:
+        super().__init__([])
+        self.n_target, self.n_source = n_target, n_source
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_target, self.n_source
+
+    def best(self, word: int) -> int:
+        return min(int((word + 0.5) * self.n_target / max(1, self.n_source)), max(0, self.n_target - 1))
+
+    def shares(self, start: int, end: int) -> NDArray[np.float64]:
+        places = (np.arange(self.n_target) + 0.5) * self.n_source / max(1, self.n_target)
+        return ((start <= places) & (places < end)).astype(np.float64)
+
+
+def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
     """How many words of the translation are before a mark that is no pair of tags."""
-    n_target = len(alignment)
+    n_target, n_source = alignment.shape
     if mark.word >= n_source or not n_target:
         return n_target
     if mark.is_number:  # it belongs to the word after it
-        return int(alignment[:, mark.word].argmax())
-    if not mark.word:
-        return 0
-    return int(alignment[:, mark.word - 1].argmax()) + 1
+        return alignment.best(mark.word)
+    return alignment.best(mark.word - 1) + 1 if mark.word else 0
 
 
-def _spans(words: Sequence[str], taken: Taken, alignment: NDArray[np.float64]) -> dict[int, tuple[int, int]]:
+def _spans(words: Sequence[str], taken: Taken, alignment: "Alignment") -> dict[int, tuple[int, int]]:
     """For each tag of a pair around words, the first word of the translation that the pair is around, and the last + 1.
 
     Pairs within pairs stay within them.
     """
-    shares = alignment / alignment.sum(axis=1, keepdims=True).clip(min=1e-9)
     spans: dict[int, tuple[int, int]] = {}
     enclosing = [(0, len(words))]
     for number, mark in enumerate(taken.marks):
@@ -259,7 +337,7 @@ def _spans(words: Sequence[str], taken: Taken, alignment: NDArray[np.float64]) -
             continue  # around nothing
         low, high = enclosing[-1]
         if end - start < len(taken.words):
-            first, last = _best_run(shares[low:high, start:end].sum(axis=1) - 0.5)
+            first, last = _best_run(alignment.shares(start, end)[low:high] - 0.5)
             low, high = low + first, low + last
             while high - low > 1 and not any(map(str.isalnum, words[high - 1])) and end < len(taken.words):
                 high -= 1  # punctuation that stands alone

@@ -49,8 +49,9 @@ def test_tags_are_around_the_translated_word(translator: Translator, plain: str)
 
 def test_numbers_come_back(translator: Translator) -> None:
     """The demo's corpus has no such numbers."""
-    for number in ("1969", "25", "1,234.50", "10:30"):
+    for number in ("1969", "25", "1,234.50", "10:30", "$50", "-25"):
         assert numbers(translated(translator, f"The cat has {number} mats.")) == numbers(number)
+    assert numbers("1,000,000 people") == numbers("1 000 000 personnes")
     assert numbers("1,234.50") == numbers("1 234,50".replace(" ", "\u00a0")) != numbers("1,243.50")
 
 
@@ -97,6 +98,7 @@ def test_the_command_translates_pages_and_subtitles(
         (("html", "missing.html"), "cannot be read"),
         (("srt", str(page)), "no line has times"),
         (("html", str(page), str(page)), "translates one file"),
+        (("html", str(page), "--attention", "a.html"), "--attention draws one sentence"),
     ):
         done = called(*run, *args)
         assert done.returncode and says in done.stderr and not done.stdout and len(done.stderr.splitlines()) <= 2

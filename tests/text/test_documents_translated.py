@@ -68,3 +68,22 @@ def test_subtitles_keep_numbers_times_and_line_endings() -> None:
 def test_what_has_no_times_is_no_subtitles() -> None:
     with pytest.raises(DocumentError, match="no line has times"):
         translated_srt("The cat\n", list)
+
+
+def test_a_page_without_optional_end_tags_is_translated() -> None:
+    for page, expected in (
+        ("<p translate=no>No<p>cat</p><p>dog</p>", ["cat", "dog"]),
+        ("<ul><li class=notranslate>No<li>cat</ul><p>dog</p>", ["cat", "dog"]),
+        ("<ul><li class=notranslate>No <b>no</b></ul><p>dog</p>", ["dog"]),
+        ("<p>&quot;A&quot; soft&shy;ware</p>", ['"A" software']),
+    ):
+        seen: list[str] = []
+        translated_html(page, lambda lines, seen=seen: seen.extend(lines) or list(lines))  # type: ignore[misc]
+        assert seen == expected, page
+
+
+def test_a_cue_ends_where_the_next_begins() -> None:
+    cues = "1\n00:00:01.000 --> 00:00:02.000\ncat\n2\n00:00:03,000 --> 00:00:04,000\ndog\n"
+    assert translated_srt(cues, lambda lines: [line.upper() for line in lines]) == cues.replace("cat", "CAT").replace(
+        "dog", "DOG"
+    )

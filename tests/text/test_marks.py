@@ -6,9 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from text.marks import put_back, take_out
+from text.marks import Alignment, SamePlaces, put_back, take_out
 
 FRAGMENTS = (
     *("<b>", "</b>", "<i class='x y'>", "</i>", "<br/>", "<br>", "<!-- c -->", "**", "*", "_", "__", "~~", "`x y`"),
@@ -18,9 +17,9 @@ FRAGMENTS = (
 )
 
 
-def same_order(n: int) -> NDArray[np.float64]:
+def same_order(n: int) -> Alignment:
     """The alignment of a translation with the words of its source."""
-    return np.eye(n)
+    return Alignment([np.eye(n)])
 
 
 @pytest.mark.parametrize(
@@ -65,6 +64,42 @@ def test_numbers_are_taken_out_only_if_wanted() -> None:
     assert put_back(taken.text, taken, same_order(len(taken.words))) == line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<a href=1>Home</a><a href=2>News</a> here",
+        'See <a title="a > b" href=x>this</a> now',
+        "CO<sub>2</sub> emissions",
+        "AT&amp;T is 10&nbsp;km away",
+        "{count}th place of {name}'s dog",
+        "Press <kbd>Ctrl</kbd>+<kbd>C</kbd> now",
+        "* item with *emph* word",
+        "![The cat](img.png) is sleeping.",
+        "Compute 3*4, 2**10 and f*ck now",
+        "{\\an8}Hello there",
+        "**Bold**, then _it_ and __so__",
+    ],
+)
+def test_a_line_that_stays_comes_back_as_it_was(line: str) -> None:
+    taken = take_out(line)
+    assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_numbers_with_signs_and_units_come_back() -> None:
+    line = "It costs $50, -25 degrees and 50% of the 1990s in A/12."
+    taken = take_out(line, with_numbers=True)
+    assert [mark.text for mark in taken.marks] == ["$50", "-25", "50%", "1990s", "12"]
+    assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_sentences_are_aligned_one_by_one() -> None:
+    blocks = Alignment([np.eye(1), np.array([[0.0, 2.0], [1.0, 1.0], [3.0, 0.0]])])
+    assert blocks.shape == (4, 3) and [blocks.best(word) for word in range(3)] == [0, 3, 1]
+    assert blocks.shares(1, 2).tolist() == [0, 0, 0.5, 1] and blocks.shares(0, 3).tolist() == [1, 1, 1, 1]
+    same = SamePlaces(4, 2)
+    assert [same.best(word) for word in range(2)] == [1, 3] and same.shares(1, 2).tolist() == [0, 0, 1, 1]
+
+
 def test_tags_are_around_what_comes_from_the_words_that_they_were_around() -> None:
     # "the black cat sleeps." → "le chat noir dort ."
     taken = take_out("the <i><b>black</b> cat</i> sleeps {now}.")
@@ -72,14 +107,14 @@ def test_tags_are_around_what_comes_from_the_words_that_they_were_around() -> No
     for target, source in enumerate((0, 2, 1, 3, 3)):
         alignment[target, source] = 1.0
     assert taken.text == "the black cat sleeps."
-    assert put_back("le chat noir dort .", taken, alignment) == "le <i>chat <b>noir</b></i> dort {now}."
+    assert put_back("le chat noir dort .", taken, Alignment([alignment])) == "le <i>chat <b>noir</b></i> dort {now}."
 
 
 def test_a_tag_within_a_tag_stays_within_it() -> None:
     taken = take_out("<a>one <b>two</b></a> three")
     alignment = np.array([[0, 0.1, 1], [1, 0, 0.2], [0, 1, 0.2]])
-    assert put_back("x y z", taken, alignment) == "x <a>y <b>z</b></a>"
-    assert put_back("x y z", taken, alignment[[2, 0, 1]]) == "<a><b>x</b></a> y z"
+    assert put_back("x y z", taken, Alignment([alignment])) == "x <a>y <b>z</b></a>"
+    assert put_back("x y z", taken, Alignment([alignment[[2, 0, 1]]])) == "<a><b>x</b></a> y z"
 
 
 def test_punctuation_stays_outside_a_tag_that_it_was_outside_of() -> None:
@@ -100,7 +135,7 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
         taken = take_out(line, with_numbers=choose.random() < 0.5)
         n = choose.randrange(6)
         alignment = np.array([[choose.random() for _ in taken.words] for _ in range(n)]).reshape(n, len(taken.words))
-        back = put_back(" ".join(["χ"] * n), taken, alignment)
+        back = put_back(" ".join(["χ"] * n), taken, Alignment([alignment]))
 
         marks = Counter("".join("".join(mark.text for mark in taken.marks).split()))
         assert Counter("".join(line.split())) == marks + Counter("".join(taken.words)), line
@@ -145,5 +180,5 @@ def test_a_long_line_takes_time_in_proportion(fragment: str) -> None:
 def take_out_seconds(line: str) -> float:
     start = time.process_time()
     taken = take_out(line, with_numbers=True)
-    put_back("x y", taken, np.ones((2, len(taken.words))))
+    put_back("x y", taken, Alignment([np.ones((2, len(taken.words)))]))
     return time.process_time() - start
