@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 from config import TapisError
-from text.marks import take_out
+from text.marks import ATTRIBUTES, take_out
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -33,7 +33,8 @@ VOID = {
     *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
 }
 
-_CHARACTER = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
+_CHARACTER = r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);"
+_TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
 _TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
 
 
@@ -118,7 +119,7 @@ def translated_html(page: str, translate: Translate) -> str:
 
     parts = [page[start:end] for start, end in pairwise([*bounds, len(page)])]
     lines = [i for i in lines if has_text(parts[i])]
-    translations = translate([_unescaped(" ".join(parts[i].split())) for i in lines])
+    translations = translate([_as_typed(parts[i]) for i in lines])
     for i, translation in zip(lines, translations, strict=True):
         before, after = (re.search(pattern, parts[i]) for pattern in (r"^\s*", r"\s*$"))
         assert before and after
@@ -128,19 +129,26 @@ def translated_html(page: str, translate: Translate) -> str:
 
 def has_text(part: str) -> bool:
     """Whether there are letters outside of tags."""
-    return any(map(str.isalpha, _CHARACTER.sub("", take_out(part).text)))
+    return any(map(str.isalpha, re.sub(_CHARACTER, "", take_out(part).text)))
 
 
-def _unescaped(text: str) -> str:
-    """A text with its letters as such: caf&eacute; is café. Other characters stay escaped."""
+def _as_typed(part: str) -> str:
+    """The text of a page as it would be typed: with single spaces, and café for caf&eacute;. Tags stay as they are.
 
-    def letter(match: re.Match[str]) -> str:
+    Characters that HTML needs escaped stay so.
+    """
+
+    def typed(match: re.Match[str]) -> str:
+        if match["space"]:
+            return " "
+        if match["tag"]:
+            return match["tag"]
         character = html.unescape(match.group())
         if character == "\u00ad":
             return ""  # a soft hyphen
         return character if character.isalnum() or character in "'\"’«»“”…–—" else match.group()
 
-    return _CHARACTER.sub(letter, text)
+    return _TAG_SPACE_OR_CHARACTER.sub(typed, part).strip()
 
 
 def translated_srt(subtitles: str, translate: Translate) -> str:

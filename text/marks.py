@@ -36,12 +36,12 @@ _THINGS = (
     _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
     _PICTOGRAPH,
 )
-_ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
-_OPENING_TAG = rf"<[A-Za-z]{_ATTRIBUTES}(?<!/)>"
+ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
+_OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
 # Elements that are kept whole
-_KEPT = rf"<(?P<name>code|kbd|samp|var|sub|sup)\b{_ATTRIBUTES}>(?:[^<]|<(?!/?(?P=name)\b)){{0,1000}}+</(?P=name)>"
-_OTHER_TAG = rf"<[A-Za-z]{_ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
+_KEPT = rf"<(?P<name>code|kbd|samp|var|sub|sup)\b{ATTRIBUTES}>(?:[^<]|<(?!/?(?P=name)\b)){{0,1000}}+</(?P=name)>"
+_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
 _MARK = re.compile(
     f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"

@@ -76,6 +76,7 @@ def test_a_page_without_optional_end_tags_is_translated() -> None:
         ("<ul><li class=notranslate>No<li>cat</ul><p>dog</p>", ["cat", "dog"]),
         ("<ul><li class=notranslate>No <b>no</b></ul><p>dog</p>", ["dog"]),
         ("<p>&quot;A&quot; soft&shy;ware</p>", ['"A" software']),
+        ("<p>A  <a title='a  &quot;\nb'>cat</a></p>", ["A <a title='a  &quot;\nb'>cat</a>"]),
     ):
         seen: list[str] = []
         translated_html(page, lambda lines, seen=seen: seen.extend(lines) or list(lines))  # type: ignore[misc]
