@@ -63,7 +63,8 @@ def moments(config: Config) -> list[tuple[float, Kind]]:
     distilled: list[tuple[float, Kind]] = []
     if config.self_distillation:
         distilled.append((1 - config.self_distillation, "self-distillation"))
-    return [*((share, "back-translation") for share in back if config.monolingual), *distilled]
+    back_translated: list[tuple[float, Kind]] = [(share, "back-translation") for share in back if config.monolingual]
+    return sorted([*back_translated, *distilled], key=lambda moment: moment[0])
 
 
 def check_back_translator(config: Config) -> None:

@@ -159,6 +159,12 @@ def test_each_process_translates_a_share(begin: Begin) -> None:
         assert shares == [expected[rank::2]]
 
 
+def test_moments_are_in_order() -> None:
+    config = Config(pairs=BOTH, monolingual=("a.fr",), self_distillation=0.4)
+    shares, kinds = zip(*moments(config), strict=True)
+    assert shares == (0.5, 0.6, 0.75) and kinds[1] == "self-distillation"
+
+
 def test_weights_of_text_are_apart_from_those_of_pairs() -> None:
     config = Config(pairs=BOTH, monolingual=("a.fr", "b.en"), monolingual_weight=0.5, temperature=2.0)
     weights = weights_of_origins(config, np.array([100, 400, 7, 9]))
