@@ -47,9 +47,9 @@ def main(args: Sequence[str]) -> None:
     translator = translator.towards(options.target, options.source, options.zero_shot)
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
-    if options.attention and options.format != "text":
-        raise ConfigError(f"--attention draws one sentence, and --format {options.format} translates a file")
     if options.attention:
+        if options.format != "text":
+            raise ConfigError(f"--attention draws one sentence, and --format {options.format} translates a file")
         draw_attention(translator, options, search)
 
     def answer(lines: Sequence[str]) -> None:

@@ -4,8 +4,8 @@
 
 SOURCE and REFERENCE are files of sentences as in the run's data. Each variant changes the sources, and some the
 references. For each, BLEU of translations by greedy search, the share of lines whose tag or link came back whole, and
-the share of translations that repeat themselves (four words three times in a row) or reach the length limit; once with
-the sentences given to the model as they are, and once as `translate.py` gives them (decoding/typed_text.py).
+the share of translations that repeat themselves (up to four words three times in a row) or reach the length limit; once
+with the sentences given to the model as they are, and once as `translate.py` gives them (decoding/typed_text.py).
 """
 
 import random

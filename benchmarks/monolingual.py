@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def report(label: str, work: Path, options: Options, args: list[str], name: str = "trial") -> None:
-    """Train in the folder work, and print the scores of the best validation and of the training's last one."""
+    """Train in the folder work, and print the scores of the best validation."""
     length = ["--steps", str(options.steps), "--valid-every", "250"]
     command = [sys.executable, str(ROOT / "train.py"), "multi30k", "--data", "data", "--pairs", *args, *length]
     start = time.perf_counter()

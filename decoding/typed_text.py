@@ -71,13 +71,19 @@ def translate_lines(
     characters of a translation that HTML would take for markup are escaped.
     """
     results = _translated(translator, [take_out(line) for line in lines], search, is_html)
-    changed = [i for i, line in enumerate(lines) if any(numbers(line) != numbers(one.text) for one in results[i])]
+    changed = [i for i, line in enumerate(lines) if not has_numbers_of(line, results[i])]
     if changed:
         again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search, is_html)
         for i, result in zip(changed, again, strict=True):
-            if all(numbers(lines[i]) == numbers(one.text) for one in result):
+            if has_numbers_of(lines[i], result):
                 results[i] = result
     return results
+
+
+def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
+    """Whether each translation has the numbers of the line."""
+    expected = numbers(line)
+    return all(numbers(translation.text) == expected for translation in translations)
 
 
 def numbers(text: str) -> Counter[str]:

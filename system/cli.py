@@ -196,8 +196,10 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
             raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
 
     if "--init-from" in names and not {"--resume", "--help", "-h"} & set(names):
-        _, equals, run = flags[names.index("--init-from")].partition("=")
-        run = run if equals else "".join(flags[names.index("--init-from") + 1 :][:1])
+        place = names.index("--init-from")
+        _, equals, run = flags[place].partition("=")
+        if not equals and place + 1 < len(flags):
+            run = flags[place + 1]
         if run and not run.startswith("-"):
             return preset, flags, TrainOptions(config=replace(PRESETS[preset], init_from=run))
     return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))

@@ -9,7 +9,7 @@ import torch
 from conftest import SHARED, first, needs_shared, pairs_of
 
 from config import BOS, EOS, PAD, PRESETS
-from dataset import EncodedPairs, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
+from dataset import EncodedPairs, ReplacedRows, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
 from text.corpus import Corpus, load_corpus
 from text.tables import Pairs
 from text.tokenizer import Tokenizer, learn_tokenizer
@@ -177,3 +177,14 @@ def test_batches_with_split_tokens_are_a_pure_function_of_the_seed(pairs: Encode
     other = pairs.batch(rows, 0.2, np.random.default_rng(8))
     assert one.n_tokens != other.n_tokens or not torch.equal(one.src, other.src)
     assert torch.equal(pairs.batch(rows, 0.0, np.random.default_rng(7)).src, pairs.batch(rows).src)
+
+
+def test_replaced_rows_are_as_if_they_had_been_there(small: Corpus, tokenizer: Tokenizer) -> None:
+    pairs = EncodedPairs.of(small.train, tokenizer)
+    replacements = {3: [7, 7, 9], 5: []}
+    rows = ReplacedRows(pairs.sources, replacements)
+    expected = [replacements.get(i, list(pairs.sources[i])) for i in range(len(pairs))]
+    assert [list(rows[i]) for i in range(len(pairs))] == expected
+    assert rows.lengths().tolist() == [len(ids) for ids in expected]
+    counts = np.bincount(np.concatenate(expected).astype(int), minlength=len(tokenizer))
+    assert rows.counts(len(tokenizer)).tolist() == counts.tolist()

@@ -196,6 +196,9 @@ class TextCleaner:
         return bool(max(log_likelihoods.values()) - log_likelihoods[self.language] > LANGUAGE_MARGIN)
 
 
+AnyCleaner = Cleaner | TextCleaner
+
+
 class CleanerSettings(NamedTuple):
     """What a cleaner is made of. It is part of cache keys, and processes make their cleaners from it."""
 
@@ -204,7 +207,7 @@ class CleanerSettings(NamedTuple):
     target: str
     skip_rules: tuple[RuleName, ...]
 
-    def cleaner(self, sample: Iterable[Pair] = ()) -> Cleaner | TextCleaner:
+    def cleaner(self, sample: Iterable[Pair] = ()) -> AnyCleaner:
         """Return the cleaner for pairs or for text; sample is as in `Cleaner`."""
         if not self.source:
             return TextCleaner(self.target, self.skip_rules)

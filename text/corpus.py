@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from config import Config, RuleName
 from system.files import digest, digest_files
 from system.terminal import progress_bar
-from text.cleaning import RULES, SAMPLE, Cleaner, CleanerSettings, TextCleaner
+from text.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
 from text.readers import PARTS, DataError, Pair, Part, read_parts, read_text, takes_columns
 from text.tables import Ints, Pairs, cached_table, chunks, column, record_batches
 
@@ -482,7 +482,7 @@ def _chunks_of_text(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
 
 
 def _clean_in_processes(
-    cleaner: Cleaner | TextCleaner, batches: Iterator[list[Pair]], n_processes: int
+    cleaner: AnyCleaner, batches: Iterator[list[Pair]], n_processes: int
 ) -> Iterator[dict[str, Any]]:
     """Apply `clean_batch` to each batch, in order."""
     if n_processes == 1:
@@ -497,10 +497,10 @@ def _clean_in_processes(
             yield from pool.map(_clean_in_worker, group, chunksize=1)
 
 
-_worker_cleaner: list[Cleaner | TextCleaner] = []  # the cleaner of this process, if it is a worker
+_worker_cleaner: list[AnyCleaner] = []  # the cleaner of this process, if it is a worker
 
 
-def _start_worker(cleaner: Cleaner | TextCleaner) -> None:
+def _start_worker(cleaner: AnyCleaner) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
     _worker_cleaner.append(cleaner)
 
@@ -509,13 +509,13 @@ def _clean_in_worker(pairs: list[Pair]) -> dict[str, Any]:
     return clean_batch(_worker_cleaner[0], pairs)
 
 
-def clean_batch(cleaner: Cleaner | TextCleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
+def clean_batch(cleaner: AnyCleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
     """Judge raw pairs. Returns the columns of SCHEMA, with one value for each pair."""
     rows = [_row(cleaner, raw) for raw in pairs]
     return {name: [row[name] for row in rows] for name in SCHEMA.names}
 
 
-def _row(cleaner: Cleaner | TextCleaner, raw: Pair) -> dict[str, Any]:
+def _row(cleaner: AnyCleaner, raw: Pair) -> dict[str, Any]:
     """Judge one raw pair. Returns its row of the table."""
     verdict = cleaner.judge(raw)
     source, target = verdict.pair

@@ -1,7 +1,7 @@
 """Sentences typed in capitals, or With A Capital Before Each Word, as the same sentences in usual letter case.
 
-A model that saw few such sentences translates them badly. `usual_case` rewrites them for it. Which words have a capital
-anyway, such as names or German nouns, is asked of the vocabulary: the usual spelling of a word has the fewest tokens.
+A model that was trained on few such sentences translates them badly. `usual_case` rewrites them. The vocabulary decides
+which words keep a capital, such as names and German nouns: the usual spelling of a word has the fewest tokens.
 """
 
 import re

@@ -54,6 +54,8 @@ _VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|tr
 _LEADING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++")
 _TRAILING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++$")
 _BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
+# The order of marks at one place between words: spans end before others begin.
+_WITHIN_ENDING, _CLOSING, _BETWEEN, _OPENING, _WITHIN_BEGINNING = range(5)
 _DASHES = ("-", "–", "—", "|")
 
 
@@ -111,9 +113,16 @@ def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
         if start in skipped or start < reader.end:
             continue
         reader.add_text(start)
-        mark = Mark(match.group(), len(reader.words), start, end, reader.is_glued(start))
-        mark.is_tag, mark.is_number = kind not in ("kept", "thing", "number"), kind == "number"
-        mark.is_emphasis = kind == "emphasis"
+        mark = Mark(
+            match.group(),
+            len(reader.words),
+            start,
+            end,
+            is_glued=reader.is_glued(start),
+            is_tag=kind not in ("kept", "thing", "number"),
+            is_number=kind == "number",
+            is_emphasis=kind == "emphasis",
+        )
         reader.marks.append(mark)
         reader.end = end
         if not mark.is_tag:
@@ -201,63 +210,6 @@ def _name_of(tag: str) -> str:
     return "[" if tag[0] in "![]" else tag
 
 
-def put_back(translation: str, taken: Taken, alignment: "Alignment", escape: Callable[[str], str] = str) -> str:
-    """The translation with the marks of its source.
-
-    Args:
-        translation: its words, separated by spaces.
-        taken: the source without its marks.
-        alignment: of the words of the translation with those of the source.
-        escape: applied to what is not a mark.
-
-    """
-    words, marks = translation.split(), taken.marks
-    spans = _spans(words, taken, alignment)
-
-    # For each place between words, the marks there, in order. At one place, spans end before others begin.
-    at: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words) + 1)]
-    enclosing: list[tuple[int, int]] = []  # the spans around the current mark, the innermost last
-    for number, mark in enumerate(marks):
-        if number not in spans:
-            place = _place_of_thing(mark, alignment)
-            order = 2
-            if enclosing:
-                first, last = enclosing[-1]
-                place = min(max(place, first), last)
-                order = 0 if place == last else 4
-            at[place].append((order, number, number))
-        elif mark.partner > number:
-            at[spans[number][0]].append((3, number, number))
-            enclosing.append(spans[number])
-        else:
-            at[spans[number][1]].append((1, -mark.partner, number))
-            enclosing.pop()
-
-    # Write the words, and the marks between them.
-    parts: list[tuple[str, bool]] = []  # each with whether it is of the translation
-    is_after_opening = True
-    for place, here in enumerate(at):
-        for order, _, number in sorted(here):
-            mark = marks[number]
-            is_opening, is_closing = order == 3, order == 1
-            tail = ""
-            if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
-                text, _ = parts[-1]
-                punctuation = _TRAILING_PUNCTUATION.search(text)
-                tail = punctuation.group() if punctuation else ""
-                parts[-1] = text.removesuffix(tail).rstrip(), True
-            follows_mark = bool(parts) and not parts[-1][1]
-            is_close = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
-            parts += [("" if is_close else " ", True), (mark.text, False)]
-            if tail:
-                parts.append((tail, True))
-            is_after_opening = is_opening or (mark.is_followed and not tail)
-        if place < len(words):
-            parts.append((("" if is_after_opening else " ") + words[place], True))
-            is_after_opening = False
-    return "".join(escape(part) if is_translated else part for part, is_translated in parts)
-
-
 class Alignment:
     """How much each word of a translation comes from each word of its source.
 
@@ -310,6 +262,63 @@ class SamePlaces(Alignment):
         return ((start <= places) & (places < end)).astype(np.float64)
 
 
+def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Callable[[str], str] = str) -> str:
+    """The translation with the marks of its source.
+
+    Args:
+        translation: its words, separated by spaces.
+        taken: the source without its marks.
+        alignment: of the words of the translation with those of the source.
+        escape: applied to what is not a mark.
+
+    """
+    words, marks = translation.split(), taken.marks
+    spans = _spans(words, taken, alignment)
+
+    # For each place between words, the marks there, as (order, order among these, number).
+    at: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words) + 1)]
+    enclosing: list[tuple[int, int]] = []  # the spans around the current mark, the innermost last
+    for number, mark in enumerate(marks):
+        if number not in spans:
+            place = _place_of_thing(mark, alignment)
+            order = _BETWEEN
+            if enclosing:
+                first, last = enclosing[-1]
+                place = min(max(place, first), last)
+                order = _WITHIN_ENDING if place == last else _WITHIN_BEGINNING
+            at[place].append((order, number, number))
+        elif mark.partner > number:
+            at[spans[number][0]].append((_OPENING, number, number))
+            enclosing.append(spans[number])
+        else:
+            at[spans[number][1]].append((_CLOSING, -mark.partner, number))
+            enclosing.pop()
+
+    # Write the words, and the marks between them.
+    parts: list[tuple[str, bool]] = []  # each with whether it is of the translation
+    is_after_opening = True
+    for place, here in enumerate(at):
+        for order, _, number in sorted(here):
+            mark = marks[number]
+            is_opening, is_closing = order == _OPENING, order == _CLOSING
+            tail = ""
+            if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
+                text, _ = parts[-1]
+                punctuation = _TRAILING_PUNCTUATION.search(text)
+                tail = punctuation.group() if punctuation else ""
+                parts[-1] = text.removesuffix(tail).rstrip(), True
+            follows_mark = bool(parts) and not parts[-1][1]
+            needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
+            parts += [("" if needs_no_space else " ", True), (mark.text, False)]
+            if tail:
+                parts.append((tail, True))
+            is_after_opening = is_opening or (mark.is_followed and not tail)
+        if place < len(words):
+            parts.append((("" if is_after_opening else " ") + words[place], True))
+            is_after_opening = False
+    return "".join(escape(part) if is_translated else part for part, is_translated in parts)
+
+
 def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
     """How many words of the translation are before a mark that is no pair of tags."""
     n_target, n_source = alignment.shape
@@ -320,7 +329,7 @@ def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
     return alignment.best(mark.word - 1) + 1 if mark.word else 0
 
 
-def _spans(words: Sequence[str], taken: Taken, alignment: "Alignment") -> dict[int, tuple[int, int]]:
+def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int, tuple[int, int]]:
     """For each tag of a pair around words, the first word of the translation that the pair is around, and the last + 1.
 
     Pairs within pairs stay within them.

@@ -39,9 +39,9 @@ from model import Transformer
 from system.devices import DTYPES, autocast, choose_device
 from system.distributed import ALONE, Group, collected, local_part, whole
 from system.files import cache_folder, digest
-from text.corpus import Corpus
+from text.corpus import Corpus, Origin
 from text.readers import DataError
-from text.tables import Ints
+from text.tables import Ints, Pairs
 from text.tokenizer import Tokenizer
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
@@ -370,37 +370,40 @@ class Training:
 
     def _back_translations(self) -> dict[int, list[int]]:
         """Sources for the monolingual text, by row."""
-        config, pairs = self.config, self.train_pairs
-        if config.back_translator:
-            translator = Translator.load(config.back_translator, config.device)
-        else:
-            translator = self.translator()
-        sources: dict[int, list[int]] = {}
-        for number, origin in enumerate(self.corpus.origins):
-            if not origin.is_monolingual:
-                continue
-            rows = pairs.rows[pairs.origins == number]
-            local_texts = [text for _, text in self.corpus.train.select(rows[self.group.rank :: self.group.size])]
-            translations = translator.towards(origin.source, origin.target)(local_texts, bar="translating back")
+        run = self.config.back_translator
+        translator = Translator.load(run, self.config.device) if run else self.translator()
+
+        def sources(origin: Origin, pairs: Pairs) -> list[list[int]]:
+            texts = [text for _, text in pairs]
+            translations = translator.towards(origin.source, origin.target)(texts, bar="translating back")
             tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
-            local = [[*tags, TAG, *ids][: config.max_length] for ids in self.tokenizer.encode(translations)]
-            sources.update(zip(rows.tolist(), self.group.gather(local), strict=True))
-        return sources
+            return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
+
+        return self._translations_by_row(True, sources)
 
     def _closest_translations(self) -> dict[int, list[int]]:
         """Targets for the training pairs, by row. Monolingual text keeps its own."""
-        config, pairs = self.config, self.train_pairs
         translator = self.translator()
-        targets: dict[int, list[int]] = {}
+
+        def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
+            towards = translator.towards(origin.target, origin.source)
+            return self.tokenizer.encode(closest_translations(towards, list(pairs), origin.target))
+
+        return self._translations_by_row(False, targets)
+
+    def _translations_by_row(
+        self, is_monolingual: bool, translate: Callable[[Origin, Pairs], list[list[int]]]
+    ) -> dict[int, list[int]]:
+        """Translates the monolingual text or all else, each process a share. Returns token ids by row."""
+        by_row: dict[int, list[int]] = {}
         for number, origin in enumerate(self.corpus.origins):
-            if origin.is_monolingual:
+            if origin.is_monolingual != is_monolingual:
                 continue
-            rows = pairs.rows[pairs.origins == number]
-            local_pairs = list(self.corpus.train.select(rows[self.group.rank :: self.group.size]))
-            texts = closest_translations(translator.towards(origin.target, origin.source), local_pairs, origin.target)
-            local = [ids[: config.max_length] for ids in self.tokenizer.encode(texts)]
-            targets.update(zip(rows.tolist(), self.group.gather(local), strict=True))
-        return targets
+            rows = self.train_pairs.rows[self.train_pairs.origins == number]
+            local_pairs = self.corpus.train.select(rows[self.group.rank :: self.group.size])
+            local_ids = [ids[: self.config.max_length] for ids in translate(origin, local_pairs)]
+            by_row.update(zip(rows.tolist(), self.group.gather(local_ids), strict=True))
+        return by_row
 
     def _learn_from(
         self, n_moments: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]

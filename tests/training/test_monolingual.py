@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from conftest import Command
+from test_own_translations import share_of_process
 from test_trainer import advance
 
 from checkpoint import RunFolder, parameters
@@ -146,17 +146,9 @@ def test_each_process_translates_a_share(begin: Begin) -> None:
     assert alone.translated
     expected = list(alone.translated.sources.values())
     for rank in range(2):
-        shares: list[list[list[int]]] = []
-
-        def gather(local: list[list[int]], shares: list[list[list[int]]] = shares) -> list[list[int]]:
-            shares.append(local)
-            return expected
-
         training = begin()
         training.step = 6
-        training.group = Mock(rank=rank, size=2, gather=gather)
-        training.translate()
-        assert shares == [expected[rank::2]]
+        assert share_of_process(training, rank, expected) == expected[rank::2]
 
 
 def test_moments_are_in_order() -> None:

@@ -139,6 +139,20 @@ def test_a_training_is_saved_before_it_translates(
     assert again.step == 6 and again.must_translate
 
 
+def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -> list[list[int]]:
+    """Translates as one of two processes. Returns what it hands to the other; gathered is what it gets."""
+    shares: list[list[list[int]]] = []
+
+    def gather(local: list[list[int]]) -> list[list[int]]:
+        shares.append(local)
+        return gathered
+
+    training.group = Mock(rank=rank, size=2, gather=gather)
+    training.translate()
+    (share,) = shares
+    return share
+
+
 def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=first(small.train, 21))
     alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
@@ -147,14 +161,6 @@ def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer:
     assert alone.translated
     expected = list(alone.translated.targets.values())
     for rank in range(2):
-        shares: list[list[list[int]]] = []
-
-        def gather(local: list[list[int]], shares: list[list[list[int]]] = shares) -> list[list[int]]:
-            shares.append(local)
-            return expected
-
         training = Training(alone.config, small, tokenizer)
         training.step = training.total_steps
-        training.group = Mock(rank=rank, size=2, gather=gather)
-        training.translate()
-        assert shares == [expected[rank::2]]
+        assert share_of_process(training, rank, expected) == expected[rank::2]
