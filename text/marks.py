@@ -25,7 +25,10 @@ _EDGE = r"(?<![\w@#$%&./:-])"  # where something of its own can begin
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
     r"`[^`\n]++`",  # code in Markdown
-    _EDGE + r"(?:https?://|ftp://|www\.)[^\s<>\"«»]*[^\s<>\"«».,;:!?'()\[\]*_]",
+    # A link does not end in punctuation, and has brackets in pairs.
+    _EDGE
+    + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()]|\([^\s<>\"«»()]*\))*"
+    + r"(?:[^\s<>\"«».,;:!?'()\[\]*_]|\([^\s<>\"«»()]*\))",
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
     r"\{\\[^{}]*+\}|%\(\w++\)[a-z]|%\d*+\$?[sdif]\b|\$?\{\{?[\w.:]*+\}?\}|"
     + _EDGE

@@ -77,6 +77,7 @@ def test_numbers_are_taken_out_only_if_wanted() -> None:
         "![The cat](img.png) is sleeping.",
         "Compute 3*4, 2**10 and f*ck now",
         "{\\an8}Hello there",
+        "See https://x.org/Cat_(animal), or (https://x.org/a_(b)/c). Fine",
         "**Bold**, then _it_ and __so__",
     ],
 )
