@@ -182,7 +182,7 @@ def test_processes_that_share_a_disk_prepare_the_data_once(tmp_path: Path) -> No
         "            time.sleep(1)\n"
         "            folder.mkdir(exist_ok=True)\n"
         "            result.write_text(f'by {group.rank}')\n"
-        "    print(result.read_text(), sorted(path.name for path in folder.iterdir()))\n"
+        "    (here / f'{folder.name}-seen-by-{group.rank}').write_text(f'{result.read_text()} {os.listdir(folder)}')\n"
         "group.leave()\n"
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -190,7 +190,13 @@ def test_processes_that_share_a_disk_prepare_the_data_once(tmp_path: Path) -> No
         [*torchrun, str(script)], cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["by 0 ['result']"] * 3 + ["by 1 ['result']"]
+    # In files: on standard output, pieces of two processes' lines may stand in each other.
+    assert {path.name: path.read_text() for path in tmp_path.glob("*-seen-by-*")} == {
+        "shared-seen-by-0": "by 0 ['result']",
+        "shared-seen-by-1": "by 0 ['result']",
+        "own0-seen-by-0": "by 0 ['result']",
+        "own1-seen-by-1": "by 1 ['result']",
+    }
 
 
 def test_two_processes_that_hold_half_of_the_weights_each_train_as_one(command: Command, few: Path) -> None:
