@@ -1,14 +1,17 @@
-"""Documents whose text is translated while everything else stays as it is, byte for byte: HTML pages and subtitles.
+"""Documents whose text is translated while everything else stays as it is, byte for byte: HTML, Markdown, subtitles.
 
-`translated_html` and `translated_srt` take a document and a function that translates lines, N lines to N lines, and
-keeps markup where it belongs (decoding/typed_text.py).
+`translated_html`, `translated_markdown` and `translated_srt` take a document and a function that translates lines, N
+lines to N lines, and keeps markup where it belongs (decoding/typed_text.py).
 """
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
 
 from config import TapisError
 from text.marks import ATTRIBUTES, take_out
@@ -35,6 +38,9 @@ VOID = {
 
 _CHARACTER = r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);"
 _TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
+_FRONT_MATTER = re.compile(r"---\n.*?\n(?:---|\.\.\.)(?:\n|$)", re.DOTALL)  # settings before a Markdown file
+_CHECKBOX = re.compile(r"^\[[ xX]\] ")
+_HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
 _TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
 
 
@@ -151,6 +157,66 @@ def _as_typed(part: str) -> str:
     return _TAG_SPACE_OR_CHARACTER.sub(typed, part).strip()
 
 
+def translated_markdown(document: str, translate: Translate) -> str:
+    """The Markdown document with its text translated: paragraphs, headings, items of lists, cells of tables.
+
+    Code, HTML blocks, link targets, front matter and the signs of the blocks stay as they are. A paragraph of several
+    lines becomes one of one, except where a line ends in a hard break.
+    """
+    has_carriage_returns = "\r\n" in document
+    body = document.replace("\r\n", "\n")
+    front_matter = _FRONT_MATTER.match(body)
+    head = front_matter.group() if front_matter else ""
+    body = body[len(head) :]
+    places = [place for place in _places(body) if has_text(place.text)]
+    translations = translate([place.text for place in places])
+    result, end = head, 0
+    for place, translation in zip(places, translations, strict=True):
+        result += body[end : place.start] + translation
+        end = place.end
+    result += body[end:]
+    return result.replace("\n", "\r\n") if has_carriage_returns else result
+
+
+class _Place(NamedTuple):
+    """A text of a Markdown document, in one line, and where it begins and ends there."""
+
+    text: str
+    start: int
+    end: int
+
+
+def _places(body: str) -> Iterator[_Place]:
+    """The texts of a Markdown document without front matter, in order."""
+    line_starts = [0, *(match.end() for match in re.finditer("\n", body)), len(body)]
+    blocks = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
+    end = 0  # of the text before
+    for before, block in pairwise(blocks):
+        if block.type != "inline" or not block.map:
+            continue
+        is_cell = before.type in ("th_open", "td_open")
+        is_continued, text, start = False, "", 0
+        parts = block.content.split("\n")
+        for i, part in enumerate(parts):
+            # Where the part is: in a line after the signs of the block, or after the cell before.
+            is_broken = i + 1 < len(parts) and _HARD_BREAK.search(part) is not None
+            stripped = _HARD_BREAK.sub("", part).strip() if is_broken else part.strip()
+            stripped = stripped if i else _CHECKBOX.sub("", stripped)
+            line_start, next_line = line_starts[block.map[0] + i : block.map[0] + i + 2]
+            if is_cell:
+                stripped = stripped.replace("|", "\\|")
+                place = body.find(stripped, max(end, line_start), next_line)
+            else:
+                place = body.rfind(stripped, line_start, next_line)
+            if place < 0:
+                break
+            text, start = (f"{text} {stripped}", start) if is_continued else (stripped, place)
+            end = place + len(stripped)
+            is_continued = not is_broken
+            if is_broken or i + 1 == len(parts):
+                yield _Place(text, start, end)
+
+
 def translated_srt(subtitles: str, translate: Translate) -> str:
     """Subtitles with their texts translated: numbers and times stay, and a cue of several lines becomes one of one.
 
@@ -178,3 +244,6 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
             ending = lines[end - 1][len(lines[end - 1].rstrip("\r\n")) :]
             lines[start:end] = [translation + ending, *[""] * (end - start - 1)]
     return "".join(lines)
+
+
+FORMATS = {"html": translated_html, "markdown": translated_markdown, "srt": translated_srt}

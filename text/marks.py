@@ -34,11 +34,14 @@ _THINGS = (
     + _EDGE
     + r"\$[A-Za-z_]\w*+",  # placeholders
     r"&(?:\w++|#\w++);",  # entities of HTML
+    r"\[\^[\w-]++\]",  # footnotes of Markdown
     _EDGE + r"[#@]\w++",
     _EDGE + r"v\d++(?:\.\d++)*+(?!\w)",  # versions
     _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
     _PICTOGRAPH,
 )
+# Where a link of Markdown leads: (address), (address "title") or [reference]
+_TARGET = r"""(?:\([^()\s]++(?:[ ]"[^"\n]*+")?\)|\[[^\[\]\n]++\])"""
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
 _OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
@@ -47,8 +50,8 @@ _KEPT = rf"<(?P<name>code|kbd|samp|var|sub|sup)\b{ATTRIBUTES}>(?:[^<]|<(?!/?(?P=
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
 _MARK = re.compile(
-    f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]\\([^()\\s]++\\)))"
-    f"|(?P<close>{_CLOSING_TAG}|\\]\\([^()\\s]++\\))"
+    f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET}))"
+    f"|(?P<close>{_CLOSING_TAG}|\\]{_TARGET})"
     f"|(?P<emphasis>(?<![\\w*_~]){_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~]))"
     f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
 )

@@ -1,11 +1,12 @@
 """Pages and subtitles: their text is translated, everything else stays byte for byte."""
 
 import random
+import re
 from collections.abc import Sequence
 
 import pytest
 
-from text.documents import DocumentError, translated_html, translated_srt
+from text.documents import DocumentError, translated_html, translated_markdown, translated_srt
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
@@ -88,3 +89,96 @@ def test_a_cue_ends_where_the_next_begins() -> None:
     assert translated_srt(cues, lambda lines: [line.upper() for line in lines]) == cues.replace("cat", "CAT").replace(
         "dog", "DOG"
     )
+
+
+MARKDOWN = r"""---
+title: No
+---
+
+# The cat #
+
+A first
+line of **text** with a [link](http://a.b "No").SPACES
+After a hard break\
+and another.
+
+> > Quoted text
+lazily.
+
+1. 1
+2. two
+   - [x] done
+
+Setext
+======
+
+| a | ab | a |
+|---|:--:|--:|
+| a \| b | ab | |
+
+    No
+
+```python
+print("No")
+```
+
+<div>
+No
+</div>
+
+[ref]: http://example.org "No"
+""".replace("SPACES", "  ")
+
+
+def test_only_the_text_of_markdown_is_translated() -> None:
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{i}»" for i in range(len(lines))]
+
+    for ending in ("\n", "\r\n"):
+        seen.clear()
+        translated = translated_markdown(MARKDOWN.replace("\n", ending), translate)
+        assert seen == [
+            "The cat",
+            'A first line of **text** with a [link](http://a.b "No").',
+            "After a hard break",
+            "and another.",
+            "Quoted text lazily.",
+            *("two", "done", "Setext", "a", "ab", "a", r"a \| b", "ab"),
+        ]
+        expected = MARKDOWN.replace("A first\nline", "A first line").replace("text\nlazily", "text lazily")
+        end = 0
+        for i, text in enumerate(seen):
+            start = expected.index(text, end)
+            expected = expected[:start] + f"«{i}»" + expected[start + len(text) :]
+            end = start
+        assert translated == expected.replace("\n", ending)
+
+
+def test_any_markdown_comes_back_whole() -> None:
+    """If nothing is changed in translation, nothing but the signs before continued lines change."""
+    choose = random.Random(1)
+    signs = [
+        "# ",
+        "- ",
+        "> ",
+        "1. ",
+        "|",
+        "\n",
+        "\n\n",
+        "    ",
+        "```",
+        "*",
+        "text ",
+        "a",
+        "[x](y)",
+        "\\",
+        "  \n",
+        "---",
+    ]
+    for _ in range(5000):
+        document = "".join(choose.choice(signs) for _ in range(choose.randrange(15)))
+        translated = translated_markdown(document, list)
+        assert re.sub(r"[\s>]", "", translated) == re.sub(r"[\s>]", "", document), document
