@@ -17,6 +17,7 @@ from torch import Tensor
 from config import BOS, EOS, PAD
 from system.files import digest
 from system.terminal import progress_bar
+from text.mistyping import mistyped
 from text.tables import Ints, Pairs, Ragged, cached_table, chunks
 from text.tokenizer import Tokenizer
 
@@ -147,6 +148,24 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
     return np.split(ids, row_starts)
 
 
+def mistype_rows(
+    rows: Sequence[IdList], tokenizer: Tokenizer, share: float, random: np.random.Generator
+) -> list[IdList]:
+    """Rewrite sentences as people type them (`text.mistyping.mistyped`), each with the probability share.
+
+    Returns the new ids of each row, after the tags that it began with. random is advanced.
+    """
+    chosen = np.flatnonzero(random.random(len(rows)) < share).tolist()
+    chosen_rows = [[int(token) for token in rows[i]] for i in chosen]
+    texts = tokenizer.decode(chosen_rows)  # without tags
+    typed = tokenizer.encode([mistyped(text, random) for text in texts])
+    result = list(rows)
+    for i, ids, typed_ids in zip(chosen, chosen_rows, typed, strict=True):
+        tags = [token for token in ids if token < tokenizer.first_text_id]
+        result[i] = [*tags, *typed_ids]
+    return result
+
+
 SCHEMA = pa.schema({"src": pa.list_(pa.int32()), "tgt": pa.list_(pa.int32())})
 
 
@@ -247,11 +266,19 @@ class EncodedPairs:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None) -> Batch:
-        """The batch of these pairs. With split, that share of their tokens is split again at random."""
+    def batch(
+        self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None, mistype: float = 0.0
+    ) -> Batch:
+        """The batch of these pairs.
+
+        With random, the share mistype of the sources is rewritten as people type them, and the share split of all
+        tokens is split again.
+        """
         chosen = self.rows[rows].tolist()
         sources: Sequence[IdList] = [self.sources[row] for row in chosen]
         targets: Sequence[IdList] = [self.targets[row] for row in chosen]
+        if random and mistype:
+            sources = mistype_rows(sources, self.tokenizer, mistype, random)
         if random and split:
             sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
             targets = split_tokens(targets, self.tokenizer.merged_from, split, random)

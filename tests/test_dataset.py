@@ -9,7 +9,17 @@ import torch
 from conftest import SHARED, first, needs_shared, pairs_of
 
 from config import BOS, EOS, PAD, PRESETS
-from dataset import EncodedPairs, ReplacedRows, batches, causal_mask, collate, padding_mask, padding_share, split_tokens
+from dataset import (
+    EncodedPairs,
+    ReplacedRows,
+    batches,
+    causal_mask,
+    collate,
+    mistype_rows,
+    padding_mask,
+    padding_share,
+    split_tokens,
+)
 from text.corpus import Corpus, load_corpus
 from text.tables import Pairs
 from text.tokenizer import Tokenizer, learn_tokenizer
@@ -188,3 +198,17 @@ def test_replaced_rows_are_as_if_they_had_been_there(small: Corpus, tokenizer: T
     assert rows.lengths().tolist() == [len(ids) for ids in expected]
     counts = np.bincount(np.concatenate(expected).astype(int), minlength=len(tokenizer))
     assert rows.counts(len(tokenizer)).tolist() == counts.tolist()
+
+
+def test_mistyped_rows_keep_their_tags_and_say_the_same_again() -> None:
+    tokenizer = Tokenizer.train(["The cat is sleeping on the mat."] * 3, 300, ["de", "fr"])
+    texts = ["The cat is sleeping on the mat.", "A mat!"] * 50
+    rows = [[tokenizer.tags["fr"], BOS, *ids] for ids in tokenizer.encode(texts)]
+    typed = mistype_rows(rows, tokenizer, 0.3, np.random.default_rng(1))
+    assert typed == mistype_rows(rows, tokenizer, 0.3, np.random.default_rng(1))
+    assert all(list(row[:2]) == [tokenizer.tags["fr"], BOS] for row in typed)
+    changed = [i for i, row in enumerate(typed) if row != rows[i]]
+    assert 10 < len(changed) < 35
+    for text, after in zip(texts, tokenizer.decode([list(row) for row in typed]), strict=True):
+        assert sorted(after.lower().rstrip(".!")) == sorted(text.lower().rstrip(".!"))
+    assert mistype_rows(rows, tokenizer, 0.0, np.random.default_rng(1)) == rows

@@ -107,6 +107,11 @@ class Tokenizer:
         ids = sorted(i for i in self.inner.get_added_tokens_decoder() if i >= len(SPECIAL_TOKENS))
         return {str(self.inner.id_to_token(i)).removeprefix("<2").removesuffix(">"): i for i in ids}
 
+    @property
+    def first_text_id(self) -> int:
+        """The first id that stands for text. Those before it are special tokens and tags."""
+        return len(SPECIAL_TOKENS) + len(self.tags)
+
     def has_tags_of(self, languages: Sequence[str]) -> bool:
         """Whether it has a tag for each of these languages, in this order, and for no other."""
         return list(self.tags.items()) == [(language, len(SPECIAL_TOKENS) + i) for i, language in enumerate(languages)]
@@ -127,7 +132,7 @@ class Tokenizer:
         A token that holds a part of a character counts as having none whole.
         """
         characters = np.zeros((len(self), 2), dtype=np.int64)
-        for i in range(len(SPECIAL_TOKENS) + len(self.tags), len(self)):
+        for i in range(self.first_text_id, len(self)):
             raw = bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i)))
             n_begun = sum(byte & 0xC0 != 0x80 for byte in raw)  # the other bytes of a character begin with the bits 10
             try:
