@@ -59,8 +59,8 @@ class Page:
 
         run is a name, or a name and a target language (`choices_of`).
 
-        Returns the translation; rows of score and alternative; an attention map in HTML; and the speed. There are
-        alternatives and a map only for a text of one sentence.
+        Returns the translation; rows of score, alternative and its doubts; an attention map in HTML; and the speed with
+        the lines to check. There are alternatives and a map only for a text of one sentence.
         """
         text = text.strip()
         if not text:
@@ -81,7 +81,7 @@ class Page:
         lines = text.splitlines()
         search = Search(beam=N_ALTERNATIVES, n_best=N_ALTERNATIVES)
         start = time.perf_counter()
-        translations = translator.text(lines, search)  # of each line, best first
+        translations = translator.text(lines, search, with_doubts=True)  # of each line, best first
         seconds = time.perf_counter() - start
         best = "\n".join(line[0].text for line in translations)
 
@@ -90,7 +90,7 @@ class Page:
         alternatives: list[list[str]] = []
         attention_map = ""
         if len(sentences) == len(lines) == 1:
-            alternatives = [[f"{score:.3f}", text] for text, score in translations[0]]
+            alternatives = [[f"{one.score:.3f}", one.text, ", ".join(one.doubts)] for one in translations[0]]
             if translator.can_show_attention:
                 _, attention = translator.attention(sentences[0], search)
                 last_layer = len(attention.weights) - 1
@@ -99,6 +99,9 @@ class Page:
         noun = "sentence" if len(sentences) == 1 else "sentences"
         rate = len(sentences) / seconds
         speed = f"{len(sentences):,} {noun} in {seconds:.2f} s, {rate:.1f} sentences/s"
+        doubtful = [f"{i} ({', '.join(line[0].doubts)})" for i, line in enumerate(translations, 1) if line[0].doubts]
+        if doubtful:
+            speed += f"  \n**Check** line {'; '.join(doubtful)}"
         return best, alternatives, attention_map, speed
 
 
@@ -120,7 +123,9 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
                 translation = gradio.Textbox(label="Translation", lines=4, max_lines=12, interactive=False)
                 speed = gradio.Markdown()
                 alternatives = gradio.Dataframe(
-                    headers=["score", "translation"], label="Alternatives, from beam search", interactive=False
+                    headers=["score", "translation", "doubts"],
+                    label="Alternatives, from beam search",
+                    interactive=False,
                 )
         gradio.Markdown(
             "Attention in the last layer, from each token of the translation (rows) to the source. "

@@ -129,8 +129,18 @@ class Config:
     """Decay of the learning rate: linear to zero over the second half, or inverse square root, as in the paper"""
     subword_dropout: float = 0.0
     """Share of training tokens to split into the two tokens that they were merged from"""
+    augment: float = 0.0
+    """Share of the training sources to rewrite as people type them: in small letters, without a full stop, mistyped"""
     self_distillation: float = 0.0
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
+    length_ratio: float = 0.0
+    """Target tokens for each source token on average, from which translations that are too long or too short are told;
+    0 for those of the training pairs"""
+    length_spread: float = 0.0
+    """How far lengths are from that average, over the square root of the source's; 0 for those of the training pairs"""
+    unsure_below: float = 0.0
+    """Mean log-probability of a token, in nats, below which a translation is marked as unsure; 0 for that which two in
+    a hundred translations of validation sentences are below at the end"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the whole vocabulary"""
     clip_norm: float = 1.0
@@ -351,13 +361,14 @@ def flag(name: str) -> str:
 
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 3
+FORMAT = 4
 
 # By the format that added them: fields, each with the value that runs of earlier formats were made with.
 ADDED_FIELDS: dict[int, dict[str, object]] = {
     1: {"plain": False, "shard": False},
     2: {"data_weights": (), "columns": (), "init_from": "", "pairs": (), "languages": (), "temperature": 1.0},
     3: {"monolingual": (), "monolingual_weight": 1.0, "back_translator": ""},
+    4: {"augment": 0.0, "length_ratio": 0.0, "length_spread": 0.0, "unsure_below": 0.0},
 }
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
@@ -367,7 +378,7 @@ MIN_WEIGHT = 0.001  # of a source, and one over its largest
 
 _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # --minutes fixes the number of steps half-way
-    (0.0, 0.9): ("dropout", "subword_dropout", "label_smoothing"),
+    (0.0, 0.9): ("dropout", "subword_dropout", "augment", "label_smoothing"),
     (260, 1_000_000): ("vocab_size",),  # every vocabulary has the 4 special tokens and the 256 bytes
     (2, 100_000): ("max_length",),
     (2, 65_536): ("d_model",),
@@ -377,6 +388,8 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (1, 1_000_000): ("d_ff", "epochs", "log_every"),
     (0, 100_000_000): ("warmup_steps",),
     (1, 100_000_000): ("batch_tokens",),
+    (0, 1000): ("length_ratio", "length_spread"),
+    (-1000, 0): ("unsure_below",),
     (0, 1_000_000): ("patience", "save_minutes"),
     (0, 1_000_000_000): ("steps", "valid_every", "clip_norm"),
     (1e-12, 100.0): ("lr",),

@@ -16,6 +16,7 @@ answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which t
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from config import ConfigError
+from decoding.doubts import DOUBTS, doubts
 from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator, rows_by_direction
@@ -60,6 +62,8 @@ def main(args: Sequence[str]) -> None:
         list(other.rows_of_directions(pairs.directions))  # raises an error before the translations if it lacks one
     print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
     hypotheses = translate_and_score(translator, pairs, search)
+    if options.doubts:
+        print(doubts_line(translator, pairs, hypotheses))
     if options.output:
         write_text(options.output, "".join(line + "\n" for line in hypotheses))
     if options.scores:
@@ -132,6 +136,18 @@ def translate_and_score(translator: Translator, pairs: PairsToScore, search: Sea
     for line in by_data_lines(scores.by_data):
         print(line)
     return hypotheses
+
+
+def doubts_line(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:
+    """The line of --doubts: how many translations are doubtful, and why."""
+    counts: Counter[str] = Counter()
+    n_doubtful = 0
+    for towards, rows in translator.rows_of_directions(pairs.directions):
+        found = doubts(towards, [pairs.sources[row] for row in rows], [hypotheses[row] for row in rows])
+        n_doubtful += sum(map(bool, found))
+        counts.update(doubt for marks in found for doubt in marks)
+    by_kind = ", ".join(f"{doubt} {counts[doubt]:,}" for doubt in DOUBTS)
+    return f"doubtful {n_doubtful:,} of {len(hypotheses):,}: {by_kind}"
 
 
 def score_lines(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:

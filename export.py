@@ -33,7 +33,7 @@ from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
 from decoding.search import NEVER_GENERATED
-from decoding.translator import EXTRA_LENGTH
+from decoding.lengths import PAPERS_EXTRA_LENGTH
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_whole
 from system.hub import is_hub_id, write_sums
@@ -74,7 +74,7 @@ TOKEN_IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "dec
 
 def max_positions(config: Config) -> int:
     """The maximum length of a source or a translation in the exported model, in tokens, with room to spare."""
-    return 4 * (config.max_length + EXTRA_LENGTH)
+    return 4 * (config.max_length + PAPERS_EXTRA_LENGTH)
 
 
 # CTranslate2

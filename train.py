@@ -460,7 +460,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, An
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
-    """Scores the best model on the test part, and prints where everything is.
+    """Learns what the best model is unsure of, scores it on the test part, and prints where everything is.
 
     Raises CheckpointError if no model was validated.
     """
@@ -470,11 +470,13 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     metrics["seconds"] = round(training.seconds, 1)
     metrics.setdefault("batches", {})["steps"] = training.total_steps  # with --minutes, known after the half
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
+    _, _, model = folder.load_model(training.device)
+    searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
+    translator = Translator(searcher, training.tokenizer, training.config, training.device)
+    if not training.config.unsure_below:
+        folder.save_config(replace(training.config, unsure_below=training.limit_of_unsure(translator)))
     test_pairs = list(training.corpus.test)
     if test_pairs:
-        _, _, model = folder.load_model(training.device)
-        searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
-        translator = Translator(searcher, training.tokenizer, training.config, training.device)
         numbers, origins = training.corpus.test.origins(), training.corpus.origins
         directions = training.corpus.directions(training.corpus.test)
         hypotheses = translator.in_directions([source for source, _ in test_pairs], directions, bar="testing")

@@ -1,8 +1,10 @@
 """Sentences → sentences, on the command line and in Python.
 
     python translate.py "The cat is sitting on the mat."     one line of output for each argument
+    python translate.py --doubts "The cat is tired."         and what makes the translation doubtful
     python translate.py < text.en > text.fr                  N lines in, N lines out; a line may be a paragraph
-    python translate.py --format html PAGE.html > OUT.html   a page: only its text is translated; also srt, subtitles
+    python translate.py --format html PAGE.html > OUT.html   a page: only its text is translated;
+                                                             also markdown, and srt for subtitles
 
 Standard output carries the translations and nothing else. On a terminal, without arguments, it prompts.
 
@@ -30,7 +32,7 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from system.files import write_text, write_whole
-from text.documents import translated_html, translated_srt
+from text.documents import FORMATS
 from text.sentences import has_letters
 from text.tables import chunks
 
@@ -53,9 +55,9 @@ def main(args: Sequence[str]) -> None:
         draw_attention(translator, options, search)
 
     def answer(lines: Sequence[str]) -> None:
-        for ranked in translator.text(lines, search):
+        for ranked in translator.text(lines, search, with_doubts=options.doubts):
             for translation in ranked:
-                print_translation(translation, with_score=search.n_best > 1)
+                print_translation(translation, search.n_best > 1, options.doubts)
         sys.stdout.flush()
 
     if options.format != "text":
@@ -69,7 +71,9 @@ def main(args: Sequence[str]) -> None:
 
 
 def translate_document(translator: Translator, options: TranslateOptions, search: Search) -> None:
-    """Translates an HTML page or a SubRip file, named on the command line or on standard input, to standard output."""
+    """Translates a document, named on the command line or on standard input, to standard output."""
+    if options.doubts:
+        raise ConfigError(f"--doubts marks lines, and --format {options.format} translates a file as a whole")
     if len(options.sentences) > 1 or search.n_best > 1:
         raise ConfigError(f"--format {options.format} translates one file, and prints one translation of it")
     name = options.sentences[0] if options.sentences else "standard input"
@@ -86,16 +90,17 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     def translated(lines: Sequence[str]) -> list[str]:
         return [ranked[0].text for ranked in translator.text(lines, search, is_html=is_html)]
 
-    result = translated_html(document, translated) if is_html else translated_srt(document, translated)
+    result = FORMATS[options.format](document, translated)
     sys.stdout.flush()
     sys.stdout.buffer.write(result.encode("utf-8"))
     sys.stdout.buffer.flush()
 
 
-def print_translation(translation: Translation, with_score: bool) -> None:
-    """Prints a line on standard output: the text, or the score, a tab and the text."""
+def print_translation(translation: Translation, with_score: bool, with_doubts: bool) -> None:
+    """Prints a line on standard output: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
     score = f"{translation.score:.4f}\t" if with_score else ""
-    sys.stdout.write(f"{score}{translation.text}\n")
+    marks = f"\t{','.join(translation.doubts)}" if with_doubts else ""
+    sys.stdout.write(f"{score}{translation.text}{marks}\n")
 
 
 def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:

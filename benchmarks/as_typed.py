@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from decoding.scoring import score  # noqa: E402
-from decoding.translator import EXTRA_LENGTH, Translator  # noqa: E402
+from decoding.translator import Translator  # noqa: E402
 from text.readers import lines  # noqa: E402
 
 LINKS = (
@@ -101,7 +101,7 @@ def main() -> None:
             bleu = score(without_tags, references, translator.target).bleu
             n_whole = sum(is_whole(name, i, text) for i, text in enumerate(translations))
             n_loops = sum(map(repeats_itself, translations))
-            limits = [len(ids) + EXTRA_LENGTH for ids in translator.source_ids(sources)]
+            limits = [translator.lengths.limit(len(ids)) for ids in translator.source_ids(sources)]
             lengths = map(len, translator.tokenizer.encode(translations))
             n_long = sum(length >= limit for length, limit in zip(lengths, limits, strict=True))
             shares = "  ".join(f"{n / len(plain):6.1%}" for n in (n_whole, n_loops, n_long))

@@ -34,6 +34,7 @@ from training_speed import marian  # noqa: E402
 
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
+from decoding.lengths import Lengths  # noqa: E402
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step  # noqa: E402
 from decoding.translator import ModelSearcher, search_batches  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
@@ -103,7 +104,8 @@ def tapis_engine(model: Transformer, length: int, device: torch.device, precisio
         rows = iter(range(len(sources)))
         row_batches = [[next(rows) for _ in batch] for batch in batches]
         translations: list[list[int]] = [[] for _ in sources]
-        for batch, batch_hypotheses in search_batches(searcher, sources, row_batches, Search(beam), device):
+        results = search_batches(searcher, sources, row_batches, Search(beam), device, Lengths())
+        for batch, batch_hypotheses in results:
             for row, hypotheses in zip(batch, batch_hypotheses, strict=True):
                 translations[row] = hypotheses[0].ids
         return translations

@@ -19,8 +19,10 @@ from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention
 from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
+from decoding.doubts import UNSURE_BELOW
 from decoding.forced import log_probabilities
 from decoding.inference import in_precision
+from decoding.lengths import Lengths
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
 from decoding.typed_text import Translation, translate_lines
@@ -38,7 +40,6 @@ T = TypeVar("T")
 
 # Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
-EXTRA_LENGTH = 50  # a translation may be this much longer than its source, in tokens (section 6.1)
 GREEDY = Search()
 
 
@@ -113,6 +114,8 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
+        self.lengths = Lengths(config.length_ratio, config.length_spread)
+        self.unsure_below = config.unsure_below or UNSURE_BELOW
         # Of a model of several language pairs, `towards` chooses the target language.
         self.target = config.target
         self.sources = [config.source]  # languages that a text may be in
@@ -231,7 +234,9 @@ class Translator:
         # Search.
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
         with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
-            for batch, batch_hypotheses in search_batches(self.searcher, sources, batches, search, self.device):
+            for batch, batch_hypotheses in search_batches(
+                self.searcher, sources, batches, search, self.device, self.lengths
+            ):
                 for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
                     hypotheses[row] = row_hypotheses
                 progress.update(len(batch))
@@ -246,14 +251,16 @@ class Translator:
             start = end
         return translations
 
-    def text(self, lines: Sequence[str], search: Search = GREEDY, *, is_html: bool = False) -> list[list[Translation]]:
+    def text(
+        self, lines: Sequence[str], search: Search = GREEDY, *, is_html: bool = False, with_doubts: bool = False
+    ) -> list[list[Translation]]:
         """Translates lines of text as people type it: N lines in, N lists out, best first.
 
         A line may have several sentences, markup, links and capitals (decoding/typed_text.py). A list is shorter than
         search.n_best if the searcher found fewer translations of one of the sentences. With is_html, translations are
-        escaped for a page; tags of the line stay tags.
+        escaped for a page; tags of the line stay tags. With with_doubts, each has its doubts (decoding/doubts.py).
         """
-        return translate_lines(self, lines, search, is_html)
+        return translate_lines(self, lines, search, is_html, with_doubts)
 
     def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""
@@ -296,7 +303,7 @@ class Translator:
         """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
         searcher = self.model_searcher("shows no attention")
         source = self.source_ids([sentence])[0]
-        best = searcher([source], _limits([source]), search)[0][0]
+        best = searcher([source], [self.lengths.limit(len(source))], search)[0][0]
         with torch.inference_mode():
             weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)
         return Translation(self._texts([best])[0], best.score), weights
@@ -327,6 +334,7 @@ def search_batches(
     batches: list[list[int]],
     search: Search,
     device: torch.device,
+    lengths: Lengths,
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
     """Searches batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
 
@@ -337,13 +345,9 @@ def search_batches(
 
     def search_rows(rows: list[int]) -> list[list[Hypothesis]]:
         chosen = [sources[row] for row in rows]
-        return searcher(chosen, _limits(chosen), search)
+        return searcher(chosen, [lengths.limit(len(source)) for source in chosen], search)
 
     return zip(batches, spread(search_rows, batches, device), strict=True)
-
-
-def _limits(sources: Sequence[list[int]]) -> list[int]:
-    return [len(source) + EXTRA_LENGTH for source in sources]
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:

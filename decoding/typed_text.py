@@ -6,7 +6,8 @@ puts their translations together again:
 1. Marks, such as tags and links, are taken out (text/marks.py).
 2. The line is split into its list marker and its sentences (text/sentences.py).
 3. Sentences in capitals, or with a capital before each word, get usual letter case (text/letter_case.py).
-4. The model translates the sentences of all lines together.
+4. The model translates the sentences of all lines together. Those whose translation repeats itself are searched for
+   again, with a larger beam (text/loops.py).
 5. Translations of sentences in capitals are put into capitals.
 6. The marks are put back, by the words that the model attended to.
 
@@ -14,9 +15,7 @@ If the numbers of a line do not come back, the line is translated once more with
 """
 
 import html
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -24,27 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.attention import Attention, word_alignment
+from decoding.doubts import DOUBTS, Doubt, Judge, doubts, numbers
 from decoding.search import Search
 from text.letter_case import is_in_capitals, usual_case
-from text.marks import NUMBER, Alignment, SamePlaces, Taken, put_back, take_out
+from text.loops import loops, without_loops
+from text.marks import Alignment, SamePlaces, Taken, put_back, take_out
 from text.sentences import Line, has_letters
-from text.tokenizer import Tokenizer
 
-_NUMBER = re.compile(NUMBER)
-_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
+WIDER_BEAM = 5  # for translations that repeated themselves
 
 
 class Translation(NamedTuple):
-    """A text, and how the model scores it (`Hypothesis.score`)."""
+    """A text, how the model scores it (`Hypothesis.score`), and what makes it doubtful (decoding/doubts.py)."""
 
     text: str
     score: float
+    doubts: tuple[Doubt, ...] = ()
 
 
-class SentenceTranslator(Protocol):
+class SentenceTranslator(Judge, Protocol):
     """What lines are translated with: a `decoding.translator.Translator`."""
 
-    tokenizer: Tokenizer
     target: str
 
     def split_line(self, line: str) -> Line:
@@ -53,27 +52,29 @@ class SentenceTranslator(Protocol):
     def n_best(self, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
         """The best translations of each sentence, best first."""
 
-    @property
-    def can_show_attention(self) -> bool:
-        """Whether `attention_of` works."""
-
     def attention_of(self, source: str, target: str) -> Attention:
         """What each token of a given translation attends to."""
 
 
 def translate_lines(
-    translator: SentenceTranslator, lines: Sequence[str], search: Search, is_html: bool = False
+    translator: SentenceTranslator,
+    lines: Sequence[str],
+    search: Search,
+    is_html: bool = False,
+    with_doubts: bool = False,
 ) -> list[list[Translation]]:
     """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
     The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
     shorter than search.n_best if the searcher found fewer translations of one of the sentences. With is_html,
-    characters of a translation that HTML would take for markup are escaped.
+    characters of a translation that HTML would take for markup are escaped. Only with_doubts has translations all of
+    their doubts, for some work more.
     """
-    results = _translated(translator, [take_out(line) for line in lines], search, is_html)
+    translated = partial(_translated, translator, search=search, is_html=is_html, with_doubts=with_doubts)
+    results = translated([take_out(line) for line in lines])
     changed = [i for i, line in enumerate(lines) if not has_numbers_of(line, results[i])]
     if changed:
-        again = _translated(translator, [take_out(lines[i], with_numbers=True) for i in changed], search, is_html)
+        again = translated([take_out(lines[i], with_numbers=True) for i in changed])
         for i, result in zip(changed, again, strict=True):
             if has_numbers_of(lines[i], result):
                 results[i] = result
@@ -86,21 +87,18 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
     return all(numbers(translation.text) == expected for translation in translations)
 
 
-def numbers(text: str) -> Counter[str]:
-    """The numbers of two digits or more in a text, by their digits: separators may be those of the language."""
-    joined = _THOUSANDS.sub("", text)
-    return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(joined))
-
-
 def _translated(
-    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, is_html: bool
+    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, is_html: bool, with_doubts: bool
 ) -> list[list[Translation]]:
     """Translates lines whose marks were taken out, and puts the marks back."""
     # Translate the sentences of all lines together.
     lines = [translator.split_line(line.text) for line in taken]
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
     usual = [usual_case(sentence, translator.tokenizer) for sentence in sentences]
-    translations = iter(zip(usual, translator.n_best(usual, search), strict=True))
+    ranked = _n_best_without_loops(translator, usual, search)
+    if with_doubts:
+        ranked = _with_doubts(translator, usual, ranked)
+    translations = iter(zip(usual, ranked, strict=True))
 
     # Put the lines together again.
     results = []
@@ -109,6 +107,38 @@ def _translated(
         n_ranks = min((len(ranked) for _, ranked in of_units if ranked), default=search.n_best)
         results.append([_joined(translator, line, line_taken, of_units, rank, is_html) for rank in range(n_ranks)])
     return results
+
+
+def _n_best_without_loops(
+    translator: SentenceTranslator, sentences: Sequence[str], search: Search
+) -> list[list[Translation]]:
+    """The best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
+    results = translator.n_best(sentences, search)
+    looping = [i for i, ranked in enumerate(results) if any(loops(sentences[i], one.text) for one in ranked)]
+    if not looping:
+        return results
+    width = max(search.beam, WIDER_BEAM)
+    wider = Search(width, n_best=width, length_penalty=search.length_penalty)
+    for i, others in zip(looping, translator.n_best([sentences[i] for i in looping], wider), strict=True):
+        candidates = [*results[i], *others]
+        good = [one for one in candidates if not loops(sentences[i], one.text)]
+        cut = [one._replace(text=without_loops(one.text)) for one in candidates]
+        by_text = {one.text: one._replace(doubts=("loop",)) for one in reversed([*good, *cut])}
+        results[i] = list(reversed(by_text.values()))[: len(results[i])]
+    return results
+
+
+def _with_doubts(
+    translator: SentenceTranslator, sentences: Sequence[str], results: Sequence[Sequence[Translation]]
+) -> list[list[Translation]]:
+    """The translations of each sentence with all of their doubts."""
+    pairs = [(source, one.text) for source, ranked in zip(sentences, results, strict=True) for one in ranked]
+    found = iter(doubts(translator, *map(list, zip(*pairs, strict=True))) if pairs else ())
+    return [[one._replace(doubts=_in_order({*one.doubts, *next(found)})) for one in ranked] for ranked in results]
+
+
+def _in_order(found: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    return tuple(doubt for doubt in DOUBTS if doubt in found)
 
 
 def _joined(
@@ -125,6 +155,7 @@ def _joined(
     """
     texts = [ranked[rank].text if ranked else source for source, ranked in of_units]
     scores = [ranked[rank].score if ranked else 0.0 for _, ranked in of_units]
+    all_doubts = {doubt for _, ranked in of_units if ranked for doubt in ranked[rank].doubts}
     cased = [text.upper() if is_in_capitals(unit) else text for unit, text in zip(line.units, texts, strict=True)]
     text = line.join(cased, translator.target)
     escape = partial(html.escape, quote=False) if is_html else str
@@ -139,7 +170,7 @@ def _joined(
         if alignment.shape != shape:  # words were cut, or have no spaces between them
             alignment = SamePlaces(*shape)
         text = put_back(text, taken, alignment, escape)
-    return Translation(text, sum(scores) / max(1, len(scores)))
+    return Translation(text, sum(scores) / max(1, len(scores)), _in_order(all_doubts))
 
 
 def _alignment(translator: SentenceTranslator, source: str, target: str) -> NDArray[np.float64]:

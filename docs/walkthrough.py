@@ -22,9 +22,9 @@ from checkpoint import RunFolder  # noqa: E402
 from config import BOS, EOS, Config  # noqa: E402
 from dataset import Batch, causal_mask, collate  # noqa: E402
 from decoding.attention import cross_attention  # noqa: E402
+from decoding.lengths import PAPERS_EXTRA_LENGTH  # noqa: E402
 from decoding.search import Search, beam_search, greedy_search, length_penalty  # noqa: E402
 from decoding.steps import plain_step  # noqa: E402
-from decoding.translator import EXTRA_LENGTH  # noqa: E402
 from model import DecoderCache, EncoderBlock, ResidualConnection, Transformer, attention_weights  # noqa: E402
 from system.cli import run_command  # noqa: E402
 from text.tokenizer import Tokenizer  # noqa: E402
@@ -249,7 +249,9 @@ def greedy(demo: Demo, memory: Tensor) -> list[int]:
 
     (text,) = demo.tokenizer.decode([ids[1:-1]])
     print(f"\n{text}")
-    (searched,) = greedy_search(plain_step(demo.model, demo.src), torch.tensor([demo.src.size(1) + EXTRA_LENGTH]))
+    (searched,) = greedy_search(
+        plain_step(demo.model, demo.src), torch.tensor([demo.src.size(1) + PAPERS_EXTRA_LENGTH])
+    )
     print(f"greedy_search finds the same: {searched == ids[1:-1]}")
     return ids[1:-1]
 
@@ -281,7 +283,7 @@ def cache(demo: Demo, memory: Tensor, translation: list[int]) -> None:
 def beam(demo: Demo) -> None:
     title("10. Beam search")
     search = Search(beam=5, n_best=5)
-    limits = torch.tensor([demo.src.size(1) + EXTRA_LENGTH])
+    limits = torch.tensor([demo.src.size(1) + PAPERS_EXTRA_LENGTH])
     (hypotheses,) = beam_search(plain_step(demo.model, demo.src), limits, search)
     print("  score    log P  penalty")
     for hypothesis in hypotheses:

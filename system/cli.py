@@ -58,10 +58,10 @@ class TranslateOptions(ModelOptions):
     """Translate sentences with a trained model."""
 
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Sentences to translate, one line of output each, or with --format html or srt one file; without any, standard
-    input is translated"""
-    format: Literal["text", "html", "srt"] = "text"
-    """Lines of text, or a whole HTML page or SubRip file, of which only the text is translated"""
+    """Sentences to translate, one line of output each, or with --format one file; without any, standard input is
+    translated"""
+    format: Literal["text", "html", "markdown", "srt"] = "text"
+    """Lines of text, or a whole HTML page, Markdown document or SubRip file, of which only the text is translated"""
     target: str = ""
     """Language to translate into, with a model of several"""
     source: str = ""
@@ -74,6 +74,8 @@ class TranslateOptions(ModelOptions):
     """Translations to print per line, best first, each as SCORE<tab>TEXT; at most --beam"""
     length_penalty: float = LENGTH_PENALTY
     """Exponent of the length penalty of beam search: higher values favour longer translations"""
+    doubts: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, unsure"""
     attention: Path | None = None
     """Draw the attention of one sentence's translation in this file, .png or .html"""
     layer: int = 0
@@ -143,6 +145,8 @@ class EvaluateOptions(ModelOptions):
     scores: Path | None = None
     """File to write a line per pair to: log-probability of the reference in nats, its tokens, chrF of the translation,
     and the translation, separated by tabs"""
+    doubts: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Count the translations that are doubtful, as translate.py --doubts marks them"""
     against: str = ""
     """Another run for the same languages, to compare with by paired bootstrap resampling"""
     beam: int = 1

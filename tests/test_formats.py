@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, Command
 
 from config import ADDED_FIELDS, FORMAT, PRESETS, Config, ConfigError
+from decoding.translator import Translator
 
 FOLDER = ROOT / "tests" / "formats"
 SENTENCES = ["The cat is sitting on the mat.", "A small dog eats.", "She sees the red house."]
@@ -30,10 +31,10 @@ def test_every_format_has_a_release(number: int) -> None:
 
 
 @every_format
-def test_a_release_of_every_format_translates_as_it_did(number: int, called: Command) -> None:
-    release = FOLDER / f"format-{number}.tar.gz"
-    done = called("translate.py", "--run", str(release), "--precision", "fp32", "--device", "cpu", *SENTENCES)
-    assert (done.returncode, done.stdout) == (0, (FOLDER / f"format-{number}.txt").read_text(encoding="utf-8"))
+def test_a_release_of_every_format_translates_as_it_did(number: int) -> None:
+    """By the model alone: translate.py also repairs what repeats itself, as these tiny models do."""
+    translate = Translator.load(FOLDER / f"format-{number}.tar.gz", "cpu", "fp32")
+    assert translate(SENTENCES) == (FOLDER / f"format-{number}.txt").read_text(encoding="utf-8").splitlines()
 
 
 @every_format

@@ -30,7 +30,7 @@ INHERITED = ("vocab_size", *(name for name in MODEL_FIELDS if name != "max_lengt
 # Settings of a run that say nothing about another training: those of its length, its text and its machine.
 _NOT_INHERITED = (
     *("epochs", "steps", "patience", "valid_every"),
-    *("monolingual", "monolingual_weight", "back_translator"),
+    *("monolingual", "monolingual_weight", "back_translator", "length_ratio", "length_spread", "unsure_below"),
     *("device", "precision", "shard", "plain", "save_minutes", "log_every"),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from decoding.doubts import CONFIDENCE_SAMPLE
 from training.own_translations import moments
 from training.records import StepRecord
 from training.trainer import Training
@@ -22,15 +23,17 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 
 
 def pairs_of_single_tasks(training: Training) -> float:
-    """How many validation pairs take as long as scoring the test part and making the translations to come."""
-    n_test = len(training.corpus.test) * training.group.size  # it is scored by the main process alone
+    """How many validation pairs take as long as the translations to come, and those at the end."""
+    # At the end, the main process alone learns what the model is unsure of, and scores the test part.
+    n_at_end = min(CONFIDENCE_SAMPLE, len(training.corpus.valid)) + len(training.corpus.test)
+    n_alone = n_at_end * training.group.size
     n_monolingual = int(training.is_monolingual.sum())
     costs = {
         "back-translation": n_monolingual,
         "self-distillation": DISTILLING_COST * (len(training.train_pairs) - n_monolingual),
     }
     n_past = training.translated.n_moments if training.translated else 0
-    return n_test + sum(costs[kind] for _, kind in moments(training.config)[n_past:])
+    return n_alone + sum(costs[kind] for _, kind in moments(training.config)[n_past:])
 
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:

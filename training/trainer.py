@@ -28,6 +28,8 @@ from checkpoint import CheckpointError, load_parameters, parameters
 from config import PAD, RESUMABLE, Config
 from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
+from decoding.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
+from decoding.lengths import Lengths
 from decoding.scoring import score_corpus
 from decoding.translator import ModelSearcher, Translator
 from fast.attention import can_attend_to_sequences, disable_cudnn_attention
@@ -76,7 +78,6 @@ class Training:
     """
 
     def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
-        self.config = config
         self.corpus = corpus
         self.tokenizer = tokenizer
         self.group = group
@@ -89,6 +90,7 @@ class Training:
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
         if self.is_monolingual.all():
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
+        self.config = self._with_lengths(config)
         self.weights = weights_of_origins(config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins)))
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.translated: Translated | None = None
@@ -139,6 +141,14 @@ class Training:
         should_compile = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
         if should_compile and not self.is_sharded:
             self.compile()
+
+    def _with_lengths(self, config: Config) -> Config:
+        """The config with the lengths of the training pairs, unless it has lengths."""
+        if config.length_ratio:
+            return config
+        src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
+        lengths = Lengths.of(src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual])
+        return replace(config, length_ratio=lengths.ratio, length_spread=lengths.spread)
 
     def _loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
         """A model with its loss: plain, or with the fast modules and packed batches."""
@@ -246,7 +256,8 @@ class Training:
         local = rows_of_step[self.group.rank :: self.group.size]
 
         def batch(i: int, rows: Ints) -> Batch:
-            return pairs.batch(rows, config.subword_dropout, np.random.default_rng((config.seed, step, i)))
+            random = np.random.default_rng((config.seed, step, i))
+            return pairs.batch(rows, config.subword_dropout, random, config.augment)
 
         local_batches = [(i, batch(i, rows)) for i, rows in local]
         if len(local) < math.ceil(len(rows_of_step) / self.group.size):
@@ -353,6 +364,16 @@ class Training:
         n_each = -(-n // len(numbers))
         firsts = [np.flatnonzero(origins == number)[:n_each] for number in numbers]
         return np.concatenate(firsts)[:n].tolist()
+
+    def limit_of_unsure(self, translator: Translator) -> float:
+        """The mean log P of a token which few of the model's translations of validation sentences are below."""
+        rows = self.sample_rows(CONFIDENCE_SAMPLE)
+        all_directions = self.corpus.directions(self.corpus.valid)
+        values = []
+        for towards, chosen in translator.rows_of_directions([all_directions[row] for row in rows]):
+            sources = [self.valid_texts[rows[i]][0] for i in chosen]
+            values += towards.log_probabilities(list(zip(sources, towards(sources), strict=True)))
+        return limit_of_unsure(values)
 
     def translate(self) -> list[Kind]:
         """Makes the translations that are due, for the steps to come. Returns what for."""

@@ -116,8 +116,8 @@ def test_beam_search_is_the_same_in_any_batch(translator: Translator, demo: Corp
     together = translator.n_best(sources, search)
     for source, found in zip(sources, together, strict=True):
         (alone,) = translator.n_best([source], search)
-        assert [text for text, _ in found] == [text for text, _ in alone]
-        assert [score for _, score in found] == pytest.approx([score for _, score in alone], abs=1e-4)
+        assert [one.text for one in found] == [one.text for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
 def test_scores_are_log_probabilities_of_the_model(translator: Translator) -> None:
@@ -150,8 +150,8 @@ def test_plain_translating_equals_fast_translating(
     assert plain(sources) == translator(sources)
     search = Search(beam=3, n_best=2)
     for ours, theirs in zip(plain.n_best(sources[:20], search), translator.n_best(sources[:20], search), strict=True):
-        assert [text for text, _ in ours] == [text for text, _ in theirs]
-        assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-4)
+        assert [one.text for one in ours] == [one.text for one in theirs]
+        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-4)
     sentence = "The cat is sitting on the mat."
     torch.testing.assert_close(plain.attention(sentence)[1].weights, translator.attention(sentence)[1].weights)
 

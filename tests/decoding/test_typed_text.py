@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
+from decoding.doubts import numbers
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.typed_text import numbers
+from decoding.typed_text import Translation
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
@@ -105,11 +106,64 @@ def test_the_command_translates_pages_and_subtitles(
 
 
 def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decoding.typed_text import Translation
-
     def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
         return [[Translation("1 < 2 & <b>3</b>", 0.0)] for _ in sentences]
 
     monkeypatch.setattr(Translator, "n_best", n_best)
     ((one,),) = translator.text(["<i>A dog</i> &lt;"], is_html=True)
     assert one.text == "<i>1 &lt; 2 &amp; &lt;b&gt;3&lt;/b&gt;</i> &lt;"
+
+
+def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beams: list[int] = []
+
+    def with_loops(repeated_by_beam: bool) -> None:
+        def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+            beams.append(search.beam)
+            good = [Translation("Le chat dort.", -0.5)] if search.beam > 1 and not repeated_by_beam else []
+            return [[*good, Translation("Le grand grand grand grand", -1.0)][: search.n_best] for _ in sentences]
+
+        monkeypatch.setattr(Translator, "n_best", n_best)
+
+    with_loops(repeated_by_beam=False)
+    assert translator.text(["The cat is big.", ""])[0] == [Translation("Le chat dort.", -0.5, ("loop",))]
+    assert beams == [1, 5]
+    with_loops(repeated_by_beam=True)
+    assert translator.text(["The cat is big."])[0] == [Translation("Le grand", -1.0, ("loop",))]
+    repeated = "The cat is big, big, big."  # so may its translation be
+    assert translator.text([repeated])[0][0].text == "Le grand grand grand grand"
+
+
+def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"The dog is small.": "Le chat.", "A mat.": "Un tapis.", "He has 25 mats.": "Il a 52 tapis."}
+
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        return [[Translation(given.get(sentence, "Il a un tapis."), 0.0)] for sentence in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: [(-9.0, 3)] * len(pairs))
+    lines = ["A mat. He has 25 mats.", "", "12"]
+    found = [ranked[0] for ranked in translator.text(lines, with_doubts=True)]
+    # The line is translated again without its number, which is then where it was.
+    assert found[0].doubts == ("unsure",) and "25" in found[0].text
+    assert found[1].doubts == found[2].doubts == ()
+    assert [one[0].doubts for one in translator.text(lines)] == [()] * 3  # nobody asked
+
+
+@pytest.mark.slow
+def test_the_commands_tell_doubts(trained: object, called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(trained.args[0]))  # type: ignore[attr-defined]
+    doubtful = called("translate.py", "--run", "demo", "--doubts", SENTENCE, "zq zq xv bk jw qq xz.")
+    first, second = doubtful.stdout.splitlines()
+    assert first == f"{FRENCH}\t"
+    assert "unsure" in second.rpartition("\t")[2].split(",")
+    scored = called("translate.py", "--run", "demo", "--doubts", "--beam", "2", "--n-best", "2", SENTENCE)
+    assert [line.count("\t") for line in scored.stdout.splitlines()] == [2, 2]
+    document = called("translate.py", "--run", "demo", "--doubts", "--format", "html", "PAGE.html")
+    assert document.returncode == 2 and "--doubts marks lines" in document.stderr
+    Path("two.en").write_text(f"{SENTENCE}\nzq zq xv bk jw qq xz.\n", encoding="utf-8")
+    Path("two.fr").write_text(f"{FRENCH}\n?\n", encoding="utf-8")
+    counted = called("evaluate.py", "--run", "demo", "--doubts", "--source", "two.en", "--reference", "two.fr")
+    assert counted.stdout.splitlines()[-1].startswith("doubtful 1 of 2: loop ")

@@ -1,0 +1,85 @@
+"""What makes a translation doubtful, without knowing the right one.
+
+| doubt   | meaning                                                                                |
+|---------|----------------------------------------------------------------------------------------|
+| loop    | it repeated itself (text/loops.py), and was searched for again                         |
+| short   | it is shorter than those of 99 in 100 training pairs are for such a source             |
+| long    | it is longer (decoding/lengths.py)                                                     |
+| numbers | it does not have the numbers of its source                                             |
+| unsure  | the model finds it less probable than 98 in 100 of its translations of validation data |
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from decoding.lengths import Lengths
+from text.loops import loops
+from text.marks import NUMBER
+from text.tokenizer import Tokenizer
+
+Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
+DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
+
+# Of the mean log P of a token. The share of translations that are wrong is not known; of those that are least probable,
+# most are (docs/lab-notes.md).
+UNSURE_SHARE = 0.02
+CONFIDENCE_SAMPLE = 500  # validation sentences that it is learned from
+UNSURE_BELOW = -2.0  # nats, of runs that were made before it was learned
+
+_NUMBER = re.compile(NUMBER)
+_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
+
+
+class Judge(Protocol):
+    """What judges translations of sentences: a `decoding.translator.Translator`."""
+
+    tokenizer: Tokenizer
+    lengths: Lengths
+    unsure_below: float
+
+    @property
+    def can_show_attention(self) -> bool:
+        """Whether the model can be looked into, and probabilities be computed."""
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+        """log P and the number of tokens of each target."""
+
+
+def doubts(judge: Judge, sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
+    """The doubts about translations of sentences, which are as the model saw them. An export is never unsure."""
+    pairs = list(zip(sources, translations, strict=True))
+    n_source, n_translation = (map(len, judge.tokenizer.encode(texts)) for texts in (sources, translations))
+    result: list[set[Doubt]] = []
+    for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
+        deviation = judge.lengths.deviation(n, m)
+        marks: dict[Doubt, bool] = {
+            "loop": loops(source, translation),
+            "short": deviation < -1,
+            "long": deviation > 1,
+            "numbers": numbers(source) != numbers(translation),
+        }
+        result.append({name for name, is_doubtful in marks.items() if is_doubtful})
+    if judge.can_show_attention:
+        for marks_of_pair, (log_p, n_tokens) in zip(result, judge.log_probabilities(pairs), strict=True):
+            if log_p / n_tokens < judge.unsure_below:
+                marks_of_pair.add("unsure")
+    return result
+
+
+def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
+    """The mean log P of a token below which a translation is unsure, learned from some that the model made.
+
+    log_probabilities has log P and the number of tokens of each, at least one.
+    """
+    means = [log_p / n_tokens for log_p, n_tokens in log_probabilities]
+    return min(-1e-4, round(float(np.quantile(means, UNSURE_SHARE)), 4))
+
+
+def numbers(text: str) -> Counter[str]:
+    """The numbers of two digits or more in a text, by their digits: separators may be those of the language."""
+    joined = _THOUSANDS.sub("", text)
+    return Counter("".join(filter(str.isdigit, number)) for number in _NUMBER.findall(joined))

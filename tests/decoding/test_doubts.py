@@ -1,0 +1,72 @@
+"""Lengths that limit a search, and what makes a translation doubtful."""
+
+import numpy as np
+import pytest
+
+from decoding.doubts import UNSURE_BELOW, doubts, limit_of_unsure
+from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
+from decoding.translator import Translator
+
+SOURCE, TRANSLATION = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
+
+
+def test_lengths_learn_the_ratio_and_how_far_one_in_a_hundred_is_off() -> None:
+    random = np.random.default_rng(1)
+    source = random.integers(1, 60, 20_000)
+    target = np.maximum(1, np.round(1.3 * source + np.sqrt(source) * random.normal(0, 0.5, 20_000))).astype(np.int64)
+    lengths = Lengths.of(source, target)
+    assert lengths.ratio == pytest.approx(1.3, abs=0.01)
+    assert lengths.spread == pytest.approx(2.576 * 0.5, abs=0.1)  # the normal distribution's 99 % on two sides
+    pairs = list(zip(source.tolist(), target.tolist(), strict=True))
+    assert np.mean([abs(lengths.deviation(n, m)) > 1 for n, m in pairs]) == pytest.approx(0.01, abs=0.002)
+    assert all(m < lengths.limit(n) for n, m in pairs)
+    assert lengths.limit(20) < 20 + PAPERS_EXTRA_LENGTH
+
+
+def test_pairs_that_are_all_alike_have_no_spread() -> None:
+    lengths = Lengths.of(np.array([4, 8]), np.array([4, 8]))
+    assert (lengths.spread, lengths.limit(4)) == (0, 14)
+    assert lengths.deviation(4, 4) == 0 and lengths.deviation(4, 5) > 1
+
+
+def test_without_lengths_the_limit_is_the_papers() -> None:
+    assert Lengths().limit(7) == 57 and Lengths().deviation(7, 1000) == 0
+
+
+def test_the_training_pairs_have_lengths_and_the_run_keeps_them(translator: Translator) -> None:
+    assert 0.8 < translator.lengths.ratio < 1.5 and translator.lengths.spread > 0
+    assert translator.lengths == Lengths(translator.config.length_ratio, translator.config.length_spread)
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        (TRANSLATION, set()),
+        ("Le", {"short", "unsure"}),
+        (f"{TRANSLATION} " * 4, {"loop", "long", "unsure"}),
+        (f"{TRANSLATION[:-1]} 25.", {"numbers", "unsure"}),
+        ("Sa voiture rouge mange une pomme.", {"unsure"}),
+    ],
+)
+def test_doubts(translator: Translator, translation: str, expected: set[str]) -> None:
+    assert doubts(translator, [SOURCE], [translation]) == [expected]
+
+
+def test_probabilities_below_the_limit_are_unsure(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [(8 * translator.unsure_below - 0.01, 8), (8 * translator.unsure_below + 0.01, 8)]
+    monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: values)
+    assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [{"unsure"}, set()]
+    monkeypatch.setattr(Translator, "can_show_attention", False)  # as of an export
+    assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [set(), set()]
+
+
+def test_the_limit_is_what_two_in_a_hundred_are_below() -> None:
+    values = [(-0.01 * i * n, n) for i, n in enumerate([3, 5] * 500, 1)]  # means from -0.01 to -10
+    limit = limit_of_unsure(values)
+    assert sum(log_p / n < limit for log_p, n in values) == 20
+    assert limit_of_unsure([(0.0, 4)]) < 0  # 0 would mean that none is known
+
+
+def test_a_run_learns_what_it_is_unsure_of(translator: Translator) -> None:
+    assert UNSURE_BELOW < translator.unsure_below < 0
+    assert translator.unsure_below == translator.config.unsure_below
