@@ -3,9 +3,10 @@
     python benchmarks/as_typed.py RUN SOURCE REFERENCE
 
 SOURCE and REFERENCE are files of sentences as in the run's data. Each variant changes the sources, and some the
-references. For each, BLEU of translations by greedy search, the share of lines whose tag or link came back whole, and
-the share of translations that repeat themselves (up to four words three times in a row) or reach the length limit; once
-with the sentences given to the model as they are, and once as `translate.py` gives them (decoding/typed_text.py).
+references. For each, BLEU of translations by greedy search, the share of lines whose tag, link or numbers came back
+whole, and the share of translations that repeat themselves (up to four words three times in a row) or reach the length
+limit; once with the sentences given to the model as they are, and once as `translate.py` gives them
+(decoding/typed_text.py).
 """
 
 import random
@@ -21,6 +22,7 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from decoding.doubts import numbers  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from text.readers import lines  # noqa: E402
@@ -36,6 +38,8 @@ LINKS = (
     "😀",
     "#42",
 )
+NUMBERS = ("12", "250", "1,250", "3.75", "10:45", "24/12/2025", "1998", "1,000,000")
+_NUMBER_WORD = re.compile(r"\b(?:two|three|four|five|six|several|many|some)\b", re.IGNORECASE)
 Line = tuple[str, str]
 
 
@@ -72,6 +76,13 @@ def with_tag(text: str, choose: random.Random) -> str:
     return " ".join(words)
 
 
+def with_number(text: str, choose: random.Random) -> str:
+    """Puts a number in the place of a number word; after the sentence, if it has none. The reference is not changed."""
+    number = choose.choice(NUMBERS)
+    changed = _NUMBER_WORD.sub(number, text, count=1)
+    return changed if changed != text else f"{text.rstrip('.')} ({number})."
+
+
 VARIANTS: dict[str, Callable[[Line, int, random.Random], Line]] = {
     "plain": lambda line, i, choose: line,
     "upper": lambda line, i, choose: (line[0].upper(), line[1].upper()),
@@ -81,6 +92,7 @@ VARIANTS: dict[str, Callable[[Line, int, random.Random], Line]] = {
     "spaces": lambda line, i, choose: (line[0].replace(" ", "\u00a0", 1).replace(" ", "  ", 2), line[1]),
     "typos": lambda line, i, choose: (with_typos(line[0], choose), line[1]),
     "tags": lambda line, i, choose: (with_tag(line[0], choose), line[1]),
+    "numbers": lambda line, i, choose: (with_number(line[0], choose), line[1]),
     "links": lambda line, i, choose: (f"{line[0]} - {LINKS[i % len(LINKS)]}", f"{line[1]} - {LINKS[i % len(LINKS)]}"),
 }
 
@@ -99,7 +111,10 @@ def main() -> None:
         ):
             without_tags = [re.sub("</?b>", "", text) for text in translations]
             bleu = score(without_tags, references, translator.target).bleu
-            n_whole = sum(is_whole(name, i, text) for i, text in enumerate(translations))
+            n_whole = sum(
+                is_whole(name, i, source, text)
+                for i, (source, text) in enumerate(zip(sources, translations, strict=True))
+            )
             n_loops = sum(map(repeats_itself, translations))
             limits = [translator.lengths.limit(len(ids)) for ids in translator.source_ids(sources)]
             lengths = map(len, translator.tokenizer.encode(translations))
@@ -108,8 +123,10 @@ def main() -> None:
             print(f"{name:<13} {way:<21} BLEU {bleu:5.1f}  whole, loops, at the limit: {shares}", flush=True)
 
 
-def is_whole(variant: str, i: int, translation: str) -> bool:
-    """Whether the tag or the link of a line is in its translation once; of other variants, always."""
+def is_whole(variant: str, i: int, source: str, translation: str) -> bool:
+    """Whether the tag, the link or the numbers of a line are in its translation once; of other variants, always."""
+    if variant == "numbers":
+        return numbers(translation) == numbers(source)
     if variant == "tags":
         return (
             translation.count("<b>") == translation.count("</b>") == 1
