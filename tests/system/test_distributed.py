@@ -78,7 +78,18 @@ def test_more_processes_than_gpus_may_compute_on_cpus(monkeypatch: pytest.Monkey
 
 def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     """To the last bit: they sum two gradients. With dropout, and with a last step that one process computes alone."""
-    shape = ["--epochs", "2", "--subword-dropout", "0.1", "--augment", "0.3", "--precision", "fp32", "--batch-tokens", "512"]
+    shape = [
+        "--epochs",
+        "2",
+        "--subword-dropout",
+        "0.1",
+        "--augment",
+        "0.3",
+        "--precision",
+        "fp32",
+        "--batch-tokens",
+        "512",
+    ]
     with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, ""), err

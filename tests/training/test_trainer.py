@@ -71,7 +71,9 @@ def test_ten_steps_equal_six_and_four_resumed(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     """With self-distillation too, whether the translations were made before the training was saved or after."""
-    config = replace(tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, augment=0.3, **change)
+    config = replace(
+        tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, augment=0.3, **change
+    )
     small = replace(small, train=first(small.train, 60))
     if config.data_weights:
         origins = [origin._replace(label=data) for data in config.data for origin in small.origins]
