@@ -372,7 +372,10 @@ ADDED_FIELDS: dict[int, dict[str, object]] = {
 }
 
 # Fields that may change on --resume: they affect neither the model nor the data nor the batches.
-RESUMABLE = {"epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"}
+RESUMABLE = {
+    *("epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"),
+    *("length_ratio", "length_spread", "unsure_below"),
+}
 
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
 

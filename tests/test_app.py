@@ -94,7 +94,8 @@ def test_an_answer_has_alternatives_an_attention_map_and_a_speed(page: str, tran
     best, alternatives, attention_map, speed = client(page).predict(SENTENCE, "demo", api_name="/translate")
     assert best == TRANSLATION and "sentences/s" in speed
     n_best = translator.n_best([SENTENCE], Search(beam=5, n_best=5))[0]
-    assert alternatives["data"] == [[f"{one.score:.3f}", one.text, ""] for one in n_best]
+    assert [row[:2] for row in alternatives["data"]] == [[f"{one.score:.3f}", one.text] for one in n_best]
+    assert alternatives["data"][0][2] == "" and alternatives["data"][-1][2] == "unsure"
     assert attention_map.count("<table>") == 1 + translator.config.n_heads
 
 

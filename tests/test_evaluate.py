@@ -101,7 +101,7 @@ def test_several_sources_of_data_are_scored_together_and_one_by_one(few: Path, c
     for name in ("one", "other"):
         assert {f"{part}/bleu/{name}" for part in ("valid", "test")} <= set(events.Tags()["scalars"])
 
-    scored = called("evaluate.py", "--run", "demo", "--device", "cpu", "--precision", "fp32")
+    scored = called("evaluate.py", "--run", "demo", "--device", "cpu")
     assert scored.returncode == 0, scored.stderr
     by_data = [f"{name}: BLEU {s['bleu']:.1f}  chrF {s['chrf']:.1f}" for name, s in metrics["test"]["by_data"].items()]
     assert scored.stdout.splitlines()[1:] == by_data

@@ -7,14 +7,15 @@ lines to N lines, and keeps markup where it belongs (decoding/typed_text.py).
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
-from html.parser import HTMLParser
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
-
-from markdown_it import MarkdownIt
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from config import TapisError
 from text.marks import ATTRIBUTES, take_out
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -36,6 +37,15 @@ VOID = {
     *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
 }
 
+# Elements whose content has no tags
+RAW = {"script", "style", "textarea", "title", "iframe", "noscript"}
+
+# A quotation mark is one only after an equals sign, and between two of them a tag does not end.
+_VALUE = r"""(?:"[^"]*+"|'[^']*+')"""
+_TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?:=\s*+{_VALUE}?+|[^<>=])*+)>")
+_ATTRIBUTE = re.compile(rf"(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
+_ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
+
 _CHARACTER = r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);"
 _TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
 _FRONT_MATTER = re.compile(r"---\n.*?\n(?:---|\.\.\.)(?:\n|$)", re.DOTALL)  # settings before a Markdown file
@@ -48,50 +58,62 @@ class DocumentError(TapisError):
     """A document is not in the format that it should be in."""
 
 
-class _Pieces(HTMLParser):
-    """Cuts a page into pieces, which joined are the page: texts, tags, and everything else."""
+class _Piece(NamedTuple):
+    """A piece of a page: where it begins, what it is, and the name of its tag."""
 
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.line_starts = [0, *(match.end() for match in re.finditer("\n", page))]
-        self.starts: list[tuple[int, str, str]] = []  # where each piece begins, its kind, and the name of its tag
-        self.feed(page)
-        self.close()
+    start: int
+    kind: Literal["text", "open", "kept", "void", "close", "other"]
+    name: str = ""
 
-    def add(self, kind: str, name: str = "") -> None:
-        line, column = self.getpos()
-        self.starts.append((self.line_starts[line - 1] + column, kind, name))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        kept = ("translate", "no") in attrs or "notranslate" in (dict(attrs).get("class") or "").split()
-        self.add("kept" if kept else "open", tag)
+def _pieces(page: str) -> Iterator[_Piece]:
+    """Cuts a page into pieces, in time proportional to its length: texts, tags, and everything else.
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.add("void", tag)
+    As in browsers, an unfinished tag or comment is text. `html.parser` of Python 3.11 takes hours for pages of them.
+    """
+    unfinished: set[str] = set()  # ends that are nowhere in the rest of the page
+    end = 0  # of the last piece; what follows is text until something else begins
+    place = page.find("<")
+    while place >= 0:
+        tag = _TAG.match(page, place)
+        start = next((start for start in _ENDS if page.startswith(start, place)), "")
+        found = -1
+        if not tag and start and _ENDS[start] not in unfinished:
+            found = page.find(_ENDS[start], place + len(start))
+            if found < 0:
+                unfinished.add(_ENDS[start])
+        if not tag and found < 0:
+            place = page.find("<", place + 1)
+            continue
+        if place > end:
+            yield _Piece(end, "text")
+        if tag:
+            name, end = tag["name"].lower(), tag.end()
+            yield _Piece(place, _kind_of(tag), name)
+            if name in RAW and not tag["slash"]:
+                closing = re.compile(rf"</{name}\b", re.IGNORECASE).search(page, end)
+                raw_end = closing.start() if closing else len(page)
+                if raw_end > end:
+                    yield _Piece(end, "text")
+                end = raw_end
+        else:
+            yield _Piece(place, "other")
+            end = found + len(_ENDS[start])
+        place = page.find("<", end)
+    if end < len(page):
+        yield _Piece(end, "text")
 
-    def handle_endtag(self, tag: str) -> None:
-        self.add("close", tag)
 
-    def handle_data(self, data: str) -> None:
-        self.add("text")
-
-    def handle_charref(self, name: str) -> None:
-        self.add("text")
-
-    def handle_entityref(self, name: str) -> None:
-        self.add("text")
-
-    def handle_comment(self, data: str) -> None:
-        self.add("other")
-
-    def handle_decl(self, decl: str) -> None:
-        self.add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self.add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self.add("other")
+def _kind_of(tag: re.Match[str]) -> Literal["open", "kept", "void", "close"]:
+    if tag["slash"]:
+        return "close"
+    if tag["attributes"].endswith("/"):
+        return "void"
+    attributes = {
+        match["name"].lower(): match["value"].strip("\"'") for match in _ATTRIBUTE.finditer(tag["attributes"])
+    }
+    classes = attributes.get("class", "").split()
+    return "kept" if attributes.get("translate", "").lower() == "no" or "notranslate" in classes else "open"
 
 
 def translated_html(page: str, translate: Translate) -> str:
@@ -100,11 +122,10 @@ def translated_html(page: str, translate: Translate) -> str:
     Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
     elements with translate="no" stay as they are.
     """
-    pieces = _Pieces(page).starts
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
     kept: list[str] = []  # open elements whose content is kept, the outermost first
-    for start, kind, name in pieces:
+    for start, kind, name in _pieces(page):
         was_kept = bool(kept)
         if (
             kept
@@ -178,6 +199,13 @@ def translated_markdown(document: str, translate: Translate) -> str:
     return result.replace("\n", "\r\n") if has_carriage_returns else result
 
 
+@cache
+def _markdown_parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - only when it is needed
+
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
 class _Place(NamedTuple):
     """A text of a Markdown document, in one line, and where it begins and ends there."""
 
@@ -189,7 +217,7 @@ class _Place(NamedTuple):
 def _places(body: str) -> Iterator[_Place]:
     """The texts of a Markdown document without front matter, in order."""
     line_starts = [0, *(match.end() for match in re.finditer("\n", body)), len(body)]
-    blocks = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
+    blocks = _markdown_parser().parse(body)
     end = 0  # of the text before
     for before, block in pairwise(blocks):
         if block.type != "inline" or not block.map:

@@ -36,7 +36,7 @@ def test_the_plan_counts_scoring_and_distilling(
 def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(tiny, small, tokenizer)
     training.group = Group(size=4)
-    assert pairs_of_single_tasks(training) == 4 * len(small.test)
+    assert pairs_of_single_tasks(training) == 4 * (len(small.valid) + len(small.test))
 
 
 def constant(training: Training, bleu: float) -> None:
@@ -70,7 +70,7 @@ def test_the_end_comes_in_time_whatever_was_planned(
         training.seconds_per_scored_pair = seconds_per_scored_pair
         loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
         per_pair = seconds_per_scored_pair or training.steps_per_epoch / len(training.train_pairs)
-        assert len(records) + per_pair * (len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
+        assert len(records) + per_pair * (2 * len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
         assert len(records) == training.total_steps == run_folder.load_config().steps != planned
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
