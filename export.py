@@ -1,7 +1,8 @@
-"""Converts a run for other programs: CTranslate2, Hugging Face's transformers, or a release to publish.
+"""Converts a run for other programs: CTranslate2, Hugging Face's transformers, a browser, or a release to publish.
 
     python export.py --run NAME --to ctranslate2 OUT --quantization int8
     python export.py --run NAME --to huggingface OUT
+    python export.py --run NAME --to web OUT.html
     python export.py --run NAME --release OUT --license cc-by-4.0        also writes OUT.tar.gz
 
 `translate.py --run OUT` accepts the first and the last. OUT is created complete or not at all.
@@ -34,8 +35,9 @@ from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
 from decoding.search import NEVER_GENERATED
 from decoding.lengths import PAPERS_EXTRA_LENGTH
+from decoding.web import MOST_INPUTS, web_page
 from model import MultiHeadAttentionBlock, Transformer
-from system.files import whole_folder, write_whole
+from system.files import whole_folder, write_text, write_whole
 from system.hub import is_hub_id, write_sums
 from text.corpus import origins
 from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
@@ -281,6 +283,40 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+# The browser
+
+
+def to_web(folder: RunFolder, file: Path, license: str) -> None:
+    """Write a run as one HTML file that translates in a browser; decoding/web.py describes it.
+
+    Raises ConfigError if a layer is wider than the page can compute.
+    """
+    config, tokenizer, model = folder.load_model(torch.device("cpu"))
+    if max(config.d_model, config.d_ff) > MOST_INPUTS:
+        raise ConfigError(f"--to web: d_model and d_ff may be at most {MOST_INPUTS}")
+    title = f"Translate {language_pairs(config)}"
+    page = web_page(config, tokenizer, model, title, web_facts(config, folder.load_metrics(), model, license))
+    write_text(file, page)
+
+
+def web_facts(config: Config, metrics: dict[str, Any], model: Transformer, license: str) -> dict[str, str]:
+    """What the page says of its model, by name. What is not known is left out."""
+    test, best = metrics.get("test") or {}, metrics.get("best") or {}
+    scores = {"test": test.get("bleu"), "validation": best.get("bleu")}
+    facts = {
+        "Name": config.name,
+        "Languages": language_pairs(config),
+        "Data": ", ".join(map(data_name, config.data)),
+        "BLEU": ", ".join(f"{score:.1f} ({part} part)" for part, score in scores.items() if score is not None),
+        "Parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "Layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder, of {config.d_model} numbers",
+        "Licence": license if license != "unknown" else "",
+        "Made with": "Tapis",
+        "Limits": "Translations can be fluent and wrong. Nothing that you type leaves this page.",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
 # The release
 
 
@@ -493,6 +529,7 @@ NEXT_STEP = {
     "": 'try it with: python translate.py --run {out} "…"; publish it with: hf upload OWNER/NAME {out}',
     "ctranslate2": 'try it with: python translate.py --run {out} "…", or: python {out}/example.py "…"',
     "huggingface": "load it with AutoModelForSeq2SeqLM and AutoTokenizer of transformers",
+    "web": "open it in a browser; it needs no network",
 }
 
 
@@ -502,21 +539,25 @@ def main(args: Sequence[str]) -> None:
     options = parse(ExportOptions, args)
     out = options.release or options.out
     assert out  # ExportOptions checks it
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ConfigError(f"{out} already exists: name a new folder")
+    is_file = options.to == "web"
+    if out.exists() and (is_file or not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} already exists: name a new {'file' if is_file else 'folder'}")
     folder = RunFolder.find(options.run)
     if is_exported(folder.path):
         raise ConfigError(f"{folder.path} is an export already: name the run that it was made from")
     if not options.run:
         print(f"run {folder.path.name}", file=sys.stderr)
 
-    # Write the folder and, of a release, the archive.
+    # Write the file, or the folder and, of a release, the archive.
     fill: dict[str, Callable[[Path], None]] = {
         "": lambda into: to_release(folder, into, options.license),
         "ctranslate2": lambda into: to_ctranslate2(folder, into, options.quantization),
         "huggingface": lambda into: to_hugging_face(folder, into),
     }
-    whole_folder(out, fill[options.to])
+    if is_file:
+        to_web(folder, out, options.license)
+    else:
+        whole_folder(out, fill[options.to])
     outputs = [out]
     if options.release:
         archive = out.with_name(f"{out.name}.tar.gz")
@@ -524,7 +565,7 @@ def main(args: Sequence[str]) -> None:
         outputs.append(archive)
 
     # Print the size and the next step, and the paths on standard output.
-    size = sum(file.stat().st_size for file in out.iterdir())
+    size = sum(file.stat().st_size for file in ([out] if is_file else out.iterdir()))
     print(f"{size / 1e6:,.1f} MB; {NEXT_STEP[options.to].format(out=out)}", file=sys.stderr)
     print(*outputs, sep="\n")
 

@@ -105,21 +105,25 @@ class ExportOptions:
     """Convert a trained model for another program (--to FORMAT OUT), or package it as a release (--release OUT)."""
 
     out: Annotated[Path | None, tyro.conf.Positional] = None
-    """Folder to create, with --to"""
+    """Folder to create, with --to; with --to web, a file"""
     run: str = ""
     """Name of a run in weights/, folder, release archive, or hub id; by default the most recent run"""
-    to: Literal["", "ctranslate2", "huggingface"] = ""
-    """Format to convert to: CTranslate2, or Hugging Face's transformers"""
+    to: Literal["", "ctranslate2", "huggingface", "web"] = ""
+    """Format to convert to: CTranslate2, Hugging Face's transformers, or one HTML file that translates in a browser"""
     quantization: Literal["float32", "float16", "int8"] = "float32"
     """Type of the weights in CTranslate2's format"""
     release: Path | None = None
     """Folder to create with all files that translating needs and a model card, and an archive of it, OUT.tar.gz"""
     license: str = "unknown"
-    """License of the release, as the hub names it: mit, cc-by-4.0, …"""
+    """License of the release or of the HTML file, as the hub names it: mit, cc-by-4.0, …"""
 
     def __post_init__(self) -> None:
         if bool(self.to) == bool(self.release):
-            raise ConfigError("give one of --to ctranslate2 OUT, --to huggingface OUT, --release OUT")
+            raise ConfigError(
+                "give one of --to ctranslate2 OUT, --to huggingface OUT, --to web OUT.html, --release OUT"
+            )
+        if self.to == "web" and (not self.out or self.out.suffix.lower() not in (".html", ".htm")):
+            raise ConfigError("--to web needs a file to create, whose name ends in .html: --to web OUT.html")
         if bool(self.to) != bool(self.out):
             raise ConfigError("--to needs OUT, the folder to create: --to ctranslate2 OUT")
         if self.quantization != "float32" and self.to != "ctranslate2":

@@ -1,0 +1,143 @@
+"""A web page with a model in it: one HTML file that translates in a browser, without a server and without a network.
+
+The sources of the page are in web/. `web_page` puts them and the model together. Weights are in 8 bits, rounded as in
+compiled.py, and web/model.js computes with them as compiled.c does. The file holds, in this order:
+
+    page.js       shows the page, and checks the three parts below by their checksums
+    engine        the tokenizer, the model and the search, as text: a worker of the page computes with them
+    description   what the model is, its sizes, its vocabulary, and where each weight is, as JSON
+    weights       in Base64: numbers of 32 bits, then of 16 bits, then of 8 bits
+"""
+
+import base64
+import html
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from config import Config
+from decoding.compiled import quantize_rows
+from model import LayerNormalization, Transformer
+from text.tokenizer import Tokenizer
+
+SOURCES = Path(__file__).parent.parent / "web"
+# The files that a worker of the page runs, in the order of what they need.
+ENGINE = ("tokenizer.js", "linear.js", "model.js", "search.js", "sentences.js", "translator.js")
+# What model.js reads of the config, by the same names.
+FIELDS = (
+    *("d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "norm", "max_length"),
+    *("length_ratio", "length_spread"),
+)
+
+EMBEDDINGS = ("src_embed", "tgt_embed")
+MOST_INPUTS = 4160  # of a layer, as in web/linear.js
+REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
+
+
+def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: str, facts: Mapping[str, str]) -> str:
+    """Return the page. facts says what the model is: names and values, shown in this order."""
+    table, weights = pack_weights(model)
+    description = {
+        "config": {
+            **{name: getattr(config, name) for name in FIELDS},
+            "eps": next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
+        },
+        "directions": config.directions,
+        "tags": tokenizer.tags,
+        "tokens": tokenizer.tokens(),
+        "merges": merges(tokenizer),
+        "first_text_id": tokenizer.first_text_id,
+        "weights": table,
+        "facts": list(facts.items()),
+    }
+    parts = {
+        "title": html.escape(title),
+        "style": source("page.css"),
+        "page": script(source("page.js")),
+        "engine": checked("engine", "\n".join(map(source, ENGINE))),
+        "worker": checked("worker", source("worker.js")),
+        "description": checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
+        "weights": checked("weights", base64.b64encode(weights).decode("ascii")),
+    }
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], source("page.html"))
+
+
+def source(name: str) -> str:
+    """The text of a file of web/."""
+    return (SOURCES / name).read_text(encoding="utf-8")
+
+
+def script(code: str) -> str:
+    """A script that the page runs."""
+    assert "</script" not in code.lower()
+    return f"<script>\n{code}</script>"
+
+
+def checked(name: str, content: str) -> str:
+    """A part that the page reads as text, with its size in bytes and its checksum."""
+    assert "</script" not in content.lower() and "<!--" not in content
+    raw = content.encode()
+    return (
+        f'<script type="text/plain" id="{name}" data-size="{len(raw)}" data-crc="{zlib.crc32(raw)}">{content}</script>'
+    )
+
+
+def merges(tokenizer: Tokenizer) -> list[list[int]]:
+    """The pairs of ids that are merged, in the order in which they were learned."""
+    id_of_token = tokenizer.inner.get_vocab()
+    pairs = json.loads(tokenizer.to_json())["model"]["merges"]
+    return [[id_of_token[left], id_of_token[right]] for left, right in pairs]
+
+
+def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
+    """Return a table and the bytes of all weights: by name, the type, the shape and the offset of each.
+
+    Matrices are int8, and NAME.scale has a number for each of their rows. compiled.c reads embeddings in 32 bits. Here
+    they have a remainder of 16 bits: (NAME + NAME.remainder / 65,534) · NAME.scale. In 8 bits, they would change 8 % of
+    a Multi30k model's translations. Weights that are tied are stored once.
+    """
+    floats: dict[str, Tensor] = {}
+    remainders: dict[str, Tensor] = {}
+    integers: dict[str, Tensor] = {}
+    names: dict[str, str] = {}  # by which each weight is stored
+    name_of_weight: dict[int, str] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[name] = name_of_weight.setdefault(id(weight), name)
+        if names[name] != name:
+            continue
+        values = weight.detach().float().cpu()
+        if values.dim() == 1:
+            floats[name] = values
+            continue
+        rounded, scale = quantize_rows(values)
+        integers[name], floats[f"{name}.scale"] = rounded, scale
+        if name.startswith(EMBEDDINGS):
+            remainder = (values.double() / scale - rounded) * REMAINDERS
+            remainders[f"{name}.remainder"] = remainder.round().to(torch.int16)
+
+    # the widest numbers first, so that each begins at a multiple of its size
+    stored: dict[str, dict[str, Any]] = {}
+    raw = bytearray()
+    for kind, tensors, numpy_type in (
+        ("float32", floats, "<f4"),
+        ("int16", remainders, "<i2"),
+        ("int8", integers, "i1"),
+    ):
+        for name, tensor in tensors.items():
+            stored[name] = {"type": kind, "shape": list(tensor.shape), "offset": len(raw)}
+            raw += tensor.contiguous().numpy().astype(numpy_type).tobytes()
+
+    # every name, also those of tied weights
+    table = dict(stored)
+    for name, first in names.items():
+        table[name] = stored[first]
+        for part in ("scale", "remainder"):
+            if f"{first}.{part}" in stored:
+                table[f"{name}.{part}"] = stored[f"{first}.{part}"]
+    return table, bytes(raw)
