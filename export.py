@@ -300,12 +300,11 @@ def to_web(folder: RunFolder, file: Path, license: str) -> None:
 
 
 def web_facts(config: Config, metrics: dict[str, Any], model: Transformer, license: str) -> dict[str, str]:
-    """What the page says of its model, by name. What is not known is left out."""
+    """What the page says of its model, by name, besides its languages. What is not known is left out."""
     test, best = metrics.get("test") or {}, metrics.get("best") or {}
     scores = {"test": test.get("bleu"), "validation": best.get("bleu")}
     facts = {
         "Name": config.name,
-        "Languages": language_pairs(config),
         "Data": ", ".join(map(data_name, config.data)),
         "BLEU": ", ".join(f"{score:.1f} ({part} part)" for part, score in scores.items() if score is not None),
         "Parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",

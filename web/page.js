@@ -67,9 +67,10 @@ function attentionTable({ source, target, rows }) {
 // Show what the model is, with the names of its languages.
 function showModel({ directions, facts }) {
   const pairs = directions.map((pair) => pair.map(languageName).join(" to ")).join(", ");
-  document.title = `Translate ${pairs}`;
-  document.querySelector("h1").textContent = pairs;
-  for (const [name, value] of facts) document.getElementById("facts").append(make("dt", name), make("dd", value));
+  const heading = directions.length <= 2 ? pairs : "Translate";
+  document.title = heading;
+  document.querySelector("h1").textContent = heading;
+  for (const [name, value] of [...facts, ["Languages", pairs]]) document.getElementById("facts").append(make("dt", name), make("dd", value));
 }
 
 // Offer the target languages, if there are several.

@@ -1,0 +1,296 @@
+"""The HTML file of `export.py --to web`, opened from disk: the translations of Tapis, and a page that stays usable."""
+
+import random
+import re
+import string
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Command, eventually
+
+from checkpoint import RunFolder, parameters
+from config import Config, ConfigError
+from decoding import compiled
+from decoding.search import Search
+from decoding.translator import Translator
+from decoding.web import MOST_INPUTS, web_page
+from export import to_web
+from model import Transformer
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+
+browsing = pytest.mark.browser
+EXACT: Any = "int8" if compiled.variants() else "fp32"  # the precision to compare with
+SENTENCE = "The cat is sitting on the mat."
+
+# Computes an expression in a worker that has the engine, as the page's own worker does.
+EVALUATE = """
+const [engine, expression, argument, done] = arguments;
+const code = `${engine}\n onmessage = ({ data }) => postMessage((${expression})(...data));`;
+const worker = new Worker(URL.createObjectURL(new Blob([code])));
+worker.onmessage = ({ data }) => done(data);
+worker.onerror = (event) => done(event.message);
+worker.postMessage(argument);
+"""
+
+
+def part(page: str, name: str) -> str:
+    """A part of the file that its page reads as text."""
+    match = re.search(rf'<script type="text/plain" id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert match
+    return match[1]
+
+
+def evaluate(browser: Any, page: str, expression: str, *arguments: Any) -> Any:
+    """What a JavaScript function of the engine returns."""
+    return browser.execute_async_script(EVALUATE, part(page, "engine"), expression, arguments)
+
+
+def exported(folder: RunFolder, browser: Any = None) -> str:
+    """Export a run, and open the page until it is ready. Returns the text of the file."""
+    file = Path("page.html").resolve()
+    file.unlink(missing_ok=True)
+    to_web(folder, file, "mit")
+    if browser:
+        browser.get(file.as_uri())
+        eventually(lambda: text_of(browser, "status") == "Ready.")
+    return file.read_text(encoding="utf-8")
+
+
+def text_of(browser: Any, name: str) -> str:
+    return str(browser.execute_script("return document.getElementById(arguments[0]).textContent", name))
+
+
+def type_text(browser: Any, text: str) -> None:
+    """Puts a text into the page as a paste does."""
+    script = "input.value = arguments[0]; input.dispatchEvent(new Event('input'))"
+    browser.execute_script(script, text)
+
+
+def choose(browser: Any, name: str, value: str) -> None:
+    script = "const choice = document.getElementById(arguments[0]); choice.value = arguments[1];"
+    browser.execute_script(script + "choice.dispatchEvent(new Event('change'))", name, value)
+
+
+def translated(browser: Any, lines: Sequence[str]) -> list[str]:
+    """The page's translation of some lines."""
+    browser.execute_script("output.textContent = ''; status.textContent = ''")
+    type_text(browser, "\n".join(lines))
+    return finished(browser)
+
+
+def finished(browser: Any) -> list[str]:
+    eventually(lambda: text_of(browser, "status").endswith(" ms"))
+    return text_of(browser, "output").split("\n")
+
+
+def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    return sum(a != b for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.fixture
+def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
+    return RunFolder(Path(trained.args[0]) / "weights" / "demo")
+
+
+def saved(config: Config, tokenizer: Tokenizer) -> RunFolder:
+    """A run with an untrained model."""
+    folder = RunFolder(Path("weights/one"))
+    folder.start(config, tokenizer)
+    model = Transformer(len(tokenizer), config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    folder.save_model(parameters(model))
+    return folder
+
+
+@browsing
+def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Corpus, browser: Any) -> None:
+    exported(demo_run, browser)
+    translate = Translator.load(demo_run.path, "cpu", EXACT)
+    sentences = [source for source, _ in demo.test[:30]]
+    assert n_different(translated(browser, sentences), translate(sentences)) <= 1
+    choose(browser, "search", "beam")
+    beam = translate(sentences, Search(beam=5))
+    assert n_different(translated(browser, sentences), beam) <= 1
+
+    # lines stay lines, and what has no letters is copied
+    lines = translated(browser, [f"{SENTENCE} {SENTENCE}", "", f"- {SENTENCE}", "12 + 3"])
+    assert lines == [f"{beam_of} {beam_of}" for beam_of in translate([SENTENCE], Search(beam=5))] + [
+        *("", f"- {translate([SENTENCE], Search(beam=5))[0]}", "12 + 3")
+    ]
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@browsing
+def test_a_single_sentence_shows_its_attention_and_the_page_its_model(
+    demo_run: RunFolder, translator: Translator, browser: Any
+) -> None:
+    exported(demo_run, browser)
+    translated(browser, [SENTENCE])
+    cells = eventually(lambda: browser.find_elements("css selector", "#attention tbody td"))
+    titles = [cell.get_attribute("title") for cell in cells]
+    _, attention = translator.attention(SENTENCE)
+    weights = attention.weights[-1].mean(dim=0).flatten().tolist()
+    assert len(titles) == len(weights)
+    for title, weight in zip(titles, weights, strict=True):
+        assert float(title.split()[-2]) == pytest.approx(100 * weight, abs=5)  # 8 bits
+    facts = text_of(browser, "facts")
+    assert "English to French" in facts and "mit" in facts and "BLEU" in facts
+
+
+@browsing
+@pytest.mark.parametrize(("norm", "tie"), [("pre", False), ("post", True)])
+def test_models_of_other_shapes_give_the_same_translations(
+    norm: Any, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus, browser: Any
+) -> None:
+    shape = replace(tiny, norm=norm, tie_embeddings=tie, d_ff=40, n_encoder_layers=1, n_decoder_layers=2)
+    folder = saved(replace(shape, length_ratio=1.1, length_spread=0.7), tokenizer)
+    exported(folder, browser)
+    sentences = [source for source, _ in demo.test[:30]]
+    expected = Translator.load(folder.path, "cpu", EXACT)(sentences)
+    assert len(set(expected)) > 3
+    assert n_different(translated(browser, sentences), expected) <= 3  # untrained models decide by little
+
+
+@browsing
+def test_a_model_of_several_languages_offers_its_targets(tiny: Config, demo: Corpus, browser: Any) -> None:
+    texts = [side for pair in demo.train[:300] for side in pair]
+    pairs = replace(tiny, pairs=("en-fr", "fr-en"), languages=())
+    folder = saved(pairs, Tokenizer.train(texts, 300, ["en", "fr"]))
+    exported(folder, browser)
+    translate = Translator.load(folder.path, "cpu", EXACT)
+    sentences = [source for source, _ in demo.test[:10]]
+    for target in ("fr", "en"):
+        choose(browser, "target", target)
+        assert n_different(translated(browser, sentences), translate.towards(target)(sentences)) <= 1
+    assert browser.find_element("id", "target").is_displayed()
+
+
+@browsing
+def test_the_tokenizer_gives_the_ids_of_python(run_folder: RunFolder, tokenizer: Tokenizer, browser: Any) -> None:
+    page = exported(run_folder, browser)
+    choice = random.Random(0)
+    characters = f"{string.printable}l'été’n \u00a0\u0085\ufeff\u2028 ß中文हिन्दी п'ять 😀٣²\u0301\u200d</s>"
+    texts = ["".join(choice.choices(characters, k=choice.randrange(40))) for _ in range(300)]
+    texts += ["", " ", "  a  b ", "</s> <pad>", "don't l'homme", "\n\n x", "a" * 3000, "\ufffd"]
+    description = part(page, "description")
+    function = """(description, texts) => {
+        const { tokens, merges, first_text_id } = JSON.parse(description);
+        const tokenizer = new Tokenizer(tokens, merges, first_text_id);
+        const ids = texts.map((text) => tokenizer.encode(text));
+        return [ids, ids.map((row) => tokenizer.decode(row)), ids.map((row) => tokenizer.pieces(row))];
+    }"""
+    ids, decoded, pieces = evaluate(browser, page, function, description, texts)
+    expected = tokenizer.encode(texts)
+    assert ids == expected
+    assert decoded == texts
+    assert pieces[-8:] == [tokenizer.pieces(row) for row in expected[-8:]]
+
+    # ids that do not come from a text: incomplete characters, and special tokens
+    rows = [choice.choices(range(len(tokenizer)), k=12) for _ in range(100)]
+    function = function.replace("texts.map((text) => tokenizer.encode(text))", "texts")
+    assert evaluate(browser, page, function, description, rows)[1] == tokenizer.decode(rows)
+
+
+@browsing
+def test_packed_linear_layers_equal_the_plain_sum(run_folder: RunFolder, browser: Any) -> None:
+    page = exported(run_folder, browser)
+    nearly = evaluate(
+        browser,
+        page,
+        """(nIn, nOut) => {
+            const weight = new Int8Array(nIn * nOut).map((_, i) => (i < 2 * nIn ? 127 : (i * 7919) % 255 - 127));
+            const layer = new Linear(weight, new Float32Array(nOut).fill(1), null, nIn);
+            const x = { integers: new Float64Array(nIn).fill(127), scales: [1], n: 1, d: nIn };
+            const plain = (c) => x.integers.reduce((sum, value, i) => sum + value * weight[c * nIn + i], 0);
+            return Array.from(layer.forward(x), (value, c) => value - Math.fround(plain(c)));
+        }""",
+        MOST_INPUTS,
+        19,
+    )
+    assert nearly == [0] * 19
+
+
+@browsing
+@pytest.mark.parametrize("damage", ["weights", "engine", "truncated"])
+def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
+    page = exported(run_folder)
+    if damage == "truncated":
+        page = page[: -len(page) // 4]
+    else:
+        text = part(page, damage)
+        page = page.replace(text, text[:100] + ("x" if text[100] != "x" else "y") + text[101:])
+    file = Path("damaged.html").resolve()
+    file.write_text(page, encoding="utf-8")
+    browser.get(file.as_uri())
+    eventually(lambda: "This file is damaged" in text_of(browser, "status"))
+
+
+@browsing
+def test_a_long_text_leaves_the_page_responsive_and_a_newer_one_replaces_it(demo_run: RunFolder, browser: Any) -> None:
+    exported(demo_run, browser)
+    choose(browser, "search", "beam")
+    browser.execute_script(
+        """window.longest = 0;
+        let last = performance.now();
+        setInterval(() => {
+            longest = Math.max(longest, performance.now() - last);
+            last = performance.now();
+        }, 10);"""
+    )
+    type_text(browser, f"{SENTENCE} " * 320 + "a" * 100)
+    eventually(lambda: "of 3" in text_of(browser, "status"))  # of more than 300 sentences
+    type_text(browser, SENTENCE)
+    assert finished(browser) == Translator.load(demo_run.path, "cpu", EXACT)([SENTENCE], Search(beam=5))
+    assert browser.execute_script("return longest") < 500
+
+
+@browsing
+def test_the_page_loads_nothing_and_escapes_what_it_shows(tiny: Config, tokenizer: Tokenizer, browser: Any) -> None:
+    config, name = tiny, "</script><script>document.title = 'bad'</script><!--"
+    page = web_page(config, tokenizer, Transformer(len(tokenizer), config), name, {"Data": name})
+    file = Path("page.html").resolve()
+    file.write_text(page, encoding="utf-8")
+    browser.get(file.as_uri())
+    eventually(lambda: name in text_of(browser, "facts"))
+    assert browser.title == "English to French"
+    refused = "fetch('https://example.org').then(() => arguments[0](false), () => arguments[0](true))"
+    assert browser.execute_async_script(f"const done = arguments[0]; {refused.replace('arguments[0]', 'done')}")
+    assert not re.search(r"""(?:src|href)=|https?://|import\s*\(|@import|url\(""", re.sub(r"<script type.*", "", page))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--to", "web"], "--to web needs a file to create"),
+        (["--to", "web", "folder"], "--to web needs a file to create"),
+        (["--to", "web", "old.html"], "old.html already exists: name a new file"),
+        (["--to", "web", "old.html/new.html"], "cannot be written"),
+        (["--to", "web", "new.html", "--quantization", "int8"], "--quantization is for --to ctranslate2"),
+        (["--to", "web", "new.html", "--run", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_command_lines_are_explained(args: list[str], says: str, run_folder: RunFolder, called: Command) -> None:
+    Path("old.html").write_text("old", encoding="utf-8")
+    done = called("export.py", *args)
+    lines = done.stderr.replace("run tiny\n", "").splitlines()
+    assert done.returncode in (1, 2) and len(lines) <= 2 and says in lines[0]
+    assert Path("old.html").read_text(encoding="utf-8") == "old" and not Path("new.html").exists()
+
+
+def test_the_command_writes_one_file(run_folder: RunFolder, called: Command) -> None:
+    done = called("export.py", "--run", "tiny", "--to", "web", "new.html")
+    assert (done.returncode, done.stdout) == (0, "new.html\n"), done.stderr
+    assert {path.name for path in Path().iterdir()} == {"weights", "new.html"}
+
+
+def test_a_model_that_is_too_wide_for_the_page_is_refused(tiny: Config, tokenizer: Tokenizer) -> None:
+    folder = saved(replace(tiny, d_ff=MOST_INPUTS + 8), tokenizer)
+    with pytest.raises(ConfigError, match="at most 4160"):
+        to_web(folder, Path("page.html"), "unknown")
