@@ -78,9 +78,9 @@ def choose(browser: Any, name: str, value: str) -> None:
 
 
 def translated(browser: Any, lines: Sequence[str]) -> list[str]:
-    """The page's translation of some lines."""
-    browser.execute_script("output.textContent = ''; status.textContent = ''")
-    type_text(browser, "\n".join(lines))
+    """The page's translation of some lines, which begins at once."""
+    script = "input.value = arguments[0]; search.dispatchEvent(new Event('change'))"
+    browser.execute_script(script, "\n".join(lines))
     return finished(browser)
 
 

@@ -1,0 +1,151 @@
+"""The HTML file of `export.py --to web` in headless Chromium: same translations, speed, and time until it is ready.
+
+    python benchmarks/web.py RUN SOURCE [REFERENCE] [--beam]
+
+SOURCE and REFERENCE are files of one sentence a line. A worker with the code of the file translates the sentences one
+by one, as its page does. They are compared with those of `Translator` in int8. Needs chromium and chromedriver.
+"""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Annotated, Any
+
+import tyro
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from selenium import webdriver  # noqa: E402
+
+from checkpoint import RunFolder  # noqa: E402
+from decoding.scoring import score  # noqa: E402
+from decoding.search import Search  # noqa: E402
+from decoding.translator import Translator  # noqa: E402
+from export import to_web  # noqa: E402
+from text.readers import lines  # noqa: E402
+
+BEAM = 5
+WORDS = 12  # of the sentences that are timed apart
+
+# Translates sentences in a worker that has the engine: their texts and milliseconds. Warm, as the page after its start.
+TRANSLATE = """
+const [engine, description, weights, sentences, target, isBeam, done] = arguments;
+const work = async ({ data: [description, weights, sentences, target, isBeam] }) => {
+  const bytes = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
+  const translator = new Translator(JSON.parse(description), bytes.buffer);
+  for (const isBeam of [false, true]) await translator.translateSentence("A, b.", target, isBeam);
+  const results = [];
+  for (const sentence of sentences) {
+    const start = performance.now();
+    const { text } = await translator.translateSentence(sentence, target, isBeam);
+    results.push([text, performance.now() - start]);
+  }
+  postMessage(results);
+};
+const worker = new Worker(URL.createObjectURL(new Blob([`${engine}\\nonmessage = ${work};`])));
+worker.onmessage = ({ data }) => done(data);
+worker.onerror = (event) => done(event.message);
+worker.postMessage([description, weights, sentences, target, isBeam]);
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure the HTML file of a run."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run"""
+    source: Annotated[Path, tyro.conf.Positional]
+    """Sentences to translate"""
+    reference: Annotated[Path | None, tyro.conf.Positional] = None
+    """Their translations, for BLEU"""
+    beam: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate with a beam of 5, too"""
+    target: str = ""
+    """Language to translate into, if the run has several"""
+
+
+def chromium() -> Any:
+    """A Chromium without a window."""
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    browser.set_script_timeout(3600)
+    return browser
+
+
+def seconds_until_ready(browser: Any, file: Path) -> float:
+    """Opens the file until its page can translate."""
+    start = time.perf_counter()
+    browser.get(file.as_uri())
+    while browser.find_element("id", "status").text != "Ready.":
+        assert time.perf_counter() - start < 60, browser.find_element("id", "status").text
+        time.sleep(0.01)
+    return time.perf_counter() - start
+
+
+def percentiles(milliseconds: list[float]) -> str:
+    """The median and the 95th percentile."""
+    if len(milliseconds) < 2:
+        return "too few sentences"
+    return f"median {median(milliseconds):.0f} ms, 95th percentile {quantiles(milliseconds, n=20)[-1]:.0f} ms"
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    translator = Translator.load(options.run, "cpu", "int8").towards(options.target)
+    sentences = list(lines(options.source))
+    references = list(lines(options.reference)) if options.reference else None
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        to_web(RunFolder.find(options.run), file, "unknown")
+        page = file.read_text(encoding="utf-8")
+        parts = dict(re.findall(r'<script type="text/plain" id="(\w+)"[^>]*>(.*?)</script>', page, re.DOTALL))
+        assert json.loads(parts["description"])
+        browser = chromium()
+        try:
+            ready = [seconds_until_ready(browser, file) for _ in range(5)]
+            print(f"{file.stat().st_size / 1e6:.1f} MB, ready in {median(ready):.2f} s (median of 5)", flush=True)
+            for beam in (1, BEAM) if options.beam else (1,):
+                arguments = (parts["engine"], parts["description"], parts["weights"], sentences, translator.target)
+                results = browser.execute_async_script(TRANSLATE, *arguments, beam > 1)
+                assert isinstance(results, list), results
+                texts, times = map(list, zip(*results, strict=True))
+                expected = translator(sentences, Search(beam=beam))
+                report(beam, sentences, texts, times, expected, references, translator.target)
+        finally:
+            browser.quit()
+
+
+def report(
+    beam: int,
+    sentences: list[str],
+    texts: list[str],
+    times: list[float],
+    expected: list[str],
+    references: list[str] | None,
+    target: str,
+) -> None:
+    """Prints the comparison of the page's translations with those of `Translator`."""
+    n_same = sum(a == b for a, b in zip(texts, expected, strict=True))
+    of_12_words = [t for t, sentence in zip(times, sentences, strict=True) if len(sentence.split()) == WORDS]
+    print(f"beam {beam}: {n_same} of {len(texts)} the same as in int8 ({n_same / len(texts):.1%})")
+    if references:
+        bleu_page, bleu_int8 = (score(one, references, target).bleu for one in (texts, expected))
+        print(f"  BLEU {bleu_page:.2f}, of int8 {bleu_int8:.2f}")
+    print(f"  {len(times)} sentences: {percentiles(times)}")
+    print(f"  {len(of_12_words)} of {WORDS} words: {percentiles(of_12_words)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
