@@ -14,11 +14,11 @@ import torch
 from conftest import Command, eventually
 
 from checkpoint import RunFolder, parameters
-from config import Config, ConfigError
-from decoding import compiled
+from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
+from decoding import compiled, lengths
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.web import MOST_INPUTS, web_page
+from decoding.web import ENGINE, MOST_INPUTS, REMAINDERS, source, web_page
 from export import to_web
 from model import Transformer
 from text.corpus import Corpus
@@ -37,6 +37,21 @@ worker.onmessage = ({ data }) => done(data);
 worker.onerror = (event) => done(event.message);
 worker.postMessage(argument);
 """
+
+
+def test_constants_that_are_written_twice_are_equal() -> None:
+    code = "\n".join(source(name) for name in ENGINE)
+    constants = dict(re.findall(r"^const (\w+) = ([\d.]+);", code, re.MULTILINE))
+    expected = {
+        "LENGTH_PENALTY": LENGTH_PENALTY,
+        "LIMIT_SPREADS": lengths.LIMIT,
+        "EXTRA_LENGTH": lengths.EXTRA_LENGTH,
+        "PAPERS_EXTRA_LENGTH": lengths.PAPERS_EXTRA_LENGTH,
+        "MOST_INPUTS": MOST_INPUTS,
+        "REMAINDERS": REMAINDERS,
+    }
+    assert {name: float(constants[name]) for name in expected} == expected
+    assert f"const [PAD, UNK, BOS, EOS] = [{PAD}, {UNK}, {BOS}, {EOS}];" in code
 
 
 def part(page: str, name: str) -> str:
