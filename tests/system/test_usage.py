@@ -32,7 +32,7 @@ from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOp
         (TranslateOptions, "--attention", "--attention needs a value\n--help"),
         (EvaluateOptions, "demo", "Unrecognized options: demo\n--help"),
         (EvaluateOptions, "--split train", "--split is 'train'; it must be one of valid, test\n--help"),
-        (ExportOptions, "--to marian out", "--to is 'marian'; it must be one of ctranslate2, huggingface\n--help"),
+        (ExportOptions, "--to marian out", "--to is 'marian'; it must be one of ctranslate2, huggingface, web\n--help"),
         (ExportOptions, "--to ctranslate2 a b", "Unrecognized options: b\n--help"),
     ],
 )

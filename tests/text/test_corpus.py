@@ -325,7 +325,7 @@ def test_an_unreachable_hub_is_reported_within_seconds(command: Command, tmp_pat
     """The hub's client would retry for half a minute and print each attempt."""
     start = time.monotonic()
     result = command("train.py", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 20  # of which a slow machine takes ten to import
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
         "train.py: the hub cannot be reached for Helsinki-NLP/opus_books, and no downloaded copy of en-fr exists",
