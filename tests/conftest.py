@@ -19,7 +19,7 @@ import pytest
 import torch
 from filelock import FileLock
 
-from checkpoint import RunFolder
+from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
 from decoding.translator import Translator
 from model import Transformer
@@ -233,16 +233,30 @@ def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subp
 
 
 @pytest.fixture
-def translator(trained: "subprocess.CompletedProcess[str]") -> Translator:
+def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
+    return RunFolder(Path(trained.args[0]) / "weights" / "demo")
+
+
+@pytest.fixture
+def translator(demo_run: RunFolder) -> Translator:
     """In fp32, which is exact enough to compare with anything."""
-    return Translator.load(Path(trained.args[0]) / "weights" / "demo", "cpu", "fp32")
+    return Translator.load(demo_run.path, "cpu", "fp32")
+
+
+def saved_untrained(config: Config, tokenizer: Tokenizer) -> RunFolder:
+    """weights/one with this config and an untrained model."""
+    folder = RunFolder(Path("weights/one"))
+    folder.start(config, tokenizer)
+    model = Transformer(len(tokenizer), config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    folder.save_model(parameters(model))
+    return folder
 
 
 @pytest.fixture
 def run_folder(tiny: Config, tokenizer: Tokenizer, model: Transformer) -> RunFolder:
     """weights/tiny with an untrained model."""
-    from checkpoint import parameters
-
     folder = RunFolder(Path("weights/tiny"))
     folder.start(tiny, tokenizer)
     folder.save_model(parameters(model))

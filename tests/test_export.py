@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHARED, Command, needs_shared
+from conftest import SHARED, Command, needs_shared, saved_untrained
 
 from checkpoint import RunFolder, parameters
 from config import BOS, EOS, Config, ConfigError
@@ -33,22 +33,6 @@ from text.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
 TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]
-
-
-def saved(config: Config, tokenizer: Tokenizer, name: str) -> RunFolder:
-    """A run with this config and an untrained model."""
-    folder = RunFolder(Path("weights") / name)
-    folder.start(config, tokenizer)
-    model = Transformer(len(tokenizer), config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    folder.save_model(parameters(model))
-    return folder
-
-
-@pytest.fixture
-def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
-    return RunFolder(Path(trained.args[0]) / "weights" / "demo")
 
 
 def exported(folder: RunFolder, quantization: str = "float32") -> Translator:
@@ -101,7 +85,7 @@ def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[in
 def test_ctranslate2_gives_the_same_translations(
     norm: str, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus
 ) -> None:
-    folder = saved(replace(tiny, norm=norm, tie_embeddings=tie), tokenizer, "one")  # type: ignore[arg-type]
+    folder = saved_untrained(replace(tiny, norm=norm, tie_embeddings=tie), tokenizer)  # type: ignore[arg-type]
     own, engine = Translator.load("one", "cpu", "fp32"), exported(folder)
     sources = [source for source, _ in demo.test[:60]]
     translations = own(sources)
@@ -165,7 +149,7 @@ def test_ctranslate2_gives_the_same_translations_of_unknown_words(demo_run: RunF
 def test_hugging_face_gives_the_same_translations(norm: str, tiny: Config, tokenizer: Tokenizer, demo: Corpus) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: make huggingface")
 
-    folder = saved(replace(tiny, norm=norm), tokenizer, "one")  # type: ignore[arg-type]
+    folder = saved_untrained(replace(tiny, norm=norm), tokenizer)  # type: ignore[arg-type]
     whole_folder(Path("hf"), lambda into: to_hugging_face(folder, into))
     model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained("hf", output_loading_info=True)
     assert not any(info.values())
@@ -187,7 +171,7 @@ def test_hugging_face_gives_the_same_translations(norm: str, tiny: Config, token
 def test_a_model_without_tied_embeddings_has_no_hugging_face_format(
     tiny: Config, tokenizer: Tokenizer, command: Command
 ) -> None:
-    saved(replace(tiny, tie_embeddings=False), tokenizer, "one")
+    saved_untrained(replace(tiny, tie_embeddings=False), tokenizer)
     done = command("export.py", "--to", "huggingface", "hf")
     assert done.returncode == 2 and "this run has three" in done.stderr and not Path("hf").exists()
     assert not list(Path().glob(".hf*"))

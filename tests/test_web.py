@@ -3,22 +3,20 @@
 import random
 import re
 import string
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from conftest import Command, eventually
+from conftest import Command, eventually, saved_untrained
 
-from checkpoint import RunFolder, parameters
+from checkpoint import RunFolder
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
 from decoding import compiled, lengths
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.web import ENGINE, MOST_INPUTS, REMAINDERS, source, web_page
+from decoding.web import ENGINE, MOST_INPUTS, REMAINDERS, web_file, web_page
 from export import to_web
 from model import Transformer
 from text.corpus import Corpus
@@ -40,7 +38,7 @@ worker.postMessage(argument);
 
 
 def test_constants_that_are_written_twice_are_equal() -> None:
-    code = "\n".join(source(name) for name in ENGINE)
+    code = "\n".join(map(web_file, ENGINE))
     constants = dict(re.findall(r"^const (\w+) = ([\d.]+);", code, re.MULTILINE))
     expected = {
         "LENGTH_PENALTY": LENGTH_PENALTY,
@@ -108,22 +106,6 @@ def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
     return sum(a != b for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.fixture
-def demo_run(trained: "subprocess.CompletedProcess[str]") -> RunFolder:
-    return RunFolder(Path(trained.args[0]) / "weights" / "demo")
-
-
-def saved(config: Config, tokenizer: Tokenizer) -> RunFolder:
-    """A run with an untrained model."""
-    folder = RunFolder(Path("weights/one"))
-    folder.start(config, tokenizer)
-    model = Transformer(len(tokenizer), config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    folder.save_model(parameters(model))
-    return folder
-
-
 @browsing
 def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Corpus, browser: Any) -> None:
     exported(demo_run, browser)
@@ -165,7 +147,7 @@ def test_models_of_other_shapes_give_the_same_translations(
     norm: Any, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus, browser: Any
 ) -> None:
     shape = replace(tiny, norm=norm, tie_embeddings=tie, d_ff=40, n_encoder_layers=1, n_decoder_layers=2)
-    folder = saved(replace(shape, length_ratio=1.1, length_spread=0.7), tokenizer)
+    folder = saved_untrained(replace(shape, length_ratio=1.1, length_spread=0.7), tokenizer)
     exported(folder, browser)
     sentences = [source for source, _ in demo.test[:30]]
     expected = Translator.load(folder.path, "cpu", EXACT)(sentences)
@@ -177,7 +159,7 @@ def test_models_of_other_shapes_give_the_same_translations(
 def test_a_model_of_several_languages_offers_its_targets(tiny: Config, demo: Corpus, browser: Any) -> None:
     texts = [side for pair in demo.train[:300] for side in pair]
     pairs = replace(tiny, pairs=("en-fr", "fr-en"), languages=())
-    folder = saved(pairs, Tokenizer.train(texts, 300, ["en", "fr"]))
+    folder = saved_untrained(pairs, Tokenizer.train(texts, 300, ["en", "fr"]))
     exported(folder, browser)
     translate = Translator.load(folder.path, "cpu", EXACT)
     sentences = [source for source, _ in demo.test[:10]]
@@ -307,6 +289,6 @@ def test_the_command_writes_one_file(run_folder: RunFolder, called: Command) -> 
 
 
 def test_a_model_that_is_too_wide_for_the_page_is_refused(tiny: Config, tokenizer: Tokenizer) -> None:
-    folder = saved(replace(tiny, d_ff=MOST_INPUTS + 8), tokenizer)
+    folder = saved_untrained(replace(tiny, d_ff=MOST_INPUTS + 8), tokenizer)
     with pytest.raises(ConfigError, match="at most 4160"):
         to_web(folder, Path("page.html"), "unknown")
