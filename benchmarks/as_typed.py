@@ -44,8 +44,8 @@ Line = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Options:
-    """Translate variants of a test set."""
+class RunAndPairs:
+    """A run, and sentences with their translations."""
 
     run: Annotated[str, tyro.conf.Positional]
     """The run"""
@@ -55,6 +55,10 @@ class Options:
     """Their translations"""
     target: str = ""
     """Language to translate into, if the run has several"""
+
+
+class Options(RunAndPairs):
+    """Translate variants of a test set."""
 
 
 def with_typos(text: str, choose: random.Random) -> str:

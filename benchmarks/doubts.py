@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import tyro
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+
+from as_typed import RunAndPairs  # noqa: E402
 
 from decoding.doubts import DOUBTS, doubts  # noqa: E402
 from decoding.scoring import sentence_chrf  # noqa: E402
@@ -30,17 +31,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunAndPairs):
     """Mark right and wrong translations."""
 
-    run: Annotated[str, tyro.conf.Positional]
-    """The run"""
-    source: Annotated[Path, tyro.conf.Positional]
-    """Sentences to translate"""
-    reference: Annotated[Path, tyro.conf.Positional]
-    """Their translations"""
-    target: str = ""
-    """Language to translate into, if the run has several"""
     n: int = 1000
     """How many sentences, the first ones"""
 
