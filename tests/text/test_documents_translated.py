@@ -156,6 +156,8 @@ def test_only_the_text_of_markdown_is_translated() -> None:
             expected = expected[:start] + f"«{i}»" + expected[start + len(text) :]
             end = start
         assert translated == expected.replace("\n", ending)
+    mixed = "# One\r\n\r\ntwo\nthree\r\n"
+    assert translated_markdown(mixed, translate) == "# «0»\r\n\r\n«1»\r\n"
 
 
 def test_any_markdown_comes_back_whole() -> None:
