@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
-from decoding.search import NEVER_GENERATED
 from decoding.lengths import PAPERS_EXTRA_LENGTH
+from decoding.search import NEVER_GENERATED
 from decoding.web import MOST_INPUTS, web_page
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_text, write_whole

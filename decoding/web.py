@@ -3,8 +3,9 @@
 The sources of the page are in web/. `web_page` puts them and the model together. Weights are in 8 bits, rounded as in
 compiled.py, and web/model.js computes with them as compiled.c does. The file holds, in this order:
 
-    page.js       shows the page, and checks the three parts below by their checksums
-    engine        the tokenizer, the model and the search, as text: a worker of the page computes with them
+    page.js       shows the page, and checks the four parts below by their checksums
+    engine        the tokenizer, the model and the search, as text
+    worker        the script of the page's worker, as text: it runs the engine
     description   what the model is, its sizes, its vocabulary, and where each weight is, as JSON
     weights       in Base64: numbers of 32 bits, then of 16 bits, then of 8 bits
 """
@@ -41,7 +42,7 @@ REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
 
 
 def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: str, facts: Mapping[str, str]) -> str:
-    """Return the page. facts says what the model is: names and values, shown in this order."""
+    """Return the text of the file. facts says what the model is: names and values, shown in this order."""
     table, weights = pack_weights(model)
     description = {
         "config": {
@@ -51,24 +52,24 @@ def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: st
         "directions": config.directions,
         "tags": tokenizer.tags,
         "tokens": tokenizer.tokens(),
-        "merges": merges(tokenizer),
+        "merges": tokenizer.merges,
         "first_text_id": tokenizer.first_text_id,
         "weights": table,
         "facts": list(facts.items()),
     }
     parts = {
         "title": html.escape(title),
-        "style": source("page.css"),
-        "page": script(source("page.js")),
-        "engine": checked("engine", "\n".join(map(source, ENGINE))),
-        "worker": checked("worker", source("worker.js")),
+        "style": web_file("page.css"),
+        "page": script(web_file("page.js")),
+        "engine": checked("engine", "\n".join(map(web_file, ENGINE))),
+        "worker": checked("worker", web_file("worker.js")),
         "description": checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
         "weights": checked("weights", base64.b64encode(weights).decode("ascii")),
     }
-    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], source("page.html"))
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], web_file("page.html"))
 
 
-def source(name: str) -> str:
+def web_file(name: str) -> str:
     """The text of a file of web/."""
     return (SOURCES / name).read_text(encoding="utf-8")
 
@@ -86,13 +87,6 @@ def checked(name: str, content: str) -> str:
     return (
         f'<script type="text/plain" id="{name}" data-size="{len(raw)}" data-crc="{zlib.crc32(raw)}">{content}</script>'
     )
-
-
-def merges(tokenizer: Tokenizer) -> list[list[int]]:
-    """The pairs of ids that are merged, in the order in which they were learned."""
-    id_of_token = tokenizer.inner.get_vocab()
-    pairs = json.loads(tokenizer.to_json())["model"]["merges"]
-    return [[id_of_token[left], id_of_token[right]] for left, right in pairs]
 
 
 def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
@@ -121,7 +115,7 @@ def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
             remainder = (values.double() / scale - rounded) * REMAINDERS
             remainders[f"{name}.remainder"] = remainder.round().to(torch.int16)
 
-    # the widest numbers first, so that each begins at a multiple of its size
+    # Store the widest numbers first, so that each begins at a multiple of its size
     stored: dict[str, dict[str, Any]] = {}
     raw = bytearray()
     for kind, tensors, numpy_type in (
@@ -133,7 +127,7 @@ def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
             stored[name] = {"type": kind, "shape": list(tensor.shape), "offset": len(raw)}
             raw += tensor.contiguous().numpy().astype(numpy_type).tobytes()
 
-    # every name, also those of tied weights
+    # List every name, also those of tied weights.
     table = dict(stored)
     for name, first in names.items():
         table[name] = stored[first]

@@ -117,12 +117,20 @@ class Tokenizer:
         return list(self.tags.items()) == [(language, len(SPECIAL_TOKENS) + i) for i, language in enumerate(languages)]
 
     @cached_property
+    def merges(self) -> list[tuple[int, int]]:
+        """The pairs of token ids that are merged, in the order in which they were learned."""
+        id_of_token = self.inner.get_vocab()
+        pairs = json.loads(self.to_json())["model"]["merges"]
+        return [(id_of_token[left], id_of_token[right]) for left, right in pairs]
+
+    @cached_property
     def merged_from(self) -> NDArray[np.int64]:
         """(V, 2): the two tokens that each token was merged from. −1 for bytes and special tokens."""
         merged_from = np.full((len(self), 2), -1, dtype=np.int64)
-        id_of_token = self.inner.get_vocab()
-        for left, right in json.loads(self.to_json())["model"]["merges"]:
-            merged_from[id_of_token[left + right]] = id_of_token[left], id_of_token[right]
+        tokens = self.tokens()
+        id_of_token = {token: i for i, token in enumerate(tokens)}
+        for left, right in self.merges:
+            merged_from[id_of_token[tokens[left] + tokens[right]]] = left, right
         return merged_from
 
     @cached_property
