@@ -152,11 +152,8 @@ def doubts_line(translator: Translator, pairs: PairsToScore, hypotheses: Sequenc
 
 def score_lines(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:
     """The lines of --scores, one for each pair."""
-    log_p = [(0.0, 0)] * len(hypotheses)
-    for towards, rows in translator.rows_of_directions(pairs.directions):
-        values = towards.log_probabilities([(pairs.sources[row], pairs.references[row]) for row in rows])
-        for row, value in zip(rows, values, strict=True):
-            log_p[row] = value
+    given = list(zip(pairs.sources, pairs.references, strict=True))
+    log_p = translator.log_probabilities_in_directions(given, pairs.directions)
     chrf = sentence_chrf(hypotheses, pairs.references)
     return "".join(
         f"{value:.4f}\t{n_tokens}\t{one_chrf:.2f}\t{hypothesis}\n"

@@ -24,11 +24,11 @@ from text.tokenizer import Tokenizer
 Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
 DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
 
-# Of the mean log P of a token. The share of translations that are wrong is not known; of those that are least probable,
-# most are (docs/lab-notes.md).
+# The share of a model's own translations of validation sentences that count as unsure: those whose tokens have the
+# lowest mean log P. Their chrF is far below the average (docs/lab-notes.md).
 UNSURE_SHARE = 0.02
-CONFIDENCE_SAMPLE = 500  # validation sentences that it is learned from
-UNSURE_BELOW = -2.0  # nats, of runs that were made before it was learned
+CONFIDENCE_SAMPLE = 500  # validation sentences from which the limit is learned
+UNSURE_BELOW = -2.0  # the limit for runs that did not learn one, in nats
 
 _NUMBER = re.compile(NUMBER)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits

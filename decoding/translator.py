@@ -294,6 +294,16 @@ class Translator:
         log_p = log_probabilities(model, sources, targets, batches, self.device, searcher.suppressed)
         return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
 
+    def log_probabilities_in_directions(
+        self, pairs: Sequence[tuple[str, str]], directions: Sequence[tuple[str, str]]
+    ) -> list[tuple[float, int]]:
+        """Returns `log_probabilities` of pairs. directions has the source and target language of each."""
+        values = [(0.0, 0)] * len(pairs)
+        for translator, rows in self.rows_of_directions(directions):
+            for row, value in zip(rows, translator.log_probabilities([pairs[row] for row in rows]), strict=True):
+                values[row] = value
+        return values
+
     @property
     def can_show_attention(self) -> bool:
         """Whether `attention` works. An export does not give access to its weights."""

@@ -17,6 +17,7 @@ If the numbers of a line do not come back, the line is translated once more with
 import html
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -123,8 +124,10 @@ def _n_best_without_loops(
         candidates = [*results[i], *others]
         good = [one for one in candidates if not loops(sentences[i], one.text)]
         cut = [one._replace(text=without_loops(one.text)) for one in candidates]
-        by_text = {one.text: one._replace(doubts=("loop",)) for one in reversed([*good, *cut])}
-        results[i] = list(reversed(by_text.values()))[: len(results[i])]
+        by_text: dict[str, Translation] = {}
+        for one in (*good, *cut):
+            by_text.setdefault(one.text, one._replace(doubts=("loop",)))
+        results[i] = list(by_text.values())[: len(results[i])]
     return results
 
 
@@ -132,9 +135,17 @@ def _with_doubts(
     translator: SentenceTranslator, sentences: Sequence[str], results: Sequence[Sequence[Translation]]
 ) -> list[list[Translation]]:
     """The translations of each sentence with all of their doubts."""
-    pairs = [(source, one.text) for source, ranked in zip(sentences, results, strict=True) for one in ranked]
-    found = iter(doubts(translator, *map(list, zip(*pairs, strict=True))) if pairs else ())
-    return [[one._replace(doubts=_in_order({*one.doubts, *next(found)})) for one in ranked] for ranked in results]
+    # Judge all translations of all sentences together.
+    sources = [source for source, ranked in zip(sentences, results, strict=True) for _ in ranked]
+    translations = [one for ranked in results for one in ranked]
+    found = doubts(translator, sources, [one.text for one in translations])
+    judged = [
+        one._replace(doubts=_in_order({*one.doubts, *marks})) for one, marks in zip(translations, found, strict=True)
+    ]
+
+    # Cut them by sentence again.
+    ends = list(accumulate(len(ranked) for ranked in results))
+    return [judged[start:end] for start, end in pairwise([0, *ends])]
 
 
 def _in_order(found: Iterable[Doubt]) -> tuple[Doubt, ...]:

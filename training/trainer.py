@@ -368,12 +368,11 @@ class Training:
     def limit_of_unsure(self, translator: Translator) -> float:
         """The mean log P of a token which few of the model's translations of validation sentences are below."""
         rows = self.sample_rows(CONFIDENCE_SAMPLE)
-        all_directions = self.corpus.directions(self.corpus.valid)
-        values = []
-        for towards, chosen in translator.rows_of_directions([all_directions[row] for row in rows]):
-            sources = [self.valid_texts[rows[i]][0] for i in chosen]
-            values += towards.log_probabilities(list(zip(sources, towards(sources), strict=True)))
-        return limit_of_unsure(values)
+        directions_of_valid = self.corpus.directions(self.corpus.valid)
+        directions = [directions_of_valid[row] for row in rows]
+        sources = [self.valid_texts[row][0] for row in rows]
+        pairs = list(zip(sources, translator.in_directions(sources, directions), strict=True))
+        return limit_of_unsure(translator.log_probabilities_in_directions(pairs, directions))
 
     def translate(self) -> list[Kind]:
         """Makes the translations that are due, for the steps to come. Returns what for."""
