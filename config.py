@@ -134,13 +134,14 @@ class Config:
     self_distillation: float = 0.0
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
     length_ratio: float = 0.0
-    """Target tokens for each source token on average, from which translations that are too long or too short are told;
-    0 for those of the training pairs"""
+    """Target tokens for each source token on average. It limits the length of translations, and --doubts marks those
+    that are far from it; 0 to learn it from the training pairs"""
     length_spread: float = 0.0
-    """How far lengths are from that average, over the square root of the source's; 0 for those of the training pairs"""
+    """Deviation of target lengths from --length-ratio that one in a hundred pairs exceeds, divided by the square root
+    of the source length; learned together with it"""
     unsure_below: float = 0.0
-    """Mean log-probability of a token, in nats, below which a translation is marked as unsure; 0 for that which two in
-    a hundred translations of validation sentences are below at the end"""
+    """Mean log-probability of a token, in nats, below which --doubts marks a translation as unsure; 0 to learn it at
+    the end, such that two in a hundred translations of validation sentences are below"""
     label_smoothing: float = 0.1
     """Share of the target probability spread over the whole vocabulary"""
     clip_norm: float = 1.0
