@@ -85,19 +85,47 @@ class TranslateOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class AppOptions(ModelOptions):
-    """Serve a web page that translates."""
+class ServeOptions:
+    """Serve a page that translates, and the HTTP API of LibreTranslate."""
 
-    run: str = ""
-    """Name of a run in weights/, folder, release archive, or hub id; by default all runs in weights/ are offered"""
+    run: tuple[str, ...] = ()
+    """Names of runs in weights/, folders, release archives, or hub ids; of two for one language pair, the first
+    translates it; by default, all runs in weights/"""
+    device: DeviceName = "auto"
+    """Device to compute on; auto prefers cuda, then mps, then cpu"""
+    precision: TranslatingPrecision = "auto"
+    """Precision of matrix products; auto chooses the fastest on this hardware"""
+    plain: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate by the plain formulas of model.py in fp32, without fused or quantized layers"""
+    beam: int = 1
+    """Beam size of the API; 1 is greedy search"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 accepts connections from other machines"""
     port: int = 7860
     """Port to listen on"""
+    no_page: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Serve the API alone"""
+    loaded: int = 2
+    """Models in memory, of which the least recently used makes room for another"""
+    char_limit: int = 10_000
+    """Characters of one request, at most"""
+    max_waiting: int = 256
+    """Requests that wait to be translated; further ones are told to try again later"""
+    max_lines: int = 256
+    """Lines of several requests that are translated together"""
+    timeout: float = 30.0
+    """Seconds for one request"""
+    api_key_file: Path | None = None
+    """File of keys, one per line, of which every request needs one"""
+    cors: tuple[str, ...] = ()
+    """Sites whose pages may send requests, such as https://example.org; * for all"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65_535:
             raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
+        for name in ("beam", "loaded", "char_limit", "max_waiting", "max_lines", "timeout"):
+            if not 0 < getattr(self, name) < 1e9:
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0")
 
 
 @dataclass(frozen=True)

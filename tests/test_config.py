@@ -9,9 +9,9 @@ from conftest import ROOT
 
 from config import PRESETS, RESUMABLE, Config, ConfigError, flag
 from system.cli import (
-    AppOptions,
     EvaluateOptions,
     ModelOptions,
+    ServeOptions,
     TrainOptions,
     TranslateOptions,
     named,
@@ -80,7 +80,7 @@ def test_flags_change_the_preset_and_nothing_else() -> None:
     assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False, plain=True)
 
 
-@pytest.mark.parametrize("options", [TranslateOptions, EvaluateOptions, AppOptions])
+@pytest.mark.parametrize("options", [TranslateOptions, EvaluateOptions, ServeOptions])
 def test_the_commands_that_translate_have_the_flag_plain(options: type[ModelOptions]) -> None:
     assert parse(options, ["--plain"]).plain and not parse(options, []).plain
 

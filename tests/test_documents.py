@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from config import Config, flag
-from system.cli import AppOptions, EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions
+from system.cli import EvaluateOptions, ExportOptions, ServeOptions, TrainOptions, TranslateOptions
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 COMMANDS = {
@@ -18,7 +18,7 @@ COMMANDS = {
     "translate.py": (TranslateOptions,),
     "evaluate.py": (EvaluateOptions,),
     "export.py": (ExportOptions,),
-    "app.py": (AppOptions,),
+    "serve.py": (ServeOptions,),
 }
 # Flags of other programs that appear beside ours.
 OTHER_FLAGS = {"--logdir", "--help", "--nproc-per-node", "--nnodes", "--no-tie-embeddings"}

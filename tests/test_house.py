@@ -20,11 +20,11 @@ FLOORS = [
     {"fast"},
     {"checkpoint"},
     {"decoding"},
-    {"training"},
-    {"train", "translate", "evaluate", "export", "app"},
+    {"training", "serving"},
+    {"train", "translate", "evaluate", "export", "serve"},
 ]
 COMMANDS = FLOORS[-1]
-ROOMS = {"system", "text", "fast", "decoding", "training"}
+ROOMS = {"system", "text", "fast", "decoding", "training", "serving"}
 FLOOR = {place: number for number, floor in enumerate(FLOORS) for place in floor}
 MODULES = sorted([*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).glob("*.py"))])
 

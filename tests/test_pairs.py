@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
-from conftest import ROOT, Command
+from conftest import Command
 
 from checkpoint import CheckpointError, RunFolder
 from config import PRESETS, Config, ConfigError, RuleName
@@ -20,6 +20,7 @@ from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
+from system.cli import ServeOptions
 from text.corpus import Corpus, load_corpus
 from text.readers import DataError
 from text.tokenizer import Tokenizer
@@ -256,17 +257,17 @@ def test_exports_take_the_target_language(several: Path, called: Command, comman
 
 def test_the_page_offers_each_target_language(several: Path) -> None:
     pytest.importorskip("gradio")
-    script = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from app import AppOptions, Page, choices_of\n"
-        f"run = {str(several)!r}\n"
-        "page = Page(AppOptions(device='cpu'))\n"
-        "choices = choices_of(run, page.load(run).config)\n"
-        "print([label.removeprefix(run) for label, _ in choices])\n"
-        "print([bool(page.translate('The cat.', choice)[2]) for _, choice in choices])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.splitlines() == ["[' (en → fr)', ' (fr → en)']", "[True, True]"]
+    from serve import load_models
+    from serving.batches import Batches
+    from serving.page import Page, choices_of
+
+    run = str(several)
+    models = load_models(ServeOptions(run=(run,), device="cpu"))
+    choices = choices_of(run, models.configs[run])
+    assert [label.removeprefix(run) for label, _ in choices] == [" (en → fr)", " (fr → en)"]
+    with Batches(models.translate, 10) as batches:
+        page = Page(models, batches, 60)
+        assert all(page.translate("The cat.", choice)[2] for _, choice in choices)
 
 
 def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) -> None:

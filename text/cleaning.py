@@ -230,7 +230,7 @@ def _language_identifier(*languages: str) -> Any:
     """
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     if not set(languages) <= set(identifier.labels):
         return None
     if languages:
@@ -242,6 +242,17 @@ def identify(text: str, languages: tuple[str, ...]) -> str:
     """Return the most probable of some languages for a text; the first of them where py3langid does not cover all."""
     identifier = _language_identifier(*languages)
     return str(identifier.classify(text)[0]) if identifier else languages[0]
+
+
+def language_shares(text: str, languages: tuple[str, ...]) -> list[tuple[str, float]]:
+    """Return the probability of each of some languages for a text, the most probable first.
+
+    Where py3langid does not cover them all, they are equally probable.
+    """
+    identifier = _language_identifier(*languages)
+    if not identifier:
+        return [(language, 1 / len(languages)) for language in languages]
+    return [(str(language), float(share)) for language, share in identifier.rank(text)]
 
 
 def is_heading(pair: Pair) -> bool:

@@ -1,7 +1,11 @@
-"""The web page: concurrent requests, invalid and malicious requests, and the page in a real browser."""
+"""The server: its command, its page with requests at the same time and malicious ones, a real client and browser."""
 
+import http.client
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,10 +23,15 @@ from checkpoint import RunFolder
 from decoding.search import Search
 from decoding.translator import Translator
 from export import to_ctranslate2
-from system.cli import AppOptions
+from system.cli import ServeOptions
 from system.files import whole_folder
 
 gradio_client = pytest.importorskip("gradio_client")
+
+from serve import load_models  # noqa: E402
+from serving.batches import Batches  # noqa: E402
+from serving.models import trained_configs  # noqa: E402
+from serving.page import Page  # noqa: E402
 
 Trained = subprocess.CompletedProcess[str]
 PORT = own_port(1)
@@ -32,23 +41,24 @@ NOUNS = ["cat", "dog", "man", "woman", "child", "friend", "teacher", "bird", "gi
 
 @pytest.fixture(scope="session")
 def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the page, served by the command app.py."""
-    log = tmp_path_factory.mktemp("app") / "log"
+    """The address of the server, started by the command serve.py."""
+    log = tmp_path_factory.mktemp("serve") / "log"
     with log.open("w") as out:
         served = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py"), "--port", str(PORT), "--device", "cpu", "--precision", "fp32"],
+            [sys.executable, str(ROOT / "serve.py"), "--port", str(PORT), "--device", "cpu", "--precision", "fp32"],
             cwd=trained.args[0],
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
     deadline = time.monotonic() + 100
-    while "Running on local URL" not in log.read_text() and served.poll() is None and time.monotonic() < deadline:
+    while "serving" not in log.read_text() and served.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert f"127.0.0.1:{PORT}" in log.read_text(), log.read_text()
+    assert f"at http://127.0.0.1:{PORT} (API: /docs)" in log.read_text(), log.read_text()
     yield f"http://127.0.0.1:{PORT}"
     served.terminate()
-    served.wait(20)
+    assert served.wait(40) == -signal.SIGTERM  # it ended in order, and passed the signal on
+    assert "Traceback" not in log.read_text()
 
 
 def client(page: str) -> Any:
@@ -58,26 +68,40 @@ def client(page: str) -> Any:
 
 
 def test_by_default_it_listens_on_this_machine_only() -> None:
-    assert AppOptions().host == "127.0.0.1"
+    assert ServeOptions().host == "127.0.0.1"
 
 
-def test_without_gradio_the_error_says_how_to_install_it(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "gradio.py").write_text("raise ImportError")
-    done = command("app.py", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1 and 'pip install -e ".[app]"' in done.stderr and len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize("package", ["gradio", "uvicorn", "prometheus_client"])
+def test_without_its_packages_the_error_says_how_to_install_them(
+    command: Command, tmp_path: Path, package: str
+) -> None:
+    (tmp_path / f"{package}.py").write_text(f"raise ImportError(name={package!r})")
+    done = command("serve.py", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f'serve.py: {package} is not installed: pip install -e ".[serve]"\n',
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
         (["--port", "70000"], 2, "--port is 70000; it must be from 1 to 65535"),
+        (["--timeout", "0"], 2, "--timeout is 0.0; it must be more than 0"),
+        (["--api-key-file", "missing"], 2, "--api-key-file missing cannot be read: No such file or directory"),
         (["--port", "PORT"], 1, "port PORT at 127.0.0.1 is taken"),
         (["--run", "nothing"], 1, "no run 'nothing'"),
     ],
 )
 def test_what_it_cannot_serve_is_an_error(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
     says = says.replace("PORT", str(PORT))
-    line = [sys.executable, str(ROOT / "app.py"), "--device", "cpu", *(arg.replace("PORT", str(PORT)) for arg in args)]
+    line = [
+        sys.executable,
+        str(ROOT / "serve.py"),
+        "--device",
+        "cpu",
+        *(arg.replace("PORT", str(PORT)) for arg in args),
+    ]
     done = subprocess.run(line, cwd=trained.args[0], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
 
@@ -99,22 +123,21 @@ def test_an_answer_has_alternatives_an_attention_map_and_a_speed(page: str, tran
     assert attention_map.count("<table>") == 1 + translator.config.n_heads
 
 
-def test_a_damaged_run_is_not_offered_and_an_export_has_no_attention_map(run_folder: RunFolder) -> None:
+def test_a_damaged_run_is_not_offered_and_an_export_has_no_attention_map(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole_folder(Path("out"), lambda into: to_ctranslate2(run_folder, into, "float32"))
     broken = Path("weights/broken")
     shutil.copytree(run_folder.path, broken)
     (broken / "config.json").write_text("{", encoding="utf-8")
-    script = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import checkpoint; checkpoint.PROJECT_WEIGHTS = checkpoint.WEIGHTS.resolve()\n"  # without a developer's runs
-        "from app import AppOptions, Page, available_runs\n"
-        "print(*available_runs())\n"
-        "_, alternatives, attention_map, _ = Page(AppOptions(device='cpu')).translate('A cat.', 'out')\n"
-        "print(len(alternatives), repr(attention_map))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.splitlines() == ["tiny", "5 ''"]
-    assert "left out: weights/broken/config.json" in done.stderr
+    monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", Path("weights").resolve())  # without a developer's runs
+    assert list(trained_configs()) == ["tiny"]
+    assert "left out: weights/broken/config.json" in capsys.readouterr().err
+
+    models = load_models(ServeOptions(run=("out",), device="cpu"))
+    with Batches(models.translate, 10) as batches:
+        _, alternatives, attention_map, _ = Page(models, batches, 30).translate("A cat.", "out")
+    assert len(alternatives) == 5 and attention_map == ""
 
 
 def test_a_text_keeps_its_lines(page: str) -> None:
@@ -164,13 +187,14 @@ def test_other_files_are_not_served(page: str, trained: Trained) -> None:
         b"{",
         b'{"data": []}',
         b'{"data": [["x"], {"a": 1}], "session_hash": 5}',
+        b'{"data": ["' + b"a" * 100_000 + b'", "demo"]}',
         b'{"data": ["' + b"a" * 5_000_000 + b'", "demo"]}',
         b'{"data": ["\\ud800", "demo"]}',
         b"[" * 100_000,
     ],
 )
 def test_after_a_malformed_request_the_next_is_answered(page: str, body: bytes) -> None:
-    for path in ("/gradio_api/call/translate", "/gradio_api/queue/join", "/gradio_api/run/translate"):
+    for path in ("/gradio_api/call/translate", "/gradio_api/queue/join", "/gradio_api/run/translate", "/translate"):
         request = urllib.request.Request(page + path, body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -178,6 +202,8 @@ def test_after_a_malformed_request_the_next_is_answered(page: str, body: bytes) 
         except urllib.error.HTTPError as error:
             assert error.code in (400, 404, 413, 422, 500)
             error.close()
+        except (ConnectionError, urllib.error.URLError):
+            assert len(body) > 1_000_000  # refused while it was sent
     best, *_ = client(page).predict(SENTENCE, "demo", api_name="/translate")
     assert best == TRANSLATION
 
@@ -199,3 +225,47 @@ def test_the_page_in_a_browser(page: str, browser: Any) -> None:
     button.click()
     eventually(lambda: "2,000 at most" in browser.find_element("tag name", "body").text)
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def test_the_client_of_libretranslate_translates(page: str) -> None:
+    """libretranslatepy from PyPI, as it is."""
+    client = pytest.importorskip("libretranslatepy").LibreTranslateAPI(page)
+    assert client.languages() == [{"code": "en", "name": "English", "targets": ["fr"]}]
+    assert client.translate(SENTENCE, "en", "fr", timeout=60) == TRANSLATION
+    assert client.translate(SENTENCE, "auto", "fr", timeout=60) == TRANSLATION
+    assert client.detect(SENTENCE, timeout=60)[0]["language"] == "en"
+
+
+def test_the_page_that_describes_the_api_loads_nothing_from_elsewhere(page: str) -> None:
+    for path in ("/docs", "/openapi.json"):
+        with urllib.request.urlopen(page + path, timeout=20) as answer:
+            text = answer.read().decode()
+    assert {"/translate", "/detect", "/languages", "/health", "/metrics"} == set(json.loads(text)["paths"])
+    with urllib.request.urlopen(page + "/docs", timeout=20) as answer:
+        assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", answer.read().decode())
+
+
+def test_what_has_begun_is_answered_when_the_server_is_stopped(trained: Trained) -> None:
+    port = own_port(6)
+    flags = ["--no-page", "--port", str(port), "--device", "cpu", "--precision", "fp32", "--beam", "5"]
+    served = subprocess.Popen([sys.executable, str(ROOT / "serve.py"), *flags], cwd=trained.args[0])
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    eventually(answers, 100)
+    sentences = [f"The {noun} is tired." for noun in NOUNS for _ in range(12)]
+    body = json.dumps({"q": sentences, "source": "en", "target": "fr"}).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/health")
+    assert connection.getresponse().read() == b'{"status":"ok"}'
+    connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+    served.terminate()
+    assert len(json.loads(connection.getresponse().read())["translatedText"]) == len(sentences)
+    assert served.wait(40) == -signal.SIGTERM
+    assert not answers()

@@ -1,43 +1,29 @@
-"""A web page that translates: a text in; its translation, alternatives with scores, and an attention map out.
-
-    python app.py [--run NAME]          then open the address that it prints
-
-The page needs Gradio, an optional dependency: `pip install -e ".[app]"`. It listens on this machine only, unless --host
-says otherwise. There is no password.
-"""
-
-from functools import partial
-
-from system.cli import AppOptions, answer_early, parse, run_command
-
-answer_early(__name__, partial(parse, AppOptions))  # before torch and Gradio, which take seconds to import
+"""The page of a server: a text in; its translation, alternatives with scores, and an attention map out."""
 
 import os
-import sys
-import threading
 import time
-from collections.abc import Sequence
-from functools import lru_cache
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from checkpoint import CheckpointError, RunFolder
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # by default, Gradio reports its use to its makers
+
+import gradio
+from fastapi import FastAPI
+
 from config import Config, TapisError
 from decoding.attention import STYLE, tables
 from decoding.search import Search
 from decoding.translator import Translator
+from decoding.typed_text import Translation
+from serving.batches import Batches, QueueFullError
+from serving.limits import ApiKeys
+from serving.models import Kind, Models
 from text.sentences import has_letters
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # by default, Gradio reports its use to its makers
-
-try:
-    import gradio
-except ImportError:
-    raise SystemExit('app.py: the page needs Gradio, which is not installed: pip install -e ".[app]"') from None
-
 MAX_CHARACTERS = 2000  # of a text
-MAX_WAITING = 100  # requests in the queue
-MAX_MODELS = 2  # in memory
+MAX_WORKING = 64  # visitors whose texts are translated together
 N_ALTERNATIVES = 5
+SEARCH = Search(beam=N_ALTERNATIVES, n_best=N_ALTERNATIVES)
 TOWARDS = " → "  # between a run and a target language, in a choice
 EXAMPLES = {  # by language
     "en": ["The cat is sitting on the mat.", "A man in jeans is playing with a red ball."],
@@ -49,10 +35,10 @@ EXAMPLES = {  # by language
 class Page:
     """The actions of the page, which many visitors may call at the same time."""
 
-    def __init__(self, options: AppOptions) -> None:
-        load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
-        self.load = lru_cache(maxsize=MAX_MODELS)(load)
-        self.lock = threading.Lock()  # one search at a time uses all CPU threads, or the GPU
+    def __init__(self, models: Models, batches: Batches[Kind, list[Translation]], max_seconds: float) -> None:
+        self.models = models
+        self.batches = batches
+        self.max_seconds = max_seconds
 
     def translate(self, text: str, run: str) -> tuple[str, list[list[str]], str, str]:
         """Translate a text with a run. Raises gradio.Error, which the page shows, if that is not possible.
@@ -68,20 +54,28 @@ class Page:
         if len(text) > MAX_CHARACTERS:
             message = f"This text has {len(text):,} characters; the page accepts {MAX_CHARACTERS:,} at most."
             raise gradio.Error(message, print_exception=False)
+        name, _, target = run.partition(TOWARDS)
         try:
-            with self.lock:
-                name, _, target = run.partition(TOWARDS)
-                return self.answer(text, self.load(name).towards(target))
+            translator = self.models.translator(name, target)
+            return self.answer(text, name, translator)
+        except QueueFullError:
+            message = "Too many texts wait to be translated: try again in a moment."
+            raise gradio.Error(message, print_exception=False) from None
+        except FutureTimeoutError:
+            message = f"The translation took more than {self.max_seconds:g} s."
+            raise gradio.Error(message, print_exception=False) from None
         except TapisError as error:
-            raise gradio.Error(str(error), print_exception=False) from None
+            print(f"page: {error}", flush=True)  # it may name files of this machine
+            message = "This model cannot be used; the server's log says why."
+            raise gradio.Error(message, print_exception=False) from None
 
-    def answer(self, text: str, translator: Translator) -> tuple[str, list[list[str]], str, str]:
+    def answer(self, text: str, run: str, translator: Translator) -> tuple[str, list[list[str]], str, str]:
         """The result of `translate`, for a valid text and a loaded model."""
         # Translate line by line, with the time that it takes.
         lines = text.splitlines()
-        search = Search(beam=N_ALTERNATIVES, n_best=N_ALTERNATIVES)
         start = time.perf_counter()
-        translations = translator.text(lines, search, with_doubts=True)  # of each line, best first
+        kind = Kind(run, "", translator.target, SEARCH, with_doubts=True)
+        translations = self.batches.submit(kind, lines).result(self.max_seconds)  # of each line, best first
         seconds = time.perf_counter() - start
         best = "\n".join(line[0].text for line in translations)
 
@@ -92,7 +86,7 @@ class Page:
         if len(sentences) == len(lines) == 1:
             alternatives = [[f"{one.score:.3f}", one.text, ", ".join(one.doubts)] for one in translations[0]]
             if translator.can_show_attention:
-                _, attention = translator.attention(sentences[0], search)
+                _, attention = translator.attention(sentences[0], SEARCH)
                 last_layer = len(attention.weights) - 1
                 attention_map = tables(attention.maps(last_layer), attention.source, attention.target)
 
@@ -105,10 +99,11 @@ class Page:
         return best, alternatives, attention_map, speed
 
 
-def build(page: Page, runs: dict[str, Config]) -> Any:
-    """Build the page. Visitors choose among the runs, whose names are the keys."""
-    choices = [choice for name, config in runs.items() for choice in choices_of(name, config)]
-    languages = dict.fromkeys(source for config in runs.values() for source, _ in config.directions)
+def build(page: Page) -> Any:
+    """Build the page. Visitors choose among the runs and their target languages."""
+    configs = page.models.configs
+    choices = [choice for name, config in configs.items() for choice in choices_of(name, config)]
+    languages = dict.fromkeys(source for config in configs.values() for source, _ in config.directions)
     examples = [text for language in languages for text in EXAMPLES.get(language, [])] or [""]
 
     with gradio.Blocks(title="Tapis", analytics_enabled=False) as blocks:
@@ -133,14 +128,14 @@ def build(page: Page, runs: dict[str, Config]) -> Any:
         )
         attention_map = gradio.HTML()
 
-        # The button and the Enter key do the same; the API has one endpoint.
+        # The button and the Enter key do the same; Gradio's API has one endpoint.
         fields: dict[str, Any] = {
             "inputs": [source, run],
             "outputs": [translation, alternatives, attention_map, speed],
         }
         button.click(page.translate, **fields, api_name="translate")
         source.submit(page.translate, **fields, api_visibility="private")
-    return blocks.queue(max_size=MAX_WAITING, default_concurrency_limit=4)
+    return blocks.queue(max_size=page.batches.max_waiting, default_concurrency_limit=MAX_WORKING)
 
 
 def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
@@ -152,35 +147,11 @@ def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
     return choices
 
 
-def available_runs() -> dict[str, Config]:
-    """The trained runs with a readable config, by name. Prints an error for each of the others."""
-    configs = {}
-    for folder in RunFolder.trained():
-        try:
-            configs[folder.path.name] = folder.load_config()
-        except CheckpointError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    return configs
-
-
-def main(args: Sequence[str]) -> None:
-    """Runs the command: serves the page until it is stopped."""
-    # Load the model that the page starts with: that of --run, or the most recent one. Fails if there is none.
-    options = parse(AppOptions, args)
-    page = Page(options)
-    runs = available_runs()
-    first = options.run or next(iter(runs), "")
-    config = page.load(first).config
-
-    # Serve the page, with the run of --run alone, or with a choice among all.
+def with_page(app: FastAPI, page: Page, keys: ApiKeys) -> FastAPI:
+    """The application with the page at its root. If the server has keys, the page asks for one as its password."""
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    blocks = build(page, {first: config} if options.run else runs)
-    try:
-        blocks.launch(server_name=options.host, server_port=options.port, theme=theme, css=STYLE, footer_links=[])
-    except OSError:
-        address = f"port {options.port} at {options.host}"
-        raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
-
-
-if __name__ == "__main__":
-    run_command(main)
+    auth = (lambda _, password: keys.allow(password)) if keys else None
+    message = "Any user name; the password is an API key of this server."
+    return gradio.mount_gradio_app(
+        app, build(page), "/", theme=theme, css=STYLE, footer_links=[], auth=auth, auth_message=message, ssr_mode=False
+    )

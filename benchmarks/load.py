@@ -1,0 +1,180 @@
+"""How many sentences a second `serve.py` translates, and how long clients wait, at 1, 8 and 64 clients.
+
+    python benchmarks/load.py RUN SENTENCES
+
+Each client sends one sentence of the file SENTENCES at a time to /translate, and the next one once it has the answer.
+Clients and server share this machine. Three servers are compared with translating the file offline, in one batch after
+another: `serve.py`, the same with one request at a time (`--max-lines 1`), and `serve.py` with the CTranslate2 export
+of RUN in 8 bits. Answers are compared with the offline translations: `other` counts those that belong to another
+sentence, which must not happen, and `differ` those that no sentence has, which rounding may cause.
+"""
+
+import http.client
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from checkpoint import RunFolder  # noqa: E402
+from decoding.translator import Translator  # noqa: E402
+from export import to_ctranslate2  # noqa: E402
+from system.files import whole_folder  # noqa: E402
+from text.readers import lines  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure a server under load."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run to serve"""
+    sentences: Annotated[Path, tyro.conf.Positional]
+    """File of sentences to translate"""
+    clients: tuple[int, ...] = (1, 8, 64)
+    """Clients at the same time"""
+    requests: int = 2000
+    """Requests of each measurement, at most"""
+    seconds: float = 60.0
+    """Seconds of each measurement, at most"""
+    rounds: int = 2
+    """How often each server is measured, in turn"""
+
+
+class Load(NamedTuple):
+    """What clients saw in one measurement."""
+
+    seconds: float
+    latencies: list[float]
+    n_lost: int
+    n_of_other: int
+    n_different: int
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    sentences = list(lines(options.sentences))
+    run = RunFolder.find(options.run).path.resolve()
+    config = RunFolder(run).load_config()
+
+    with tempfile.TemporaryDirectory() as temporary:
+        export = Path(temporary) / "export"
+        whole_folder(export, lambda into: to_ctranslate2(RunFolder(run), into, "int8"))
+        servers = {
+            "serve.py": (run, []),
+            "one at a time": (run, ["--max-lines", "1"]),
+            "CTranslate2": (export, []),
+        }
+        expected, rates = {}, {}
+        for folder in (run, export):
+            expected[folder], rates[folder] = offline(folder, sentences)
+            print(f"offline, {folder.name:<12} {rates[folder]:7.1f} sentences/s", flush=True)
+        print(f"{'server':<14} clients  sentences/s  of offline   mean ms  95 % ms  ratio  lost  other  differ")
+        for _ in range(options.rounds):
+            for label, (folder, flags) in servers.items():
+                with served([*flags, "--run", str(folder)]) as port:
+                    for n_clients in options.clients:
+                        pair = config.source, config.target
+                        load = measured(port, pair, expected[folder], n_clients, options)
+                        print(f"{label:<14} {n_clients:>7}  {row(load, rates[folder])}", flush=True)
+
+
+def offline(run: Path, sentences: Sequence[str]) -> tuple[dict[str, str], float]:
+    """The translation of each sentence, and how many are translated in a second: the better of two times."""
+    translator = Translator.load(run)
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        results = translator.text(sentences)
+        seconds.append(time.perf_counter() - start)
+    translations = {one: ranked[0].text for one, ranked in zip(sentences, results, strict=True)}
+    return translations, len(sentences) / min(seconds)
+
+
+@contextmanager
+def served(flags: Sequence[str]) -> Iterator[int]:
+    """Starts a server of the API, and gives its port once it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    command = [sys.executable, str(ROOT / "serve.py"), "--no-page", "--port", str(port), *flags]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while True:
+            assert server.poll() is None, "the server ended"
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def measured(port: int, pair: tuple[str, str], expected: dict[str, str], n_clients: int, options: Options) -> Load:
+    """Sends requests from n_clients threads."""
+    sentences = list(expected)
+    translations = set(expected.values())
+    numbers = count()
+    latencies: list[float] = []
+    answers: list[tuple[str, str | None]] = []
+    deadline = time.perf_counter() + options.seconds
+
+    def send() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        while (number := next(numbers)) < options.requests and time.perf_counter() < deadline:
+            sentence = sentences[number % len(sentences)]
+            body = json.dumps({"q": sentence, "source": pair[0], "target": pair[1]}).encode()  # sent with the headers
+            start = time.perf_counter()
+            translation = None
+            try:
+                connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                content = json.loads(answer.read())
+                translation = content["translatedText"] if answer.status == 200 else None
+            except (OSError, http.client.HTTPException):
+                connection.close()
+            latencies.append(time.perf_counter() - start)
+            answers.append((sentence, translation))
+
+    clients = [threading.Thread(target=send) for _ in range(n_clients)]
+    start = time.perf_counter()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    seconds = time.perf_counter() - start
+
+    given = [(sentence, translation) for sentence, translation in answers if translation is not None]
+    wrong = [translation for sentence, translation in given if translation != expected[sentence]]
+    n_of_other = sum(translation in translations for translation in wrong)
+    return Load(seconds, latencies, len(answers) - len(given), n_of_other, len(wrong) - n_of_other)
+
+
+def row(load: Load, offline_rate: float) -> str:
+    rate = len(load.latencies) / load.seconds
+    mean = statistics.mean(load.latencies)
+    late = statistics.quantiles(load.latencies, n=20)[-1]
+    return (
+        f"{rate:11.1f}  {rate / offline_rate:10.0%}  {1000 * mean:8.0f}  {1000 * late:7.0f}  {late / mean:5.1f}"
+        f"  {load.n_lost:4}  {load.n_of_other:5}  {load.n_different:6}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""The HTTP API that clients of LibreTranslate speak (https://docs.libretranslate.com), over the models of a server.
+
+    POST /translate    q, source, target, format, alternatives, api_key: a text or a list of them
+    POST /detect       q, api_key: the languages that a text may be in
+    GET  /languages    the language pairs
+    GET  /health       whether it answers
+    GET  /metrics      what it measures, for Prometheus
+    GET  /docs         this API, to read and to try
+
+Requests are JSON or an HTML form; answers are JSON. An error has a status and {"error": what is wrong}.
+"""
+
+import asyncio
+import math
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from babel import Locale, UnknownLocaleError
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi_offline import FastAPIOffline
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from config import ConfigError, TapisError
+from decoding.search import Search
+from decoding.typed_text import Translation
+from serving.batches import Batches, QueueFullError
+from serving.limits import ApiKeys, BodyLimit
+from serving.metrics import MeasuredRequests, Metrics
+from serving.models import Kind, Models
+from text.cleaning import language_shares
+from text.documents import translated_html
+from text.sentences import replace_lone_surrogates
+
+M = TypeVar("M", bound=BaseModel)
+
+AUTO = "auto"  # a source language to be identified
+MAX_ALTERNATIVES = 9
+MAX_TEXTS = 256  # in one request
+BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
+PATHS = ("/translate", "/detect", "/languages", "/health")  # that are measured
+
+
+class TranslateRequest(BaseModel):
+    """What to translate."""
+
+    q: str | list[str] = Field(description="A text, or several")
+    source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
+    target: str = Field(description="The language to translate into", examples=["fr"])
+    format: Literal["text", "html"] = Field("text", description="With html, only the text of a page is translated")
+    alternatives: int = Field(0, ge=0, le=MAX_ALTERNATIVES, description="Further translations that are wanted")
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class DetectRequest(BaseModel):
+    """A text whose language is asked for."""
+
+    q: str = Field(description="The text")
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class DetectedLanguage(BaseModel):
+    """A language that a text may be in."""
+
+    language: str
+    confidence: float = Field(description="Probability in per cent, among the languages of the server")
+
+
+class TranslateAnswer(BaseModel):
+    """The translation, and what was asked for besides; lists of them if q was a list."""
+
+    translatedText: str | list[str]  # noqa: N815 - LibreTranslate's name
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class Language(BaseModel):
+    """A language to translate from."""
+
+    code: str
+    name: str
+    targets: list[str] = Field(description="Languages that it is translated into")
+
+
+class ErrorAnswer(BaseModel):
+    """What is wrong with a request."""
+
+    error: str
+
+
+class RequestError(Exception):
+    """A request that cannot be answered, with the status that says so."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts."""
+
+    max_characters: int
+    """Of the texts of one request"""
+    max_seconds: float
+    """For reading a request, and for answering it"""
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    origins: tuple[str, ...] = ()
+    """Of pages on other sites whose scripts may send requests"""
+
+
+class Text(NamedTuple):
+    """A text to translate: its lines, and what puts their translations together."""
+
+    lines: list[str]
+    join: Callable[[Sequence[str]], str]
+
+
+def take_apart(text: str, is_html: bool) -> Text:
+    """A text or a fragment of a page as lines to translate."""
+    if not is_html:
+        return Text(text.split("\n"), "\n".join)
+    lines: list[str] = []
+
+    def note(found: Sequence[str]) -> list[str]:
+        lines.extend(found)
+        return lines
+
+    translated_html(text, note)
+    return Text(lines, lambda translations: translated_html(text, lambda _: list(translations)))
+
+
+class Api:
+    """The answers to requests."""
+
+    def __init__(
+        self, models: Models, batches: Batches[Kind, list[Translation]], metrics: Metrics, limits: Limits, beam: int
+    ) -> None:
+        self.models = models
+        self.batches = batches
+        self.metrics = metrics
+        self.limits = limits
+        self.beam = beam
+
+    async def translate(self, http: Request) -> TranslateAnswer:
+        """Answers /translate. Raises RequestError."""
+        request = await self.read(http, TranslateRequest)
+        texts = [replace_lone_surrogates(q) for q in ([request.q] if isinstance(request.q, str) else request.q)]
+        if len(texts) > MAX_TEXTS:
+            raise RequestError(400, f"q has {len(texts):,} texts; the server accepts {MAX_TEXTS} at once")
+        self.check_length(texts)
+
+        # The language of each text.
+        detected = None
+        try:
+            if request.source == AUTO:
+                shares = [self.models.identify(text, request.target) for text in texts]
+                detected = [DetectedLanguage(language=one, confidence=round(100 * share)) for one, share in shares]
+                sources = [one for one, _ in shares]
+            else:
+                sources = [request.source] * len(texts)
+            ranked = await self.translate_texts(texts, sources, request)
+        except ConfigError as error:  # of the language pair
+            raise RequestError(400, str(error)) from None
+
+        answer = TranslateAnswer(translatedText=[one[0] for one in ranked], detectedLanguage=detected)
+        if request.alternatives:
+            answer.alternatives = [one[1:] for one in ranked]
+        if isinstance(request.q, str):
+            return TranslateAnswer(**{name: values and values[0] for name, values in answer})
+        return answer
+
+    async def translate_texts(
+        self, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
+    ) -> list[list[str]]:
+        """The translations of each text, best first. A text in the target language stays as it is.
+
+        Raises ConfigError for a pair that no model translates, and RequestError.
+        """
+        n_best = 1 + request.alternatives
+        search = Search(max(self.beam, n_best), n_best)
+        is_html = request.format == "html"
+        taken = [take_apart(text, is_html) for text in texts]
+        results = [[text] for text in texts]
+
+        # One request to the queue for each language.
+        rows_of: dict[str, list[int]] = {}
+        for row, source in enumerate(sources):
+            if source != request.target or source not in self.models.languages:
+                rows_of.setdefault(source, []).append(row)
+        answers: dict[str, Future[list[list[Translation]]]] = {}
+        for source, rows in rows_of.items():
+            run = self.models.run_for(source, request.target)
+            kind = Kind(run, source, request.target, search, is_html)
+            answers[source] = self.submit(kind, [line for row in rows for line in taken[row].lines])
+
+        for source, lines in zip(answers, await self.wait_for(list(answers.values())), strict=True):
+            ranked_lines = iter(lines)
+            for row in rows_of[source]:
+                of_text = [next(ranked_lines) for _ in taken[row].lines]
+                n_ranks = min((len(ranked) for ranked in of_text), default=1)
+                ranked_texts = [taken[row].join([ranked[k].text for ranked in of_text]) for k in range(n_ranks)]
+                results[row] = list(dict.fromkeys(ranked_texts))  # some differ in their tokens alone
+        return results
+
+    def submit(self, kind: Kind, lines: list[str]) -> Future[list[list[Translation]]]:
+        """Queues lines. Raises RequestError if too many requests wait."""
+        try:
+            return self.batches.submit(kind, lines)
+        except QueueFullError as error:
+            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
+
+    async def wait_for(self, answers: Sequence[Future[list[list[Translation]]]]) -> list[list[list[Translation]]]:
+        """The results of several requests to the queue. Raises RequestError if they take too long."""
+        try:
+            async with asyncio.timeout(self.limits.max_seconds):
+                return list(await asyncio.gather(*map(asyncio.wrap_future, answers)))
+        except TimeoutError:
+            for answer in answers:
+                answer.cancel()
+            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s") from None
+
+    async def detect(self, http: Request) -> list[DetectedLanguage]:
+        """Answers /detect. Raises RequestError."""
+        request = await self.read(http, DetectRequest)
+        text = replace_lone_surrogates(request.q)
+        self.check_length([text])
+        shares = language_shares(text, tuple(self.models.languages))
+        return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
+
+    def languages(self) -> list[Language]:
+        """Answers /languages."""
+        sources = dict.fromkeys(source for source, _ in self.models.pairs)
+        return [Language(code=one, name=name_of(one), targets=self.models.targets(one)) for one in sources]
+
+    async def read(self, http: Request, form: type[M]) -> M:
+        """The body of a request, JSON or a form. Raises RequestError if it is neither, or its key is not accepted."""
+        try:
+            if http.headers.get("content-type", "").startswith("application/json"):
+                body = await http.json()
+            else:
+                fields = await http.form()
+                body = {name: values[0] if len(values := fields.getlist(name)) == 1 else values for name in fields}
+            request = form.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))
+            raise RequestError(400, f"{place or 'body'}: {first['msg']}") from None
+        except (ValueError, RecursionError):
+            raise RequestError(400, "the body of the request is not JSON") from None
+        if not self.limits.keys.allow(getattr(request, "api_key", "")):
+            raise RequestError(403, "a valid api_key is needed")
+        return request
+
+    def check_length(self, texts: Sequence[str]) -> None:
+        """Raises RequestError if the texts are too long together."""
+        n_characters = sum(map(len, texts))
+        if n_characters > self.limits.max_characters:
+            limit = f"the server accepts {self.limits.max_characters:,}"
+            raise RequestError(400, f"the text has {n_characters:,} characters; {limit}")
+
+
+def name_of(language: str) -> str:
+    """The English name of a language, or its code if there is none."""
+    try:
+        return Locale.parse(language.replace("-", "_")).english_name or language
+    except (UnknownLocaleError, ValueError):
+        return language
+
+
+def api_app(api: Api, version: str) -> FastAPI:
+    """The API as an application for a web server. It closes the queue when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(api.batches.close)
+
+    app = FastAPIOffline(
+        title="Tapis",
+        version=version,
+        description="Translation by models that Tapis trained; the API of LibreTranslate.",
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorAnswer, "description": description}
+        for status, description in {
+            400: "The request is wrong",
+            403: "A key is needed",
+            408: "The request arrived too slowly",
+            413: "The request is too long",
+            429: "Too many requests wait; Retry-After has the seconds to wait",
+            504: "The translation took too long",
+        }.items()
+    }
+
+    @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model_exclude_none=True)
+    async def translate(http: Request) -> TranslateAnswer:
+        """Translates a text, or a list of texts."""
+        return await api.translate(http)
+
+    @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
+    async def detect(http: Request) -> list[DetectedLanguage]:
+        """The languages that a text may be in, the most probable first."""
+        return await api.detect(http)
+
+    @app.get("/languages")
+    async def languages() -> list[Language]:
+        """The languages to translate from."""
+        return api.languages()
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the server answers."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Counters and times, for Prometheus."""
+        return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.exception_handler(RequestError)
+    async def refuse(_: Request, error: RequestError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def refuse_path(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    # What went wrong here may name files of this machine, so that only the server's log says it.
+
+    @app.exception_handler(TapisError)
+    async def fail_in_words(http: Request, error: TapisError) -> JSONResponse:
+        print(f"{http.url.path}: {error}", file=sys.stderr, flush=True)
+        return await fail(http, error)
+
+    @app.exception_handler(Exception)
+    async def fail(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({"error": "the server failed; its log says why"}, 500)
+
+    # The last added sees a request first.
+    limits = api.limits
+    max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
+    app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=math.ceil(limits.max_seconds))
+    if limits.origins:
+        app.add_middleware(CORSMiddleware, allow_origins=limits.origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
+    return app
+
+
+def body_of(form: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that may be JSON or a form."""
+    schema = {"schema": form.model_json_schema()}
+    types = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"required": True, "content": dict.fromkeys(types, schema)}}

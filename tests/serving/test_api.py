@@ -1,0 +1,273 @@
+"""The API: what clients of LibreTranslate send, and what they must not be able to do."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from config import Config, TapisError
+from decoding.typed_text import Translation
+from serve import application
+from serving.limits import ApiKeys
+from serving.models import Kind, Models
+from system.cli import ServeOptions
+
+PAIRS = "en-fr, fr-en, en-de, de-en"
+SECRET = "/home/someone/weights"
+
+
+class Echo(Models):
+    """Models that give each line back with the target language, and note what they were given."""
+
+    def __init__(self) -> None:
+        pairs = ("en-fr", "fr-en", "en-de", "de-en")
+        configs = {"one": Config(source="en", target="fr"), "all": Config(pairs=pairs)}
+        super().__init__(configs, lambda run: None, 1)  # type: ignore[arg-type, return-value]
+        self.kinds: list[Kind] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def translate(self, kind: Kind, lines: Sequence[str]) -> list[list[Translation]]:
+        self.kinds.append(kind)
+        assert self.may_go_on.wait(30)
+        if "damaged" in lines:
+            raise TapisError(f"{SECRET}/model.safetensors is damaged")
+        if "bug" in lines:
+            raise ZeroDivisionError(SECRET)
+        return [
+            [Translation(f"{kind.target}{k or ''}:{line}", 0.0) for k in range(kind.search.n_best)] for line in lines
+        ]
+
+
+@pytest.fixture
+def models() -> Echo:
+    return Echo()
+
+
+def client_of(models: Echo, keys: ApiKeys | None = None, **options: Any) -> TestClient:
+    app = application(ServeOptions(no_page=True, **options), models, keys or ApiKeys())
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(models: Echo) -> Iterator[TestClient]:
+    with client_of(models) as client:
+        yield client
+
+
+def ask(client: TestClient, q: Any = "Hello.", source: str = "en", target: str = "fr", **others: Any) -> Any:
+    return client.post("/translate", json={"q": q, "source": source, "target": target, **others})
+
+
+def test_a_text_keeps_its_lines(client: TestClient) -> None:
+    assert ask(client, "One.\n\nTwo.").json() == {"translatedText": "fr:One.\nfr:\nfr:Two."}
+    assert ask(client, "").json() == {"translatedText": "fr:"}
+
+
+def test_a_list_gives_a_list(client: TestClient) -> None:
+    assert ask(client, ["One.", "Two.\nThree."]).json() == {"translatedText": ["fr:One.", "fr:Two.\nfr:Three."]}
+    assert ask(client, []).json() == {"translatedText": []}
+
+
+def test_a_form_is_a_request_too(client: TestClient) -> None:
+    one = client.post("/translate", data={"q": "5", "source": "en", "target": "fr", "alternatives": "1"})
+    assert one.json() == {"translatedText": "fr:5", "alternatives": ["fr1:5"]}
+    two = client.post("/translate", data={"q": ["One.", "Two."], "source": "en", "target": "de"})
+    assert two.json() == {"translatedText": ["de:One.", "de:Two."]}
+
+
+def test_the_first_run_for_a_pair_translates_it(client: TestClient, models: Echo) -> None:
+    for source, target in (("en", "fr"), ("en", "de"), ("fr", "en")):
+        ask(client, "x", source, target)
+    assert [kind.run for kind in models.kinds] == ["one", "all", "all"]
+
+
+def test_a_language_is_identified_for_each_text(client: TestClient, models: Echo) -> None:
+    texts = ["The weather is very nice today.", "Das Wetter ist heute sehr schön."]
+    answer = ask(client, texts, "auto", "fr").json()  # nothing translates from German into French
+    assert {one["language"] for one in answer["detectedLanguage"]} <= {"en", "fr"}
+    models.kinds.clear()
+    answer = ask(client, [*texts, "Il fait très beau aujourd'hui."], "auto", "en").json()
+    assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "de", "fr"]
+    assert answer["translatedText"] == [texts[0], f"en:{texts[1]}", "en:Il fait très beau aujourd'hui."]
+    assert {kind.source for kind in models.kinds} == {"de", "fr"}
+    one = ask(client, texts[1], "auto", "en").json()["detectedLanguage"]
+    assert one["language"] == "de" and 50 < one["confidence"] <= 100
+
+
+def test_a_text_in_the_target_language_stays(client: TestClient, models: Echo) -> None:
+    assert ask(client, "Déjà <vu>.", "fr", "fr").json() == {"translatedText": "Déjà <vu>."}
+    assert not models.kinds
+
+
+def test_of_html_only_the_text_is_translated(client: TestClient, models: Echo) -> None:
+    page = "<p class=\"x\">One <b>two</b>.</p>\n<script>alert('no')</script><p>Three.</p>"
+    expected = "<p class=\"x\">fr:One <b>two</b>.</p>\n<script>alert('no')</script><p>fr:Three.</p>"
+    assert ask(client, page, format="html").json() == {"translatedText": expected}
+    assert models.kinds[0].is_html
+    ask(client, page)
+    assert not models.kinds[1].is_html
+
+
+def test_alternatives_are_further_translations(client: TestClient, models: Echo) -> None:
+    answer = ask(client, ["a\nb", "c"], alternatives=2).json()
+    assert answer["translatedText"] == ["fr:a\nfr:b", "fr:c"]
+    assert answer["alternatives"] == [["fr1:a\nfr1:b", "fr2:a\nfr2:b"], ["fr1:c", "fr2:c"]]
+    assert models.kinds[0].search.beam == models.kinds[0].search.n_best == 3
+
+
+def test_languages_and_health(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    languages = client.get("/languages").json()
+    assert {one["code"]: (one["name"], one["targets"]) for one in languages} == {
+        "en": ("English", ["fr", "de"]),
+        "fr": ("French", ["en"]),
+        "de": ("German", ["en"]),
+    }
+
+
+def test_detect_names_the_languages_of_the_server(client: TestClient) -> None:
+    found = client.post("/detect", data={"q": "Das Wetter ist heute sehr schön."}).json()
+    assert found[0]["language"] == "de" and len(found) == 3
+    assert 99 <= sum(one["confidence"] for one in found) <= 101
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "the body of the request is not JSON"),
+        (b"\xff", "the body of the request is not JSON"),
+        (b"[" * 100_000, "the body of the request is not JSON"),
+        (b"[]", "body: Input should be a valid dictionary or instance of TranslateRequest"),
+        (b"{}", "q: Field required"),
+        (b'{"q": 5, "source": "en", "target": "fr"}', "q: Input should be a valid string"),
+        (
+            b'{"q": "x", "source": "en", "target": "xx"}',
+            f"no model translates en-xx; there are {PAIRS}",
+        ),
+        (
+            b'{"q": "x", "source": "xx", "target": "xx"}',
+            f"no model translates xx-xx; there are {PAIRS}",
+        ),
+        (b'{"q": "x", "source": "auto", "target": "xx"}', "no model translates into xx, but into fr, en, de"),
+        (
+            b'{"q": "x", "source": "en", "target": "fr", "alternatives": 10}',
+            "alternatives: Input should be less",
+        ),
+        (b'{"q": "x", "source": "en", "target": "fr", "format": "pdf"}', "format: Input should be 'text' or 'html'"),
+    ],
+)
+def test_a_wrong_request_is_explained(client: TestClient, body: bytes, says: str) -> None:
+    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and answer.json()["error"].startswith(says)
+
+
+def test_lone_surrogates_do_not_harm(client: TestClient) -> None:
+    body = b'{"q": "a \\ud800 b", "source": "en", "target": "fr"}'
+    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.json() == {"translatedText": "fr:a \ufffd b"}
+
+
+def test_too_much_is_refused(models: Echo) -> None:
+    with client_of(models, char_limit=10) as client:
+        assert ask(client, ["12345", "67890"]).status_code == 200
+        answer = ask(client, ["12345", "678901"])
+        assert answer.status_code == 400
+        assert answer.json() == {"error": "the text has 11 characters; the server accepts 10"}
+        answer = ask(client, "x" * 11_000)
+        assert answer.status_code == 413 and "bytes" in answer.json()["error"]
+        assert ask(client, [""] * 257).json() == {"error": "q has 257 texts; the server accepts 256 at once"}
+        # A text within the limit passes however it is escaped.
+        assert client.post("/translate", data={"q": "😀" * 10, "source": "en", "target": "fr"}).status_code == 200
+        escaped = json.dumps({"q": "😀" * 10, "source": "en", "target": "fr"})
+        assert (
+            client.post("/translate", content=escaped, headers={"Content-Type": "application/json"}).status_code == 200
+        )
+
+
+def test_a_full_queue_is_429_and_a_late_answer_504(models: Echo) -> None:
+    models.may_go_on.clear()
+    with client_of(models, max_waiting=2, timeout=3.0) as client, ThreadPoolExecutor(3) as pool:
+        first = pool.submit(ask, client, "first")
+        while not models.kinds:
+            time.sleep(0.01)
+        waiting = [pool.submit(ask, client, f"{i}") for i in range(2)]
+        while b"tapis_waiting_requests 2.0" not in client.get("/metrics").content:
+            time.sleep(0.01)
+        refused = ask(client, "too many")
+        assert refused.status_code == 429 and int(refused.headers["Retry-After"]) >= 1
+        late = [first.result(), *(answer.result() for answer in waiting)]
+        assert [answer.status_code for answer in late] == [504] * 3
+        assert late[0].json() == {"error": "the translation took more than 3 s"}
+        models.may_go_on.set()
+        assert ask(client, "again").json() == {"translatedText": "fr:again"}
+    assert len(models.kinds) == 2  # those that nobody waits for any more are not translated
+
+
+@pytest.mark.parametrize("text", ["damaged", "bug"])
+def test_an_error_of_the_server_names_no_files(
+    client: TestClient, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    answer = ask(client, text)
+    assert (answer.status_code, answer.json()) == (500, {"error": "the server failed; its log says why"})
+    assert ask(client).status_code == 200
+    if text == "damaged":
+        assert f"/translate: {SECRET}/model.safetensors is damaged" in capfd.readouterr().err
+
+
+def test_only_requests_with_a_key_are_answered(models: Echo, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of two clients\nfirst-key\n\nzweiter Schlüssel\n", encoding="utf-8")
+    with client_of(models, ApiKeys.read(file)) as client:
+        for key in ("first-key", "zweiter Schlüssel"):
+            assert ask(client, api_key=key).status_code == 200
+        for key in ("", "first", "first-key ", "# of two clients", "\ud800"):
+            body = json.dumps({"q": "x", "source": "en", "target": "fr", "api_key": key})
+            answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()) == (403, {"error": "a valid api_key is needed"})
+        assert ask(client).status_code == client.post("/detect", data={"q": "x"}).status_code == 403
+        assert client.get("/health").status_code == 200
+    file.write_text("# none\n")
+    with pytest.raises(TapisError, match="has no keys: write one per line"):
+        ApiKeys.read(file)
+
+
+def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
+    origin = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+    for cors, allowed in (((), None), (("https://example.org",), "https://example.org"), (("https://a.org",), None)):
+        with client_of(models, cors=cors) as client:
+            assert client.options("/translate", headers=origin).headers.get("Access-Control-Allow-Origin") == allowed
+
+
+def test_metrics_count_requests_and_batches(client: TestClient) -> None:
+    ask(client, ["four", "more"])
+    ask(client, target="xx")
+    client.get("/not/counted")
+    text = client.get("/metrics").text
+    for line in (
+        'tapis_requests_total{path="/translate",status="200"} 1.0',
+        'tapis_requests_total{path="/translate",status="400"} 1.0',
+        'tapis_request_seconds_count{path="/translate"} 2.0',
+        "tapis_batch_lines_sum 2.0",
+        "tapis_characters_total 8.0",
+        "tapis_waiting_requests 0.0",
+    ):
+        assert line in text.splitlines()
+    assert "/not/counted" not in text
+
+
+def test_many_clients_get_their_own_answers(client: TestClient, models: Echo) -> None:
+    texts = [f"Sentence {i}." for i in range(300)]
+    with ThreadPoolExecutor(30) as pool:
+        answers = list(pool.map(lambda text: ask(client, text).json()["translatedText"], texts))
+    assert answers == [f"fr:{text}" for text in texts]
+    assert len(models.kinds) < len(texts)  # some were translated together

@@ -1,0 +1,125 @@
+"""The queue: requests that wait are answered together, each with its own answer, and a bound keeps them few."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from serving.batches import Batches, QueueFullError
+
+
+class Slow:
+    """A translation that waits until it may go on, and notes its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, list[str]]] = []
+        self.started = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def __call__(self, kind: str, lines: list[str]) -> list[str]:
+        self.batches.append((kind, lines))
+        self.started.set()
+        assert self.may_go_on.wait(20)
+        if "bad" in lines:
+            raise ValueError("bad")
+        return [f"{kind} {line}" for line in lines]
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def batches(slow: Slow) -> Iterator[Batches[str, str]]:
+    with Batches(slow, max_waiting=5, max_lines=4) as batches:
+        yield batches
+        slow.may_go_on.set()
+
+
+def begin(batches: Batches[str, str], slow: Slow) -> Future[list[str]]:
+    """Occupies the thread with a first request, so that what follows waits."""
+    first = batches.submit("fr", ["first"])
+    assert slow.started.wait(20)
+    return first
+
+
+def test_what_waits_is_translated_together_by_kind_and_in_order(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    kinds = ["fr", "de", "fr", "de"]
+    answers = [batches.submit(kind, [f"{i}a", f"{i}b"]) for i, kind in enumerate(kinds)]
+    assert batches.n_waiting == 4
+    slow.may_go_on.set()
+    results = [answer.result(20) for answer in answers]
+    assert results == [[f"{kind} {i}a", f"{kind} {i}b"] for i, kind in enumerate(kinds)]
+    assert slow.batches[1:] == [("fr", ["0a", "0b", "2a", "2b"]), ("de", ["1a", "1b", "3a", "3b"])]
+
+
+def test_a_batch_is_no_longer_than_its_limit_unless_one_request_is(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    answers = [batches.submit("fr", [f"{i}"] * n) for i, n in enumerate((3, 2, 9, 1))]
+    slow.may_go_on.set()
+    assert [len(answer.result(20)) for answer in answers] == [3, 2, 9, 1]
+    assert [len(lines) for _, lines in slow.batches] == [1, 4, 2, 9]
+
+
+def test_a_full_queue_says_when_to_come_back(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    answers = [batches.submit("fr", ["x" * 100]) for _ in range(5)]
+    batches.seconds_per_character = 0.021
+    with pytest.raises(QueueFullError, match="try again in 11 s") as error:
+        batches.submit("fr", ["more"])
+    assert error.value.retry_after == 11
+    slow.may_go_on.set()
+    assert all(answer.result(20) for answer in answers)
+    assert batches.submit("fr", ["more"]).result(20) == ["fr more"]
+
+
+def test_a_cancelled_request_is_not_translated(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    first, second = batches.submit("fr", ["no"]), batches.submit("fr", ["yes"])
+    assert first.cancel()
+    slow.may_go_on.set()
+    assert second.result(20) == ["fr yes"] and slow.batches[1:] == [("fr", ["yes"])]
+
+
+def test_a_request_that_fails_fails_alone(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    answers = [batches.submit("fr", [line]) for line in ("good", "bad", "fine")]
+    slow.may_go_on.set()
+    assert answers[0].result(20) == ["fr good"] and answers[2].result(20) == ["fr fine"]
+    with pytest.raises(ValueError, match="bad"):
+        answers[1].result(20)
+
+
+def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
+    batches = Batches(slow, max_waiting=5)
+    begin(batches, slow)
+    answer = batches.submit("fr", ["last"])
+    slow.may_go_on.set()
+    batches.close()
+    assert answer.done() and answer.result() == ["fr last"]
+    with pytest.raises(QueueFullError):
+        batches.submit("fr", ["late"])
+
+
+def test_one_client_never_waits_for_others() -> None:
+    batches: Batches[str, str] = Batches(lambda kind, lines: lines, max_waiting=5)
+    with batches:
+        start = time.perf_counter()
+        for i in range(100):
+            assert batches.submit("fr", [f"{i}"]).result(20) == [f"{i}"]
+        assert time.perf_counter() - start < 100 * 0.004
+
+
+def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() -> None:
+    random_sizes = random.Random(1)
+    requests = [(f"k{i % 3}", [f"{i} {j}" for j in range(random_sizes.randrange(4))]) for i in range(10_000)]
+    batches: Batches[str, str] = Batches(lambda kind, lines: [f"{kind} {line}" for line in lines], max_waiting=10_000)
+    with batches, ThreadPoolExecutor(64) as pool:
+        answers = pool.map(lambda request: batches.submit(*request).result(60), requests)
+        for (kind, lines), answer in zip(requests, answers, strict=True):
+            assert answer == [f"{kind} {line}" for line in lines]
