@@ -3,8 +3,9 @@
 import random
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ const worker = new Worker(URL.createObjectURL(new Blob([code])));
 worker.onmessage = ({ data }) => done(data);
 worker.onerror = (event) => done(event.message);
 worker.postMessage(argument);
+"""
+
+# The violations that axe-core finds in the page, and the rules that the page passes.
+CHECK_ACCESSIBILITY = """
+const done = arguments[0];
+const describe = ({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`;
+axe.run(document, { iframes: false }).then(
+  ({ violations, passes }) => done([violations.map(describe), passes.map(({ id }) => id)]),
+  (error) => done([[error.message], []]),
+);
 """
 
 
@@ -214,10 +225,8 @@ def test_packed_linear_layers_equal_the_plain_sum(run_folder: RunFolder, browser
     assert nearly == [0] * 19
 
 
-@browsing
-@pytest.mark.parametrize("damage", ["weights", "engine", "truncated"])
-def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
-    page = exported(run_folder)
+def open_damaged(browser: Any, page: str, damage: str) -> None:
+    """Opens a page that was truncated, or of which a character of the part `damage` was changed."""
     if damage == "truncated":
         page = page[: -len(page) // 4]
     else:
@@ -227,6 +236,53 @@ def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any
     file.write_text(page, encoding="utf-8")
     browser.get(file.as_uri())
     eventually(lambda: "This file is damaged" in text_of(browser, "status"))
+
+
+@browsing
+@pytest.mark.parametrize("damage", ["weights", "engine", "truncated"])
+def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
+    open_damaged(browser, exported(run_folder), damage)
+
+
+@pytest.fixture
+def emulated(browser: Any) -> Iterator[Any]:
+    """The browser, with its usual window and colours again after the test."""
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@browsing
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1300, 360])
+def test_axe_finds_no_barrier(scheme: str, width: int, run_folder: RunFolder, emulated: Any) -> None:
+    browser = emulated
+    axe = (files("selenium_axe_python") / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def check() -> None:
+        browser.execute_script(axe)
+        violations, passed = browser.execute_async_script(CHECK_ACCESSIBILITY)
+        assert not violations and "color-contrast" in passed
+
+    # freshly loaded
+    page = exported(run_folder, browser)
+    assert browser.execute_script("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    check()
+
+    # with a translation and its attention, which a narrow window scrolls
+    translated(browser, [f"{SENTENCE[:-1]} in the garden."])
+    eventually(lambda: browser.execute_script("return document.querySelector('#attention td')"))
+    is_scrolled = "return attention.scrollWidth > attention.clientWidth"
+    assert browser.execute_script(is_scrolled) == (width == 360)
+    check()
+
+    # with an error
+    open_damaged(browser, page, "weights")
+    check()
 
 
 @browsing
