@@ -1,8 +1,14 @@
-"""Take page.png of the page to translate in, and tensorboard.png of TensorBoard, both with the demo's run.
+"""Take pictures of the demo's run in a browser.
+
+    page.png           the page of app.py
+    tensorboard.png    TensorBoard
+    web.png            the HTML file of `export.py --to web`
 
 From the project's root, after `make demo` and with the development dependencies, `chromium` and `chromedriver`:
 
-    python docs/pictures/screenshots.py
+    python docs/pictures/screenshots.py [page] [tensorboard] [web]
+
+Without a name, it takes all three.
 """
 
 import base64
@@ -11,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,21 +32,32 @@ PICTURES = Path("docs/pictures")
 RUN = Path("runs/demo")
 SENTENCE = "The cat is sitting on the mat."
 TAGS = ("train/loss", "valid/loss", "valid/bleu")
+NAMES = ("page", "tensorboard", "web")
 WINDOW = (1300, 800)  # pixels
+WEB_WIDTH = 1000  # of web.png, in pixels
 SECONDS = 120.0  # to wait for anything: app.py first imports torch and Gradio, and loads the model
 
 
 def main() -> None:
     if not RUN.is_dir():
         sys.exit(f"screenshots.py: {RUN} not found; run `make demo` first, and start this script from the root")
-    with chromium() as browser:
-        app = [sys.executable, "app.py", "--run", "demo"]
-        with served(app) as address:
-            photograph_page(browser, address, PICTURES / "page.png")
+    names = sys.argv[1:] or NAMES
+    if not set(names) <= set(NAMES):
+        sys.exit(f"screenshots.py: expected names of {', '.join(NAMES)}")
 
-        tensorboard = [sys.executable, "-m", "tensorboard.main", "--logdir", str(RUN.parent), "--host", "127.0.0.1"]
-        with served(tensorboard) as address:
-            photograph_tensorboard(browser, address, PICTURES / "tensorboard.png")
+    with chromium() as browser:
+        if "page" in names:
+            app = [sys.executable, "app.py", "--run", "demo"]
+            with served(app) as address:
+                photograph_page(browser, address, PICTURES / "page.png")
+
+        if "tensorboard" in names:
+            tensorboard = [sys.executable, "-m", "tensorboard.main", "--logdir", str(RUN.parent), "--host", "127.0.0.1"]
+            with served(tensorboard) as address:
+                photograph_tensorboard(browser, address, PICTURES / "tensorboard.png")
+
+        if "web" in names:
+            photograph_web(browser, PICTURES / "web.png")
 
 
 def photograph_page(browser: Any, address: str, file: Path) -> None:
@@ -83,6 +101,24 @@ def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:
     wait_until(are_charts_loaded, "TensorBoard's charts")
     time.sleep(1)  # loaded charts are drawn in the frames that follow
     browser.save_screenshot(str(file))
+
+
+def photograph_web(browser: Any, file: Path) -> None:
+    """Save the whole page of an exported HTML file after it has translated the sentence."""
+    size = {"width": WEB_WIDTH, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "demo.html"
+        export = [sys.executable, "export.py", "--run", "demo", "--to", "web", str(page), "--license", "mit"]
+        subprocess.run(export, check=True)
+        browser.get(page.as_uri())
+        wait_until(lambda: browser.find_element("id", "status").text == "Ready.", "the model")
+        browser.find_element("id", "input").send_keys(SENTENCE)
+        wait_until(lambda: browser.find_elements("css selector", "#attention td"), "the attention map")
+        file.write_bytes(whole_page(browser))
 
 
 def whole_page(browser: Any) -> bytes:
