@@ -1,5 +1,6 @@
 """The HTML file of `export.py --to web`, opened from disk: the translations of Tapis, and a page that stays usable."""
 
+import json
 import random
 import re
 import string
@@ -17,7 +18,7 @@ from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
 from decoding import compiled, lengths
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.web import ENGINE, MOST_INPUTS, REMAINDERS, web_file, web_page
+from decoding.web import ENGINE, FIELDS, MOST_INPUTS, REMAINDERS, web_file, web_page
 from export import to_web
 from model import Transformer
 from text.corpus import Corpus
@@ -35,6 +36,29 @@ const worker = new Worker(URL.createObjectURL(new Blob([code])));
 worker.onmessage = ({ data }) => done(data);
 worker.onerror = (event) => done(event.message);
 worker.postMessage(argument);
+"""
+
+# Tries to reach the network in several ways. Returns the directives of the page's policy that forbid them.
+REACH_OUT = """
+const done = arguments[0];
+const place = "https://example.org/";
+const forbidden = [];
+const note = (directive) => {
+  forbidden.push(directive);
+  if (forbidden.length === 4) done(forbidden);
+};
+document.addEventListener("securitypolicyviolation", ({ effectiveDirective }) => note(effectiveDirective));
+
+fetch(place).catch(() => {});
+new Image().src = place;
+const form = Object.assign(document.createElement("form"), { action: place });
+document.body.append(form);
+form.submit();
+const code = `
+  addEventListener("securitypolicyviolation", ({ effectiveDirective }) => postMessage(effectiveDirective));
+  fetch("${place}").catch(() => {});`;
+const worker = new Worker(URL.createObjectURL(new Blob([code])));
+worker.onmessage = ({ data }) => note(`worker: ${data}`);
 """
 
 # The violations that axe-core finds in the page, and the rules that the page passes.
@@ -239,7 +263,7 @@ def open_damaged(browser: Any, page: str, damage: str) -> None:
 
 
 @browsing
-@pytest.mark.parametrize("damage", ["weights", "engine", "truncated"])
+@pytest.mark.parametrize("damage", ["engine", "worker", "description", "weights", "truncated"])
 def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
     open_damaged(browser, exported(run_folder), damage)
 
@@ -313,10 +337,22 @@ def test_the_page_loads_nothing_and_escapes_what_it_shows(tiny: Config, tokenize
     browser.get(file.as_uri())
     eventually(lambda: name in text_of(browser, "facts"))
     assert browser.title == "English to French"
-    fetch = "fetch('https://example.org').then(() => done(false), () => done(true))"
-    assert browser.execute_async_script(f"const done = arguments[0]; {fetch}")
-    assert "Content Security Policy" in browser.get_log("browser")[-1]["message"]
-    assert not re.search(r"""(?:src|href)=|https?://|import\s*\(|@import|url\(""", re.sub(r"<script type.*", "", page))
+    forbidden = browser.execute_async_script(REACH_OUT)
+    assert sorted(forbidden) == ["connect-src", "form-action", "img-src", "worker: connect-src"]
+    page = re.sub(r"<script type.*", "", page)
+    assert not re.search(r"""(?:src|href)=|https?://|import\s*\(|@import|url\(""", page)
+    assert not re.search(r"localStorage|sessionStorage|indexedDB|cookie|caches", page)
+
+
+def test_the_file_holds_no_path_and_no_setting_of_the_training(tiny: Config, tokenizer: Tokenizer) -> None:
+    folder = saved_untrained(replace(tiny, data=("/home/someone/letters",)), tokenizer)
+    page = exported(folder)
+    assert "/home" not in page and "letters" in page
+    description = json.loads(part(page, "description"))
+    assert set(description) == {
+        *("config", "directions", "tags", "tokens", "merges", "first_text_id", "weights", "facts"),
+    }
+    assert set(description["config"]) == {*FIELDS, "eps"}
 
 
 @pytest.mark.parametrize(
