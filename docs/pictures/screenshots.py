@@ -1,6 +1,6 @@
 """Take pictures of the demo's run in a browser.
 
-    page.png           the page of app.py
+    page.png           the page of serve.py
     tensorboard.png    TensorBoard
     web.png            the HTML file of `export.py --to web`
 
@@ -35,7 +35,7 @@ TAGS = ("train/loss", "valid/loss", "valid/bleu")
 NAMES = ("page", "tensorboard", "web")
 WINDOW = (1300, 800)  # pixels
 WEB_WIDTH = 1000  # of web.png, in pixels
-SECONDS = 120.0  # to wait for anything: app.py first imports torch and Gradio, and loads the model
+SECONDS = 120.0  # to wait for anything: serve.py first imports torch and Gradio, and loads the model
 
 
 def main() -> None:
@@ -47,8 +47,8 @@ def main() -> None:
 
     with chromium() as browser:
         if "page" in names:
-            app = [sys.executable, "app.py", "--run", "demo"]
-            with served(app) as address:
+            server = [sys.executable, "serve.py", "--run", "demo"]
+            with served(server) as address:
                 photograph_page(browser, address, PICTURES / "page.png")
 
         if "tensorboard" in names:

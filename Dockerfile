@@ -1,0 +1,25 @@
+# A server of one model, or of several:
+#
+#     docker build --tag tapis .
+#     docker run --publish 127.0.0.1:7860:7860 tapis --run OWNER/NAME                                    from the hub
+#     docker run --publish 127.0.0.1:7860:7860 --volume ./weights:/tapis/weights:ro tapis --run NAME     of this machine
+#
+# Other flags of serve.py may follow. Without a GPU; INDEX= builds with what an NVIDIA GPU needs.
+
+FROM python:3.11-slim AS build
+ARG INDEX=https://download.pytorch.org/whl/cpu
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+WORKDIR /tapis
+COPY . .
+RUN python -m venv /venv
+RUN /venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt ${INDEX:+--extra-index-url "$INDEX"} --editable ".[serve]"
+
+FROM python:3.11-slim
+RUN useradd --create-home --uid 1000 tapis
+COPY --from=build /venv /venv
+COPY --from=build /tapis /tapis
+WORKDIR /tapis
+USER tapis
+EXPOSE 7860
+HEALTHCHECK CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/health', timeout=5)"]
+ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0"]
