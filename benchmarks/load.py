@@ -9,14 +9,14 @@ of RUN in 8 bits. Answers are compared with the offline translations: `other` co
 sentence, which must not happen, and `differ` those that no sentence has, which rounding may cause.
 """
 
-import http.client
+import asyncio
 import json
+import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +35,8 @@ from decoding.translator import Translator  # noqa: E402
 from export import to_ctranslate2  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.readers import lines  # noqa: E402
+
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def main() -> None:
                 with served([*flags, "--run", str(folder)]) as port:
                     for n_clients in options.clients:
                         pair = config.source, config.target
-                        load = measured(port, pair, expected[folder], n_clients, options)
+                        load = asyncio.run(measured(port, pair, expected[folder], n_clients, options))
                         print(f"{label:<14} {n_clients:>7}  {row(load, rates[folder])}", flush=True)
 
 
@@ -126,44 +128,48 @@ def served(flags: Sequence[str]) -> Iterator[int]:
         server.wait()
 
 
-def measured(port: int, pair: tuple[str, str], expected: dict[str, str], n_clients: int, options: Options) -> Load:
-    """Sends requests from n_clients threads."""
+async def measured(
+    port: int, pair: tuple[str, str], expected: dict[str, str], n_clients: int, options: Options
+) -> Load:
+    """Sends requests from n_clients connections, each of which waits for its answer before the next request."""
     sentences = list(expected)
-    translations = set(expected.values())
+    requests = [as_request(sentence, pair) for sentence in sentences]
     numbers = count()
     latencies: list[float] = []
-    answers: list[tuple[str, str | None]] = []
+    answers: list[tuple[str, bytes]] = []
     deadline = time.perf_counter() + options.seconds
 
-    def send() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    async def send() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while (number := next(numbers)) < options.requests and time.perf_counter() < deadline:
-            sentence = sentences[number % len(sentences)]
-            body = json.dumps({"q": sentence, "source": pair[0], "target": pair[1]}).encode()  # sent with the headers
+            i = number % len(sentences)
             start = time.perf_counter()
-            translation = None
-            try:
-                connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                content = json.loads(answer.read())
-                translation = content["translatedText"] if answer.status == 200 else None
-            except (OSError, http.client.HTTPException):
-                connection.close()
+            writer.write(requests[i])
+            head = await reader.readuntil(b"\r\n\r\n")
+            content = await reader.readexactly(int(_LENGTH.search(head)[1]))  # type: ignore[index]
             latencies.append(time.perf_counter() - start)
-            answers.append((sentence, translation))
+            answers.append((sentences[i], content if b" 200 " in head[:15] else b""))
+        writer.close()
 
-    clients = [threading.Thread(target=send) for _ in range(n_clients)]
     start = time.perf_counter()
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    clients = await asyncio.gather(*(send() for _ in range(n_clients)), return_exceptions=True)
     seconds = time.perf_counter() - start
 
-    given = [(sentence, translation) for sentence, translation in answers if translation is not None]
+    given = [(sentence, json.loads(content)["translatedText"]) for sentence, content in answers if content]
+    translations = set(expected.values())
     wrong = [translation for sentence, translation in given if translation != expected[sentence]]
     n_of_other = sum(translation in translations for translation in wrong)
-    return Load(seconds, latencies, len(answers) - len(given), n_of_other, len(wrong) - n_of_other)
+    n_lost = len(answers) - len(given) + sum(client is not None for client in clients)
+    return Load(seconds, latencies, n_lost, n_of_other, len(wrong) - n_of_other)
+
+
+def as_request(sentence: str, pair: tuple[str, str]) -> bytes:
+    """An HTTP request to translate a sentence."""
+    body = json.dumps({"q": sentence, "source": pair[0], "target": pair[1]}).encode()
+    head = (
+        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    return f"{head}\r\n\r\n".encode() + body
 
 
 def row(load: Load, offline_rate: float) -> str:

@@ -302,10 +302,11 @@ def api_app(api: Api, version: str) -> FastAPI:
         }.items()
     }
 
-    @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model_exclude_none=True)
-    async def translate(http: Request) -> TranslateAnswer:
+    @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model=TranslateAnswer)
+    async def translate(http: Request) -> Response:
         """Translates a text, or a list of texts."""
-        return await api.translate(http)
+        answer = await api.translate(http)
+        return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
     @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
     async def detect(http: Request) -> list[DetectedLanguage]:

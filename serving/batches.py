@@ -96,16 +96,13 @@ class Batches(Generic[K, R]):
 
     def _next_batch(self) -> list[_Request[K, R]] | None:
         """Waits for requests, and takes those of the first one's kind. Returns None once closed and empty."""
-
-        def is_enough() -> bool:
-            return self._closed or sum(len(request.lines) for request in self._waiting) >= self.max_lines
-
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
                 return None
-            if self._has_several_clients:
-                self._changed.wait_for(is_enough, GATHER_SECONDS)
+        if self._has_several_clients:
+            time.sleep(GATHER_SECONDS)
+        with self._changed:
             batch: list[_Request[K, R]] = []
             left: deque[_Request[K, R]] = deque()
             n_lines = 0
