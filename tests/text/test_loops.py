@@ -1,8 +1,10 @@
 """What repeats itself, and what only repeats what its source does."""
 
+import re
 import time
 
 import pytest
+from hypothesis import given, strategies
 
 from text.loops import loops, without_loops
 
@@ -43,3 +45,9 @@ def test_long_texts_take_time_in_proportion() -> None:
         loops(SOURCE, text)
         without_loops(text)
     assert time.perf_counter() - start < 5
+
+
+@given(strategies.text("aé 1", max_size=40))
+def test_the_quick_look_overlooks_no_loop(text: str) -> None:
+    searched = re.findall(r"(.{2,80}?)\1{2,}", f" {text}")
+    assert loops("", text) == any(any(map(str.isalpha, unit)) for unit in searched)
