@@ -1,10 +1,6 @@
-# A server of one model, or of several:
+# A server of one model, or of several. docs/serving.md says how to build and run it.
 #
-#     docker build --tag tapis .
-#     docker run --publish 127.0.0.1:7860:7860 tapis --run OWNER/NAME                                    from the hub
-#     docker run --publish 127.0.0.1:7860:7860 --volume ./weights:/tapis/weights:ro tapis --run NAME     of this machine
-#
-# Other flags of serve.py may follow. Without a GPU; INDEX= builds with what an NVIDIA GPU needs.
+# It computes on CPUs; --build-arg INDEX= installs what NVIDIA's GPUs need, too.
 
 FROM python:3.11-slim AS build
 ARG INDEX=https://download.pytorch.org/whl/cpu
@@ -21,5 +17,5 @@ COPY --from=build /tapis /tapis
 WORKDIR /tapis
 USER tapis
 EXPOSE 7860
-HEALTHCHECK CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/health', timeout=5)"]
-ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0"]
+HEALTHCHECK --start-period=120s CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/health', timeout=5)"]
+ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0", "--run"]

@@ -3,7 +3,7 @@
     python serve.py [--run NAME …]      then open the address that it prints; /docs describes the API
 
 Requests that arrive together are translated together. The server needs an extra: `pip install -e ".[serve]"`. It
-listens on this machine only, unless --host says otherwise, and asks for no key, unless --api-key-file has some.
+listens on this machine only, unless --host says otherwise, and needs no API key, unless --api-key-file is given.
 """
 
 from functools import partial
@@ -16,9 +16,9 @@ import math
 import socket
 from collections.abc import Sequence
 
-from checkpoint import RunFolder
 from config import TapisError
 from decoding.translator import Translator
+from text.cleaning import language_shares
 
 try:
     import uvicorn
@@ -28,8 +28,7 @@ try:
     from serving.batches import Batches
     from serving.limits import ApiKeys
     from serving.metrics import Metrics
-    from serving.models import Models, trained_configs
-    from serving.page import Page, with_page
+    from serving.models import Models, find_models
 except ImportError as error:
     raise SystemExit(f'serve.py: {error.name} is not installed: pip install -e ".[serve]"') from None
 
@@ -37,51 +36,49 @@ VERSION = "1"  # of the API
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: serves until it is stopped, and then answers what has arrived."""
+    """Runs the command: serves until it is stopped, and then finishes the requests that it has."""
     options = parse(ServeOptions, args)
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
-    models = load_models(options)
+    load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
+    models = find_models(options.run, load, options.loaded)
+    language_shares("", tuple(models.languages))  # loads py3langid now, and not at the first request
     try:
-        listening = socket.create_server(
+        listener = socket.create_server(
             (options.host, options.port),
             family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
             backlog=1024,
         )
+    except PermissionError:
+        raise TapisError(f"port {options.port} needs privileges: choose a --port from 1024 on") from None
     except OSError:
         address = f"port {options.port} at {options.host}"
         raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
-    app = application(options, models, keys)
+    try:
+        app = application(options, models, keys)
+    except ImportError as error:
+        raise TapisError(f'{error.name} is not installed: pip install -e ".[serve]"') from None
 
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(f"serving {', '.join(models.configs)} at http://{host}:{options.port} (API: /docs)", flush=True)
-    patience = math.ceil(options.timeout)  # for requests that have begun, when the server is stopped
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=patience)
-    uvicorn.Server(config).run(sockets=[listening])
+    seconds = math.ceil(options.timeout)  # for requests that have begun, when the server is stopped
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=seconds)
+    server = uvicorn.Server(config)
+    app.state.is_stopping = lambda: server.should_exit
+    server.run(sockets=[listener])
 
 
 def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI:
     """The API, and the page unless --no-page leaves it out, as an application for a web server."""
     metrics = Metrics()
-    batches = Batches(metrics.of_batches(models.translate), options.max_waiting, options.max_lines)
+    batches = Batches(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
     metrics.waiting.set_function(lambda: batches.n_waiting)
     limits = Limits(options.char_limit, options.timeout, keys, options.cors)
     app = api_app(Api(models, batches, metrics, limits, options.beam), VERSION)
-    return app if options.no_page else with_page(app, Page(models, batches, options.timeout), keys)
+    if not options.no_page:
+        from serving.page import Page, with_page  # noqa: PLC0415 - Gradio takes seconds, and may be missing
 
-
-def load_models(options: ServeOptions) -> Models:
-    """The models of --run, or else all trained runs, of which the most recent is loaded at once.
-
-    Raises a TapisError if one of --run, or the most recent run, cannot be used.
-    """
-    load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
-    runs = {run: load(run) for run in options.run}
-    if runs:
-        return Models({run: translator.config for run, translator in runs.items()}, load, options.loaded)
-    first = RunFolder.find("").path.name
-    models = Models(trained_configs(), load, options.loaded)
-    models.translator(first, models.configs[first].target)
-    return models
+        app = with_page(app, Page(models, batches, options.timeout), keys)
+    return app
 
 
 if __name__ == "__main__":

@@ -37,6 +37,14 @@ def is_exported(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
+def exported_config(folder: Path) -> Config:
+    """The config of the run that was exported. Raises EngineError if it cannot be read."""
+    try:
+        return Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ConfigError) as error:
+        raise EngineError(f"{folder / CONFIG} cannot be used: {error}") from None
+
+
 class CTranslate2Searcher:
     """CTranslate2's translator as a searcher. Scores are those of `Hypothesis`."""
 
@@ -103,7 +111,7 @@ def load_exported(
     """What translating with an export needs. Raises EngineError, or FetchError where a file is not the exported one."""
     tokenizer_file = folder / "tokenizer.json"
     check_sums(folder, "model.bin", CONFIG, tokenizer_file.name)
-    config = Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
+    config = exported_config(folder)
     tokenizer = Tokenizer.from_json(tokenizer_file.read_text(encoding="utf-8"), str(tokenizer_file))
     if not tokenizer.has_tags_of(config.tagged_languages):
         raise EngineError(f"{tokenizer_file} has other languages than {folder / CONFIG}: export it again")

@@ -3,8 +3,8 @@
     POST /translate    q, source, target, format, alternatives, api_key: a text or a list of them
     POST /detect       q, api_key: the languages that a text may be in
     GET  /languages    the language pairs
-    GET  /health       whether it answers
-    GET  /metrics      what it measures, for Prometheus
+    GET  /health       whether the server runs
+    GET  /metrics      counters and times, for Prometheus
     GET  /docs         this API, to read and to try
 
 Requests are JSON or an HTML form; answers are JSON. An error has a status and {"error": what is wrong}.
@@ -29,11 +29,10 @@ from starlette.middleware.cors import CORSMiddleware
 
 from config import ConfigError, TapisError
 from decoding.search import Search
-from decoding.typed_text import Translation
 from serving.batches import Batches, QueueFullError
-from serving.limits import ApiKeys, BodyLimit
+from serving.limits import ApiKeys, BodyLimit, EndsWithServer
 from serving.metrics import MeasuredRequests, Metrics
-from serving.models import Kind, Models
+from serving.models import Answer, Kind, Models
 from text.cleaning import language_shares
 from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
@@ -54,7 +53,7 @@ class TranslateRequest(BaseModel):
     source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
     target: str = Field(description="The language to translate into", examples=["fr"])
     format: Literal["text", "html"] = Field("text", description="With html, only the text of a page is translated")
-    alternatives: int = Field(0, ge=0, le=MAX_ALTERNATIVES, description="Further translations that are wanted")
+    alternatives: int = Field(0, ge=0, le=MAX_ALTERNATIVES, description="Number of further translations")
     api_key: str = Field("", description="A key, if the server asks for one")
 
 
@@ -73,7 +72,7 @@ class DetectedLanguage(BaseModel):
 
 
 class TranslateAnswer(BaseModel):
-    """The translation, and what was asked for besides; lists of them if q was a list."""
+    """The translation, with the language and the alternatives if they were asked for; lists of them if q was a list."""
 
     translatedText: str | list[str]  # noqa: N815 - LibreTranslate's name
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
@@ -116,32 +115,32 @@ class Limits:
     """Of pages on other sites whose scripts may send requests"""
 
 
-class Text(NamedTuple):
+class SplitText(NamedTuple):
     """A text to translate: its lines, and what puts their translations together."""
 
     lines: list[str]
     join: Callable[[Sequence[str]], str]
 
 
-def take_apart(text: str, is_html: bool) -> Text:
+def split_text(text: str, is_html: bool) -> SplitText:
     """A text or a fragment of a page as lines to translate."""
     if not is_html:
-        return Text(text.split("\n"), "\n".join)
+        return SplitText(text.split("\n"), "\n".join)
     lines: list[str] = []
 
-    def note(found: Sequence[str]) -> list[str]:
+    def collect(found: Sequence[str]) -> list[str]:
         lines.extend(found)
         return lines
 
-    translated_html(text, note)
-    return Text(lines, lambda translations: translated_html(text, lambda _: list(translations)))
+    translated_html(text, collect)
+    return SplitText(lines, lambda translations: translated_html(text, lambda _: list(translations)))
 
 
 class Api:
     """The answers to requests."""
 
     def __init__(
-        self, models: Models, batches: Batches[Kind, list[Translation]], metrics: Metrics, limits: Limits, beam: int
+        self, models: Models, batches: Batches[Kind, Answer], metrics: Metrics, limits: Limits, beam: int
     ) -> None:
         self.models = models
         self.batches = batches
@@ -157,75 +156,92 @@ class Api:
             raise RequestError(400, f"q has {len(texts):,} texts; the server accepts {MAX_TEXTS} at once")
         self.check_length(texts)
 
-        # The language of each text.
         detected = None
-        try:
-            if request.source == AUTO:
-                shares = [self.models.identify(text, request.target) for text in texts]
-                detected = [DetectedLanguage(language=one, confidence=round(100 * share)) for one, share in shares]
-                sources = [one for one, _ in shares]
-            else:
-                sources = [request.source] * len(texts)
-            ranked = await self.translate_texts(texts, sources, request)
-        except ConfigError as error:  # of the language pair
-            raise RequestError(400, str(error)) from None
+        sources = [request.source] * len(texts)
+        if request.source == AUTO:
+            shares = [self.identify(text, request.target) for text in texts]
+            detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
+            sources = [source for source, _ in shares]
+        ranked = await self.translate_texts(texts, sources, request)
 
-        answer = TranslateAnswer(translatedText=[one[0] for one in ranked], detectedLanguage=detected)
-        if request.alternatives:
-            answer.alternatives = [one[1:] for one in ranked]
-        if isinstance(request.q, str):
-            return TranslateAnswer(**{name: values and values[0] for name, values in answer})
-        return answer
+        best = [translations[0] for translations in ranked]
+        others = [translations[1:] for translations in ranked] if request.alternatives else None
+        if not isinstance(request.q, str):
+            return TranslateAnswer(translatedText=best, detectedLanguage=detected, alternatives=others)
+        return TranslateAnswer(
+            translatedText=best[0],
+            detectedLanguage=detected[0] if detected else None,
+            alternatives=others[0] if others else None,
+        )
+
+    def identify(self, text: str, target: str) -> tuple[str, float]:
+        """`Models.identify`. Raises RequestError."""
+        try:
+            return self.models.identify(text, target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
 
     async def translate_texts(
         self, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
     ) -> list[list[str]]:
         """The translations of each text, best first. A text in the target language stays as it is.
 
-        Raises ConfigError for a pair that no model translates, and RequestError.
+        Raises RequestError.
         """
-        n_best = 1 + request.alternatives
-        search = Search(max(self.beam, n_best), n_best)
-        is_html = request.format == "html"
-        taken = [take_apart(text, is_html) for text in texts]
         results = [[text] for text in texts]
-
-        # One request to the queue for each language.
-        rows_of: dict[str, list[int]] = {}
+        rows_of: dict[str, list[int]] = {}  # the texts of each language
         for row, source in enumerate(sources):
             if source != request.target or source not in self.models.languages:
                 rows_of.setdefault(source, []).append(row)
-        answers: dict[str, Future[list[list[Translation]]]] = {}
-        for source, rows in rows_of.items():
-            run = self.models.run_for(source, request.target)
-            kind = Kind(run, source, request.target, search, is_html)
-            answers[source] = self.submit(kind, [line for row in rows for line in taken[row].lines])
+        kinds = [self.kind_for(source, request) for source in rows_of]
+        split = [await self.split(text, request.format == "html") for text in texts]
 
-        for source, lines in zip(answers, await self.wait_for(list(answers.values())), strict=True):
-            ranked_lines = iter(lines)
-            for row in rows_of[source]:
-                of_text = [next(ranked_lines) for _ in taken[row].lines]
-                n_ranks = min((len(ranked) for ranked in of_text), default=1)
-                ranked_texts = [taken[row].join([ranked[k].text for ranked in of_text]) for k in range(n_ranks)]
-                results[row] = list(dict.fromkeys(ranked_texts))  # some differ in their tokens alone
+        # One request to the queue for each language.
+        parts = [[line for row in rows for line in split[row].lines] for rows in rows_of.values()]
+        answers = await self.answers(kinds, parts)
+
+        for rows, of_language in zip(rows_of.values(), answers, strict=True):
+            begin = 0
+            for row in rows:
+                end = begin + len(split[row].lines)
+                ranked = [answer.translations for answer in of_language[begin:end]]
+                begin = end
+                n_ranks = min(map(len, ranked), default=1)
+                joined = [split[row].join([line[rank].text for line in ranked]) for rank in range(n_ranks)]
+                results[row] = list(dict.fromkeys(joined))  # some differ in their tokens alone
         return results
 
-    def submit(self, kind: Kind, lines: list[str]) -> Future[list[list[Translation]]]:
-        """Queues lines. Raises RequestError if too many requests wait."""
-        try:
-            return self.batches.submit(kind, lines)
-        except QueueFullError as error:
-            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
+    async def split(self, text: str, is_html: bool) -> SplitText:
+        """`split_text`, which may take long for a page, and then does not hold up other requests."""
+        return await asyncio.to_thread(split_text, text, is_html) if is_html else split_text(text, is_html)
 
-    async def wait_for(self, answers: Sequence[Future[list[list[Translation]]]]) -> list[list[list[Translation]]]:
-        """The results of several requests to the queue. Raises RequestError if they take too long."""
+    def kind_for(self, source: str, request: TranslateRequest) -> Kind:
+        """What the texts of a request in a language are translated by. Raises RequestError if nothing does."""
         try:
+            run = self.models.run_for(source, request.target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
+        n_best = 1 + request.alternatives
+        return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), request.format == "html")
+
+    async def answers(self, kinds: Sequence[Kind], parts: Sequence[list[str]]) -> list[list[Answer]]:
+        """The answers to several parts of a request, of one kind each.
+
+        Raises RequestError if too many requests wait, or if they take too long.
+        """
+        answers: list[Future[list[Answer]]] = []
+        try:
+            for kind, lines in zip(kinds, parts, strict=True):
+                answers.append(self.batches.submit(kind, lines))
             async with asyncio.timeout(self.limits.max_seconds):
                 return list(await asyncio.gather(*map(asyncio.wrap_future, answers)))
+        except QueueFullError as error:
+            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
         except TimeoutError:
-            for answer in answers:
-                answer.cancel()
             raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s") from None
+        finally:
+            for answer in answers:
+                answer.cancel()  # does nothing once it is translated
 
     async def detect(self, http: Request) -> list[DetectedLanguage]:
         """Answers /detect. Raises RequestError."""
@@ -243,11 +259,12 @@ class Api:
     async def read(self, http: Request, form: type[M]) -> M:
         """The body of a request, JSON or a form. Raises RequestError if it is neither, or its key is not accepted."""
         try:
-            if http.headers.get("content-type", "").startswith("application/json"):
+            if http.headers.get("content-type", "").lower().startswith("application/json"):
                 body = await http.json()
             else:
                 fields = await http.form()
-                body = {name: values[0] if len(values := fields.getlist(name)) == 1 else values for name in fields}
+                values = {name: fields.getlist(name) for name in fields}
+                body = {name: several if len(several) > 1 else several[0] for name, several in values.items()}
             request = form.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
@@ -281,7 +298,7 @@ def api_app(api: Api, version: str) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(api.batches.close)
+        await asyncio.to_thread(api.batches.close, api.limits.max_seconds)
 
     app = FastAPIOffline(
         title="Tapis",
@@ -329,30 +346,31 @@ def api_app(api: Api, version: str) -> FastAPI:
         return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.exception_handler(RequestError)
-    async def refuse(_: Request, error: RequestError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, error.status, error.headers)
+    async def on_request_error(_: Request, error: RequestError) -> JSONResponse:
+        return JSONResponse({"error": replace_lone_surrogates(str(error))}, error.status, error.headers)
 
     @app.exception_handler(HTTPException)
-    async def refuse_path(_: Request, error: HTTPException) -> JSONResponse:
+    async def on_http_error(_: Request, error: HTTPException) -> JSONResponse:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
     # What went wrong here may name files of this machine, so that only the server's log says it.
 
     @app.exception_handler(TapisError)
-    async def fail_in_words(http: Request, error: TapisError) -> JSONResponse:
+    async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
         print(f"{http.url.path}: {error}", file=sys.stderr, flush=True)
-        return await fail(http, error)
+        return await on_bug(http, error)
 
     @app.exception_handler(Exception)
-    async def fail(_: Request, __: Exception) -> JSONResponse:
+    async def on_bug(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({"error": "the server failed; its log says why"}, 500)
 
-    # The last added sees a request first.
+    # The last that is added sees a request first. Without CORSMiddleware, Gradio would let every site in.
     limits = api.limits
     max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
     app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=math.ceil(limits.max_seconds))
-    if limits.origins:
-        app.add_middleware(CORSMiddleware, allow_origins=limits.origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(CORSMiddleware, allow_origins=limits.origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(EndsWithServer, path="/gradio_api/heartbeat")
+    app.state.is_stopping = lambda: False
     app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
     return app
 

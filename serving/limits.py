@@ -5,10 +5,13 @@ import hmac
 from collections.abc import Iterable
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config import ConfigError
+
+STOP_SECONDS = 0.5  # between two looks whether the server stops
 
 
 class _RefusedBodyError(Exception):
@@ -31,13 +34,19 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        too_long = f"the request has more than {self.max_bytes:,} bytes"
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdigit() and int(announced) > self.max_bytes:
+            await refuse(413, too_long)(scope, receive, send)
+            return
         deadline = asyncio.get_running_loop().time() + self.max_seconds
-        n_bytes, is_complete, has_started = 0, False, False
+        n_bytes = 0
+        is_complete = has_started = False
 
         async def receive_within_limits() -> Message:
             nonlocal n_bytes, is_complete
             if is_complete:
-                return await receive()  # the end of the connection, which may be far away
+                return await receive()  # waits for the end of the connection, without a limit
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -46,7 +55,7 @@ class BodyLimit:
             n_bytes += len(message.get("body", b""))
             is_complete = not message.get("more_body", False)
             if n_bytes > self.max_bytes:
-                raise _RefusedBodyError(413, f"the request has more than {self.max_bytes:,} bytes")
+                raise _RefusedBodyError(413, too_long)
             return message
 
         async def send_and_note(message: Message) -> None:
@@ -59,8 +68,12 @@ class BodyLimit:
         except _RefusedBodyError as refused:
             if has_started:
                 raise
-            headers = {"Connection": "close"}  # the rest of the body is not read
-            await JSONResponse({"error": str(refused)}, refused.status, headers)(scope, receive, send)
+            await refuse(refused.status, str(refused))(scope, receive, send)
+
+
+def refuse(status: int, message: str) -> JSONResponse:
+    """The answer to a request whose body is not read to its end."""
+    return JSONResponse({"error": message}, status, {"Connection": "close"})
 
 
 class ApiKeys:
@@ -71,12 +84,12 @@ class ApiKeys:
 
     @classmethod
     def read(cls, file: Path) -> "ApiKeys":
-        """The keys of a file, one per line; blank lines and lines that begin with # are none.
+        """The keys of a file, one per line; blank lines and lines that begin with # are ignored.
 
         Raises ConfigError if it cannot be read or has no keys.
         """
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ConfigError(f"--api-key-file {file} is not UTF-8: {error.reason}") from None
         except OSError as error:
@@ -94,3 +107,36 @@ class ApiKeys:
         given = key.encode(errors="replace")
         matches = [hmac.compare_digest(given, one) for one in self.keys]
         return any(matches) or not self.keys
+
+
+class EndsWithServer:
+    """Ends requests under a path when the server stops, which would otherwise wait for them as long as it waits at all.
+
+    For streams that a page keeps open. The application's `state.is_stopping` says whether the server stops.
+    """
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.app = app
+        self.path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(self.path):
+            await self.app(scope, receive, send)
+            return
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        stream = asyncio.ensure_future(self.app(scope, receive, send_and_note))
+        while not stream.done() and not scope["app"].state.is_stopping():
+            await asyncio.wait({stream}, timeout=STOP_SECONDS)
+        if stream.done():
+            stream.result()
+        else:
+            stream.cancel()
+            await asyncio.wait({stream})
+            if has_started:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})

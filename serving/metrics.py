@@ -33,16 +33,23 @@ class Metrics:
         """All values in Prometheus' format."""
         return generate_latest(self.registry)
 
-    def of_batches(self, translate: Callable[[K, Sequence[str]], list[R]]) -> Callable[[K, list[str]], list[R]]:
-        """The function that translates batches, counted."""
+    def counted(
+        self, translator_of: Callable[[K], Callable[[Sequence[str]], list[R]]]
+    ) -> Callable[[K], Callable[[list[str]], list[R]]]:
+        """The argument of `Batches`, with translations that count what they translate."""
 
-        def counted(kind: K, lines: list[str]) -> list[R]:
-            results = translate(kind, lines)
-            self.batch_lines.observe(len(lines))
-            self.characters.inc(sum(map(len, lines)))
-            return results
+        def counted_translator_of(kind: K) -> Callable[[list[str]], list[R]]:
+            translate = translator_of(kind)
 
-        return counted
+            def counted_translate(lines: list[str]) -> list[R]:
+                results = translate(lines)
+                self.batch_lines.observe(len(lines))
+                self.characters.inc(sum(map(len, lines)))
+                return results
+
+            return counted_translate
+
+        return counted_translator_of
 
 
 class MeasuredRequests:
@@ -57,7 +64,9 @@ class MeasuredRequests:
         if scope["type"] != "http" or scope["path"] not in self.paths:
             await self.app(scope, receive, send)
             return
-        path, start, status = scope["path"], time.perf_counter(), 500
+        path = scope["path"]
+        start = time.perf_counter()
+        status = 500
 
         async def send_and_note(message: Message) -> None:
             nonlocal status

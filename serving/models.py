@@ -1,21 +1,25 @@
 """The models of a server: which one translates a language pair, and those in memory."""
 
 import sys
-import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from checkpoint import CheckpointError, RunFolder
 from config import Config, ConfigError
+from decoding.attention import Attention
+from decoding.ctranslate2 import exported_config, is_exported
 from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from text.cleaning import language_shares
+from text.sentences import has_letters
 
 
 class Kind(NamedTuple):
-    """What lines have in common that are translated together."""
+    """What lines have in common that are translated in one batch."""
 
     run: str
     source: str
@@ -23,21 +27,36 @@ class Kind(NamedTuple):
     target: str
     search: Search
     is_html: bool = False
-    with_doubts: bool = False
+    with_details: bool = False
+    """Whether all fields of the answers are wanted"""
+
+
+class Answer(NamedTuple):
+    """The translations of a line, best first, and its details if they are wanted."""
+
+    translations: list[Translation]
+    sentences: tuple[str, ...] = ()
+    """The sentences of the line that were translated"""
+    attention: Attention | None = None
+    """Of the only sentence of a line, if the model gives access to it"""
 
 
 class Models:
-    """Trained runs by name, of which the last used are in memory."""
+    """Trained runs by name, of which the last used are in memory.
 
-    def __init__(self, configs: dict[str, Config], load: Callable[[str], Translator], n_loaded: int) -> None:
+    Models are not used by two threads at the same time: `translator_of`, and what it returns, are for one thread.
+    """
+
+    def __init__(self, configs: dict[str, Config], load: Callable[[str], Translator], max_loaded: int) -> None:
         """Of two runs for one language pair, the first translates it. load is called with a run's name."""
         self.configs = configs
         self.pairs: dict[tuple[str, str], str] = {}  # the run for each language pair
         for run, config in configs.items():
             for pair in config.directions:
                 self.pairs.setdefault(pair, run)
-        self._load = lru_cache(maxsize=n_loaded)(load)
-        self._lock = threading.Lock()
+        self._load = load
+        self._max_loaded = max_loaded
+        self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
 
     @property
     def languages(self) -> list[str]:
@@ -56,7 +75,7 @@ class Models:
         return self.pairs[source, target]
 
     def identify(self, text: str, target: str) -> tuple[str, float]:
-        """The language that a text to translate is in, and its probability.
+        """The language of a text to translate, and its probability.
 
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
         nothing is translated into it.
@@ -67,24 +86,77 @@ class Models:
             raise ConfigError(f"no model translates into {target}, but into {known}")
         return language_shares(text, (*languages, target))[0]
 
-    def translator(self, run: str, target: str = "", source: str = "") -> Translator:
+    def load(self, run: str) -> Translator:
         """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
-        with self._lock:  # one model at a time is loaded, and none twice
-            translator = self._load(run)
-        return translator.towards(target, source)
+        if run not in self._loaded:
+            # Make room first, so that there are never more models in memory.
+            while len(self._loaded) >= self._max_loaded:
+                self._loaded.popitem(last=False)
+            self._loaded[run] = self._load(run)
+        self._loaded.move_to_end(run)
+        return self._loaded[run]
 
-    def translate(self, kind: Kind, lines: Sequence[str]) -> list[list[Translation]]:
-        """The translations of lines of one kind, best first."""
-        translator = self.translator(kind.run, kind.target, kind.source)
-        return translator.text(lines, kind.search, is_html=kind.is_html, with_doubts=kind.with_doubts)
+    def translator_of(self, kind: Kind) -> Callable[[Sequence[str]], list[Answer]]:
+        """The function that translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
+        translator = self.load(kind.run).towards(kind.target, kind.source)
+        return partial(answers_of, translator, kind)
 
 
-def trained_configs() -> dict[str, Config]:
-    """The config of each trained run, the most recent first. Prints an error for each that cannot be read."""
-    configs = {}
+def answers_of(translator: Translator, kind: Kind, lines: Sequence[str]) -> list[Answer]:
+    """The answers to lines of one kind."""
+    ranked = translator.text(lines, kind.search, is_html=kind.is_html, with_doubts=kind.with_details)
+    if not kind.with_details:
+        return list(map(Answer, ranked))
+    answers = []
+    for line, translations in zip(lines, ranked, strict=True):
+        sentences = tuple(unit for unit in translator.split_line(line).units if has_letters(unit))
+        attention = None
+        if len(sentences) == 1 and translator.can_show_attention:
+            _, attention = translator.attention(sentences[0], kind.search)
+        answers.append(Answer(translations, sentences, attention))
+    return answers
+
+
+def find_models(runs: Sequence[str], load: Callable[[Path], Translator], max_loaded: int) -> Models:
+    """The models of some runs, given as to `RunFolder.find`, or of all trained runs. The first is loaded.
+
+    load is called with the folder of a run. Raises a TapisError if one of the named runs, or no run at all, can be
+    used.
+    """
+    folders = named_folders(runs) if runs else trained_folders()
+    if not folders:
+        folders = {"": RunFolder.find("").path}  # says why there is none
+    models = Models(
+        {name: config_of(folder) for name, folder in folders.items()}, lambda run: load(folders[run]), max_loaded
+    )
+    models.load(next(iter(folders)))
+    return models
+
+
+def named_folders(runs: Sequence[str]) -> dict[str, Path]:
+    """The folders of runs by name: the last part of a path, so that nobody is shown where it lies, or a hub id."""
+    folders: dict[str, Path] = {}
+    for run in runs:
+        name = Path(run).name if Path(run).exists() else run
+        if name in folders:
+            raise ConfigError(f"--run has two runs of the name {name}")
+        folders[name] = RunFolder.find(run).path
+    return folders
+
+
+def trained_folders() -> dict[str, Path]:
+    """The folder of each trained run, the most recent first. Prints an error for each that cannot be read."""
+    folders = {}
     for folder in RunFolder.trained():
         try:
-            configs[folder.path.name] = folder.load_config()
+            folder.load_config()
         except CheckpointError as error:
             print(f"left out: {error}", file=sys.stderr)
-    return configs
+        else:
+            folders[folder.path.name] = folder.path
+    return folders
+
+
+def config_of(folder: Path) -> Config:
+    """The config of a run or of an export. Raises a TapisError if it cannot be read."""
+    return exported_config(folder) if is_exported(folder) else RunFolder(folder).load_config()

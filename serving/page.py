@@ -1,6 +1,7 @@
-"""The page of a server: a text in; its translation, alternatives with scores, and an attention map out."""
+"""The page of a server: a text in; its translation, the alternatives with their scores, and an attention map out."""
 
 import os
+import sys
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
@@ -8,23 +9,20 @@ from typing import Any
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # by default, Gradio reports its use to its makers
 
 import gradio
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 
 from config import Config, TapisError
 from decoding.attention import STYLE, tables
 from decoding.search import Search
-from decoding.translator import Translator
-from decoding.typed_text import Translation
 from serving.batches import Batches, QueueFullError
 from serving.limits import ApiKeys
-from serving.models import Kind, Models
-from text.sentences import has_letters
+from serving.models import Answer, Kind, Models
 
 MAX_CHARACTERS = 2000  # of a text
-MAX_WORKING = 64  # visitors whose texts are translated together
+MAX_CONCURRENT = 40  # visitors whose texts are translated together; as many threads as Gradio has
 N_ALTERNATIVES = 5
 SEARCH = Search(beam=N_ALTERNATIVES, n_best=N_ALTERNATIVES)
-TOWARDS = " → "  # between a run and a target language, in a choice
+TARGET_SEPARATOR = " → "  # between a run and a target language, in a choice
 EXAMPLES = {  # by language
     "en": ["The cat is sitting on the mat.", "A man in jeans is playing with a red ball."],
     "fr": ["Le chat est assis sur le tapis.", "Un homme en jean joue avec un ballon rouge."],
@@ -35,7 +33,7 @@ EXAMPLES = {  # by language
 class Page:
     """The actions of the page, which many visitors may call at the same time."""
 
-    def __init__(self, models: Models, batches: Batches[Kind, list[Translation]], max_seconds: float) -> None:
+    def __init__(self, models: Models, batches: Batches[Kind, Answer], max_seconds: float) -> None:
         self.models = models
         self.batches = batches
         self.max_seconds = max_seconds
@@ -50,53 +48,58 @@ class Page:
         """
         text = text.strip()
         if not text:
-            raise gradio.Error("There is nothing to translate: type a sentence.", print_exception=False)
+            raise error_of("There is nothing to translate: type a sentence.")
         if len(text) > MAX_CHARACTERS:
-            message = f"This text has {len(text):,} characters; the page accepts {MAX_CHARACTERS:,} at most."
-            raise gradio.Error(message, print_exception=False)
-        name, _, target = run.partition(TOWARDS)
-        try:
-            translator = self.models.translator(name, target)
-            return self.answer(text, name, translator)
-        except QueueFullError:
-            message = "Too many texts wait to be translated: try again in a moment."
-            raise gradio.Error(message, print_exception=False) from None
-        except FutureTimeoutError:
-            message = f"The translation took more than {self.max_seconds:g} s."
-            raise gradio.Error(message, print_exception=False) from None
-        except TapisError as error:
-            print(f"page: {error}", flush=True)  # it may name files of this machine
-            message = "This model cannot be used; the server's log says why."
-            raise gradio.Error(message, print_exception=False) from None
-
-    def answer(self, text: str, run: str, translator: Translator) -> tuple[str, list[list[str]], str, str]:
-        """The result of `translate`, for a valid text and a loaded model."""
-        # Translate line by line, with the time that it takes.
-        lines = text.splitlines()
+            raise error_of(f"This text has {len(text):,} characters; the page accepts {MAX_CHARACTERS:,} at most.")
+        name, _, target = run.partition(TARGET_SEPARATOR)
+        kind = Kind(name, "", target or self.models.configs[name].target, SEARCH, with_details=True)
         start = time.perf_counter()
-        kind = Kind(run, "", translator.target, SEARCH, with_doubts=True)
-        translations = self.batches.submit(kind, lines).result(self.max_seconds)  # of each line, best first
-        seconds = time.perf_counter() - start
-        best = "\n".join(line[0].text for line in translations)
+        answers = self.answers(kind, text.splitlines())
+        return shown(answers, time.perf_counter() - start)
 
-        # Of a single sentence, show the alternatives and the attention.
-        sentences = [unit for line in lines for unit in translator.split_line(line).units if has_letters(unit)]
-        alternatives: list[list[str]] = []
-        attention_map = ""
-        if len(sentences) == len(lines) == 1:
-            alternatives = [[f"{one.score:.3f}", one.text, ", ".join(one.doubts)] for one in translations[0]]
-            if translator.can_show_attention:
-                _, attention = translator.attention(sentences[0], SEARCH)
-                last_layer = len(attention.weights) - 1
-                attention_map = tables(attention.maps(last_layer), attention.source, attention.target)
+    def answers(self, kind: Kind, lines: list[str]) -> list[Answer]:
+        """The answers to the lines of a text. Raises gradio.Error."""
+        try:
+            waiting = self.batches.submit(kind, lines)
+        except QueueFullError:
+            raise error_of("Too many texts wait to be translated: try again in a moment.") from None
+        try:
+            return waiting.result(self.max_seconds)
+        except FutureTimeoutError:
+            waiting.cancel()
+            raise error_of(f"The translation took more than {self.max_seconds:g} s.") from None
+        except TapisError as error:
+            print(f"page: {error}", file=sys.stderr, flush=True)  # it may name files of this machine
+            raise error_of("This model cannot be used; the server's log says why.") from None
 
-        noun = "sentence" if len(sentences) == 1 else "sentences"
-        rate = len(sentences) / seconds
-        speed = f"{len(sentences):,} {noun} in {seconds:.2f} s, {rate:.1f} sentences/s"
-        doubtful = [f"{i} ({', '.join(line[0].doubts)})" for i, line in enumerate(translations, 1) if line[0].doubts]
-        if doubtful:
-            speed += f"  \n**Check** line {'; '.join(doubtful)}"
-        return best, alternatives, attention_map, speed
+
+def error_of(message: str) -> gradio.Error:
+    """An error that the page shows, and that is not logged."""
+    return gradio.Error(message, print_exception=False)
+
+
+def shown(answers: list[Answer], seconds: float) -> tuple[str, list[list[str]], str, str]:
+    """The result of `Page.translate` for the answers to the lines of a text."""
+    best = "\n".join(answer.translations[0].text for answer in answers)
+
+    # Of a single sentence, show the alternatives and the attention.
+    sentences = [sentence for answer in answers for sentence in answer.sentences]
+    alternatives: list[list[str]] = []
+    attention_map = ""
+    if len(sentences) == len(answers) == 1:
+        alternatives = [[f"{one.score:.3f}", one.text, ", ".join(one.doubts)] for one in answers[0].translations]
+        if attention := answers[0].attention:
+            last_layer = len(attention.weights) - 1
+            attention_map = tables(attention.maps(last_layer), attention.source, attention.target)
+
+    noun = "sentence" if len(sentences) == 1 else "sentences"
+    rate = len(sentences) / seconds
+    speed = f"{len(sentences):,} {noun} in {seconds:.2f} s, {rate:.1f} sentences/s"
+    doubts = [", ".join(answer.translations[0].doubts) for answer in answers]
+    doubtful = [f"{i} ({marks})" for i, marks in enumerate(doubts, 1) if marks]
+    if doubtful:
+        speed += f"  \n**Check** line {'; '.join(doubtful)}"
+    return best, alternatives, attention_map, speed
 
 
 def build(page: Page) -> Any:
@@ -135,7 +138,7 @@ def build(page: Page) -> Any:
         }
         button.click(page.translate, **fields, api_name="translate")
         source.submit(page.translate, **fields, api_visibility="private")
-    return blocks.queue(max_size=page.batches.max_waiting, default_concurrency_limit=MAX_WORKING)
+    return blocks.queue(max_size=page.batches.max_waiting, default_concurrency_limit=MAX_CONCURRENT)
 
 
 def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
@@ -143,15 +146,23 @@ def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
     choices = []
     for target in dict.fromkeys(target for _, target in config.directions):
         sources = ", ".join(source for source, other in config.directions if other == target)
-        choices.append((f"{name} ({sources} → {target})", f"{name}{TOWARDS}{target}" if config.pairs else name))
+        choice = f"{name}{TARGET_SEPARATOR}{target}" if config.pairs else name
+        choices.append((f"{name} ({sources} → {target})", choice))
     return choices
 
 
 def with_page(app: FastAPI, page: Page, keys: ApiKeys) -> FastAPI:
     """The application with the page at its root. If the server has keys, the page asks for one as its password."""
+    # The page uploads nothing, so that nobody else may: Gradio would keep the files.
+    app.add_api_route("/gradio_api/upload", no_upload, methods=["POST"], include_in_schema=False)
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    auth = (lambda _, password: keys.allow(password)) if keys else None
+    auth = (lambda _, password: keys.allow(password)) if keys else None  # as a user name, anything will do
     message = "Any user name; the password is an API key of this server."
     return gradio.mount_gradio_app(
         app, build(page), "/", theme=theme, css=STYLE, footer_links=[], auth=auth, auth_message=message, ssr_mode=False
     )
+
+
+def no_upload() -> None:
+    """Refuses files."""
+    raise HTTPException(404, "this server takes no files")

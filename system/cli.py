@@ -110,22 +110,27 @@ class ServeOptions:
     char_limit: int = 10_000
     """Characters of one request, at most"""
     max_waiting: int = 256
-    """Requests that wait to be translated; further ones are told to try again later"""
+    """Requests that wait to be translated; further ones get status 429"""
     max_lines: int = 256
     """Lines of several requests that are translated together"""
     timeout: float = 30.0
     """Seconds for one request"""
     api_key_file: Path | None = None
-    """File of keys, one per line, of which every request needs one"""
+    """File of API keys, one per line; requests to translate need one of them"""
     cors: tuple[str, ...] = ()
-    """Sites whose pages may send requests, such as https://example.org; * for all"""
+    """Sites whose pages may read answers, such as https://example.org; * for all"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65_535:
             raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
-        for name in ("beam", "loaded", "char_limit", "max_waiting", "max_lines", "timeout"):
+        if not 1 <= self.beam <= 1000:
+            raise ConfigError(f"--beam is {self.beam}; it must be from 1 to 1000")
+        for name in ("loaded", "char_limit", "max_waiting", "max_lines", "timeout"):
             if not 0 < getattr(self, name) < 1e9:
-                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0")
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0 and less than 1e9")
+        for site in self.cors:
+            if not re.fullmatch(r"\*|https?://[^/]+", site):
+                raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,7 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
         )
         return parsed
 
+    reject_repeated(options, args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # for some errors tyro ignores console_outputs=False
             return read(console_outputs=False)
@@ -212,6 +218,18 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
         read(console_outputs=True)  # prints the help and raises SystemExit(0)
     misplaced = dict.fromkeys(PRESETS, "one preset may be named, before the flags") if options is TrainOptions else {}
     raise ConfigError(usage_error(options, args, misplaced))
+
+
+def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
+    """The names of the flags. Raises ConfigError for a flag of several values that is given twice.
+
+    Of a flag that is given twice, the last one counts, which would lose values.
+    """
+    names = [argument.partition("=")[0] for argument in args]
+    for field in fields(options):
+        if isinstance(field.default, tuple) and names.count(flag(field.name)) > 1:
+            raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
+    return names
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
@@ -225,12 +243,7 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
 
-    # Of a flag that is given twice, the last one counts, which would lose values of those that take several.
-    names = [argument.partition("=")[0] for argument in flags]
-    for field in fields(Config):
-        if isinstance(field.default, tuple) and names.count(flag(field.name)) > 1:
-            raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
-
+    names = reject_repeated(Config, flags)
     if "--init-from" in names and not {"--resume", "--help", "-h"} & set(names):
         place = names.index("--init-from")
         _, equals, run = flags[place].partition("=")

@@ -20,7 +20,6 @@ from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
-from system.cli import ServeOptions
 from text.corpus import Corpus, load_corpus
 from text.readers import DataError
 from text.tokenizer import Tokenizer
@@ -257,15 +256,15 @@ def test_exports_take_the_target_language(several: Path, called: Command, comman
 
 def test_the_page_offers_each_target_language(several: Path) -> None:
     pytest.importorskip("gradio")
-    from serve import load_models
     from serving.batches import Batches
+    from serving.models import find_models
     from serving.page import Page, choices_of
 
-    run = str(several)
-    models = load_models(ServeOptions(run=(run,), device="cpu"))
+    models = find_models([str(several)], lambda folder: Translator.load(folder, "cpu"), 1)
+    run = several.name
     choices = choices_of(run, models.configs[run])
     assert [label.removeprefix(run) for label, _ in choices] == [" (en → fr)", " (fr → en)"]
-    with Batches(models.translate, 10) as batches:
+    with Batches(models.translator_of, 10) as batches:
         page = Page(models, batches, 60)
         assert all(page.translate("The cat.", choice)[2] for _, choice in choices)
 

@@ -150,9 +150,9 @@ def translated_html(page: str, translate: Translate) -> str:
     lines = [i for i in lines if has_text(parts[i])]
     translations = translate([_as_typed(parts[i]) for i in lines])
     for i, translation in zip(lines, translations, strict=True):
-        before, after = (re.search(pattern, parts[i]) for pattern in (r"^\s*", r"\s*$"))
-        assert before and after
-        parts[i] = before.group() + translation + after.group()
+        before = parts[i][: len(parts[i]) - len(parts[i].lstrip())]
+        after = parts[i][len(parts[i].rstrip()) :]
+        parts[i] = before + translation + after
     return "".join(parts)
 
 

@@ -1,10 +1,12 @@
 """The API: what clients of LibreTranslate send, and what they must not be able to do."""
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
-from config import Config, TapisError
+from config import Config, ConfigError, TapisError
 from decoding.typed_text import Translation
 from serve import application
-from serving.limits import ApiKeys
-from serving.models import Kind, Models
+from serving.limits import ApiKeys, BodyLimit
+from serving.models import Answer, Kind, Models
 from system.cli import ServeOptions
 
 PAIRS = "en-fr, fr-en, en-de, de-en"
@@ -36,16 +39,20 @@ class Echo(Models):
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
-    def translate(self, kind: Kind, lines: Sequence[str]) -> list[list[Translation]]:
+    def translator_of(self, kind: Kind) -> Callable[[Sequence[str]], list[Answer]]:
+        return partial(self.translate, kind)
+
+    def translate(self, kind: Kind, lines: Sequence[str]) -> list[Answer]:
         self.kinds.append(kind)
         assert self.may_go_on.wait(30)
         if "damaged" in lines:
             raise TapisError(f"{SECRET}/model.safetensors is damaged")
+        if "refused" in lines:
+            raise ConfigError(f"{SECRET} is an export")
         if "bug" in lines:
             raise ZeroDivisionError(SECRET)
-        return [
-            [Translation(f"{kind.target}{k or ''}:{line}", 0.0) for k in range(kind.search.n_best)] for line in lines
-        ]
+        ranks = range(kind.search.n_best)
+        return [Answer([Translation(f"{kind.target}{k or ''}:{line}", 0.0) for k in ranks]) for line in lines]
 
 
 @pytest.fixture
@@ -171,13 +178,16 @@ def test_a_wrong_request_is_explained(client: TestClient, body: bytes, says: str
     assert answer.status_code == 400 and answer.json()["error"].startswith(says)
 
 
-def test_lone_surrogates_do_not_harm(client: TestClient) -> None:
-    body = b'{"q": "a \\ud800 b", "source": "en", "target": "fr"}'
-    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+def test_lone_surrogates_are_replaced(client: TestClient) -> None:
+    body = '{"q": "a \\ud800 b", "source": "en", "target": "fr"}'
+    answer = client.post("/translate", content=body, headers={"Content-Type": "Application/JSON; charset=utf-8"})
     assert answer.json() == {"translatedText": "fr:a \ufffd b"}
+    body = body.replace('"en"', '"\\udfff"')
+    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.json() == {"error": f"no model translates \ufffd-fr; there are {PAIRS}"}
 
 
-def test_too_much_is_refused(models: Echo) -> None:
+def test_requests_over_the_limits_are_refused(models: Echo) -> None:
     with client_of(models, char_limit=10) as client:
         assert ask(client, ["12345", "67890"]).status_code == 200
         answer = ask(client, ["12345", "678901"])
@@ -213,20 +223,20 @@ def test_a_full_queue_is_429_and_a_late_answer_504(models: Echo) -> None:
     assert len(models.kinds) == 2  # those that nobody waits for any more are not translated
 
 
-@pytest.mark.parametrize("text", ["damaged", "bug"])
+@pytest.mark.parametrize("text", ["damaged", "refused", "bug"])
 def test_an_error_of_the_server_names_no_files(
     client: TestClient, capfd: pytest.CaptureFixture[str], text: str
 ) -> None:
     answer = ask(client, text)
     assert (answer.status_code, answer.json()) == (500, {"error": "the server failed; its log says why"})
     assert ask(client).status_code == 200
-    if text == "damaged":
-        assert f"/translate: {SECRET}/model.safetensors is damaged" in capfd.readouterr().err
+    if text != "bug":
+        assert f"/translate: {SECRET}" in capfd.readouterr().err
 
 
 def test_only_requests_with_a_key_are_answered(models: Echo, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("# of two clients\nfirst-key\n\nzweiter Schlüssel\n", encoding="utf-8")
+    file.write_text("\ufefffirst-key\n# of two clients\n\nzweiter Schlüssel\n", encoding="utf-8")
     with client_of(models, ApiKeys.read(file)) as client:
         for key in ("first-key", "zweiter Schlüssel"):
             assert ask(client, api_key=key).status_code == 200
@@ -246,6 +256,39 @@ def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
     for cors, allowed in (((), None), (("https://example.org",), "https://example.org"), (("https://a.org",), None)):
         with client_of(models, cors=cors) as client:
             assert client.options("/translate", headers=origin).headers.get("Access-Control-Allow-Origin") == allowed
+
+
+def test_a_body_that_does_not_arrive_is_408() -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.sleep(20)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def reads(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+    scope = {"type": "http", "headers": [], "path": "/"}
+    asyncio.run(BodyLimit(reads, max_bytes=10, max_seconds=0.05)(scope, receive, send))
+    assert sent[0]["status"] == 408 and b"did not arrive in 0.05 s" in sent[1]["body"]
+
+
+def test_a_chunked_body_is_measured_too(models: Echo) -> None:
+    with client_of(models, char_limit=10) as client:
+        answer = client.post(
+            "/translate", content=iter([b"x" * 9000] * 3), headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 413 and answer.json()["error"] == "the request has more than 10,120 bytes"
+
+
+def test_long_pages_take_time_in_proportion(client: TestClient) -> None:
+    start = time.perf_counter()
+    page = f"<p>a{' ' * 9_000}b</p>"
+    assert ask(client, page, format="html").json()["translatedText"] == "<p>fr:a b</p>"
+    assert time.perf_counter() - start < 2
 
 
 def test_metrics_count_requests_and_batches(client: TestClient) -> None:

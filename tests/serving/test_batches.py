@@ -3,8 +3,9 @@
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -35,9 +36,16 @@ def slow() -> Slow:
 
 @pytest.fixture
 def batches(slow: Slow) -> Iterator[Batches[str, str]]:
-    with Batches(slow, max_waiting=5, max_lines=4) as batches:
+    with slow_batches(slow) as batches:
         yield batches
         slow.may_go_on.set()
+
+
+def slow_batches(slow: Slow) -> Batches[str, str]:
+    def translator_of(kind: str) -> Callable[[list[str]], list[str]]:
+        return partial(slow, kind)
+
+    return Batches(translator_of, max_waiting=5, max_lines=4)
 
 
 def begin(batches: Batches[str, str], slow: Slow) -> Future[list[str]]:
@@ -69,10 +77,11 @@ def test_a_batch_is_no_longer_than_its_limit_unless_one_request_is(batches: Batc
 def test_a_full_queue_says_when_to_come_back(batches: Batches[str, str], slow: Slow) -> None:
     begin(batches, slow)
     answers = [batches.submit("fr", ["x" * 100]) for _ in range(5)]
-    batches.seconds_per_character = 0.021
-    with pytest.raises(QueueFullError, match="try again in 11 s") as error:
-        batches.submit("fr", ["more"])
-    assert error.value.retry_after == 11
+    for seconds_per_character, seconds in ((0.0, 1), (0.021, 11), (100.0, 60)):
+        batches.seconds_per_character = seconds_per_character
+        with pytest.raises(QueueFullError, match=f"try again in {seconds} s") as error:
+            batches.submit("fr", ["more"])
+        assert error.value.retry_after == seconds
     slow.may_go_on.set()
     assert all(answer.result(20) for answer in answers)
     assert batches.submit("fr", ["more"]).result(20) == ["fr more"]
@@ -96,7 +105,7 @@ def test_a_request_that_fails_fails_alone(batches: Batches[str, str], slow: Slow
 
 
 def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
-    batches = Batches(slow, max_waiting=5)
+    batches = slow_batches(slow)
     begin(batches, slow)
     answer = batches.submit("fr", ["last"])
     slow.may_go_on.set()
@@ -106,19 +115,73 @@ def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
         batches.submit("fr", ["late"])
 
 
-def test_one_client_never_waits_for_others() -> None:
-    batches: Batches[str, str] = Batches(lambda kind, lines: lines, max_waiting=5)
+def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("serving.batches.time.sleep", waits.append)
+    batches: Batches[str, str] = Batches(lambda kind: list, max_waiting=5)
     with batches:
-        start = time.perf_counter()
         for i in range(100):
             assert batches.submit("fr", [f"{i}"]).result(20) == [f"{i}"]
-        assert time.perf_counter() - start < 100 * 0.004
+    assert not waits
+
+
+def test_two_clients_are_translated_together() -> None:
+    sizes: list[int] = []
+
+    def translated(lines: list[str]) -> list[str]:
+        sizes.append(len(lines))
+        time.sleep(0.005)
+        return lines
+
+    batches: Batches[str, str] = Batches(lambda kind: translated, max_waiting=5)
+    with batches, ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda i: batches.submit("fr", [f"{i}"]).result(20), range(100)))
+    assert sum(sizes) == 100 and len(sizes) < 80
+
+
+def test_a_batch_has_few_characters_unless_one_request_has_many(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    answers = [batches.submit("fr", ["x" * n]) for n in (20_000, 10_000, 5_000, 100_000)]
+    slow.may_go_on.set()
+    assert all(answer.result(20) for answer in answers)
+    assert [[len(line) for line in lines] for _, lines in slow.batches[1:]] == [[20_000, 5_000], [10_000], [100_000]]
+
+
+def test_a_model_that_cannot_be_loaded_is_tried_once_for_a_batch(slow: Slow) -> None:
+    tries: list[str] = []
+
+    def translator_of(kind: str) -> Callable[[list[str]], list[str]]:
+        tries.append(kind)
+        if kind == "damaged":
+            raise ValueError(kind)
+        return partial(slow, kind)
+
+    batches: Batches[str, str] = Batches(translator_of, max_waiting=5)
+    with batches:
+        begin(batches, slow)
+        answers = [batches.submit("damaged", ["x"]) for _ in range(3)]
+        slow.may_go_on.set()
+        for answer in answers:
+            with pytest.raises(ValueError, match="damaged"):
+                answer.result(20)
+    assert tries == ["fr", "damaged"]
+
+
+def test_closing_does_not_wait_longer_than_it_should(slow: Slow) -> None:
+    batches = slow_batches(slow)
+    begin(batches, slow)
+    start = time.perf_counter()
+    batches.close(timeout=0.1)
+    assert time.perf_counter() - start < 5
+    slow.may_go_on.set()
 
 
 def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() -> None:
     random_sizes = random.Random(1)
     requests = [(f"k{i % 3}", [f"{i} {j}" for j in range(random_sizes.randrange(4))]) for i in range(10_000)]
-    batches: Batches[str, str] = Batches(lambda kind, lines: [f"{kind} {line}" for line in lines], max_waiting=10_000)
+    batches: Batches[str, str] = Batches(
+        lambda kind: lambda lines: [f"{kind} {line}" for line in lines], max_waiting=10_000
+    )
     with batches, ThreadPoolExecutor(64) as pool:
         answers = pool.map(lambda request: batches.submit(*request).result(60), requests)
         for (kind, lines), answer in zip(requests, answers, strict=True):

@@ -1,0 +1,80 @@
+"""The models of a server: which translates what, and how many are in memory."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from checkpoint import CheckpointError, RunFolder
+from config import Config, ConfigError
+from decoding.search import Search
+from decoding.translator import Translator
+from export import to_ctranslate2
+from serving.models import Kind, Models, answers_of, find_models, trained_folders
+from system.files import whole_folder
+
+
+class Loaded:
+    """In the place of a translator: counts those in memory."""
+
+    n = peak = 0
+
+    def __init__(self, run: str) -> None:
+        Loaded.n += 1
+        Loaded.peak = max(Loaded.peak, Loaded.n)
+        self.run = run
+
+    def __del__(self) -> None:
+        Loaded.n -= 1
+
+
+def test_the_least_recently_used_model_makes_room_first() -> None:
+    loads: list[str] = []
+
+    def load(run: str) -> Any:
+        loads.append(run)
+        return Loaded(run)
+
+    models = Models({name: Config(source="en", target=name) for name in ("fr", "de", "es")}, load, 2)
+    for run in ("fr", "de", "fr", "es", "fr", "de"):
+        assert models.load(run).run == run  # type: ignore[attr-defined]
+    assert loads == ["fr", "de", "es", "de"]
+    assert Loaded.peak == 2
+
+
+def load(folder: Path) -> Translator:
+    return Translator.load(folder, "cpu", "fp32")
+
+
+def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
+    whole_folder(Path("elsewhere/out"), lambda into: to_ctranslate2(run_folder, into, "float32"))
+    models = find_models([str(run_folder.path.resolve()), str(Path("elsewhere/out").resolve())], load, 1)
+    assert list(models.configs) == ["tiny", "out"]
+    assert models.run_for("en", "fr") == "tiny"
+    kind = Kind("out", "", "fr", Search(2, 2), with_details=True)
+    answer = answers_of(models.load("out"), kind, ["A cat."])[0]
+    assert len(answer.translations) == 2 and answer.sentences == ("A cat.",) and answer.attention is None
+    with pytest.raises(ConfigError, match="two runs of the name tiny"):
+        find_models(["tiny", str(run_folder.path.resolve())], load, 1)
+    with pytest.raises(CheckpointError, match="no run 'nothing'"):
+        find_models(["nothing"], load, 1)
+    Path("elsewhere/out/tapis.json").write_text("{", encoding="utf-8")
+    with pytest.raises(Exception, match=r"tapis\.json cannot be used"):
+        find_models(["elsewhere/out"], load, 1)
+
+
+def test_a_damaged_run_is_left_out(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", Path("weights").resolve())  # without a developer's runs
+    broken = Path("weights/broken")
+    shutil.copytree(run_folder.path, broken)
+    (broken / "config.json").write_text("{", encoding="utf-8")
+    assert list(trained_folders()) == ["tiny"]
+    assert "left out: weights/broken/config.json" in capsys.readouterr().err
+    shutil.rmtree(run_folder.path)
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be used"):
+        find_models([], load, 1)
