@@ -43,6 +43,10 @@ def main(args: Sequence[str]) -> None:
     models = find_models(options.run, load, options.loaded)
     language_shares("", tuple(models.languages))  # loads py3langid now, and not at the first request
     try:
+        app = application(options, models, keys)
+    except ImportError as error:
+        raise TapisError(f'{error.name} is not installed: pip install -e ".[serve]"') from None
+    try:
         listener = socket.create_server(
             (options.host, options.port),
             family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
@@ -53,10 +57,6 @@ def main(args: Sequence[str]) -> None:
     except OSError:
         address = f"port {options.port} at {options.host}"
         raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
-    try:
-        app = application(options, models, keys)
-    except ImportError as error:
-        raise TapisError(f'{error.name} is not installed: pip install -e ".[serve]"') from None
 
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(f"serving {', '.join(models.configs)} at http://{host}:{options.port} (API: /docs)", flush=True)

@@ -123,6 +123,7 @@ class EndsWithServer:
         if scope["type"] != "http" or not scope["path"].startswith(self.path):
             await self.app(scope, receive, send)
             return
+        state = scope["app"].state  # an application that is mounted in it puts itself in its place
         has_started = False
 
         async def send_and_note(message: Message) -> None:
@@ -131,7 +132,7 @@ class EndsWithServer:
             await send(message)
 
         stream = asyncio.ensure_future(self.app(scope, receive, send_and_note))
-        while not stream.done() and not scope["app"].state.is_stopping():
+        while not stream.done() and not state.is_stopping():
             await asyncio.wait({stream}, timeout=STOP_SECONDS)
         if stream.done():
             stream.result()
