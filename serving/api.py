@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from babel import Locale, UnknownLocaleError
@@ -38,6 +39,7 @@ from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 AUTO = "auto"  # a source language to be identified
 MAX_ALTERNATIVES = 9
@@ -112,7 +114,7 @@ class Limits:
     """For reading a request, and for answering it"""
     keys: ApiKeys = field(default_factory=ApiKeys)
     origins: tuple[str, ...] = ()
-    """Of pages on other sites whose scripts may send requests"""
+    """Sites whose pages may read answers"""
 
 
 class SplitText(NamedTuple):
@@ -134,6 +136,19 @@ def split_text(text: str, is_html: bool) -> SplitText:
 
     translated_html(text, collect)
     return SplitText(lines, lambda translations: translated_html(text, lambda _: list(translations)))
+
+
+def joined(text: SplitText, answers: Sequence[Answer]) -> list[str]:
+    """The translations of a text, best first, from the answers to its lines."""
+    ranked = [answer.translations for answer in answers]
+    n_ranks = min(map(len, ranked), default=1)
+    texts = [text.join([line[rank].text for line in ranked]) for rank in range(n_ranks)]
+    return list(dict.fromkeys(texts))  # some differ in their tokens alone
+
+
+async def away_if_long(is_long: bool, work: Callable[[], T]) -> T:
+    """The result of some work. If it may take long, it is done in another thread, to hold up no other requests."""
+    return await asyncio.to_thread(work) if is_long else work()
 
 
 class Api:
@@ -194,7 +209,8 @@ class Api:
             if source != request.target or source not in self.models.languages:
                 rows_of.setdefault(source, []).append(row)
         kinds = [self.kind_for(source, request) for source in rows_of]
-        split = [await self.split(text, request.format == "html") for text in texts]
+        is_html = request.format == "html"
+        split = await away_if_long(is_html, lambda: [split_text(text, is_html) for text in texts])
 
         # One request to the queue for each language.
         parts = [[line for row in rows for line in split[row].lines] for rows in rows_of.values()]
@@ -204,16 +220,9 @@ class Api:
             begin = 0
             for row in rows:
                 end = begin + len(split[row].lines)
-                ranked = [answer.translations for answer in of_language[begin:end]]
+                results[row] = await away_if_long(is_html, partial(joined, split[row], of_language[begin:end]))
                 begin = end
-                n_ranks = min(map(len, ranked), default=1)
-                joined = [split[row].join([line[rank].text for line in ranked]) for rank in range(n_ranks)]
-                results[row] = list(dict.fromkeys(joined))  # some differ in their tokens alone
         return results
-
-    async def split(self, text: str, is_html: bool) -> SplitText:
-        """`split_text`, which may take long for a page, and then does not hold up other requests."""
-        return await asyncio.to_thread(split_text, text, is_html) if is_html else split_text(text, is_html)
 
     def kind_for(self, source: str, request: TranslateRequest) -> Kind:
         """What the texts of a request in a language are translated by. Raises RequestError if nothing does."""
