@@ -92,6 +92,8 @@ class Batches(Generic[K, R]):
         """
         request = _Request(kind, lines, Future[list[R]]())
         with self._changed:
+            if len(self._waiting) >= self.max_waiting:
+                self._waiting = deque(waiting for waiting in self._waiting if not waiting.answer.cancelled())
             if self._closed or len(self._waiting) >= self.max_waiting:
                 n_characters = sum(waiting.n_characters for waiting in self._waiting)
                 seconds = math.ceil(n_characters * self.seconds_per_character)

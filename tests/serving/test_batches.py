@@ -95,6 +95,17 @@ def test_a_cancelled_request_is_not_translated(batches: Batches[str, str], slow:
     assert second.result(20) == ["fr yes"] and slow.batches[1:] == [("fr", ["yes"])]
 
 
+def test_a_cancelled_request_makes_room_at_once(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    answers = [batches.submit("fr", [f"{i}"]) for i in range(5)]
+    assert answers[1].cancel()
+    more = batches.submit("fr", ["more"])
+    with pytest.raises(QueueFullError):
+        batches.submit("fr", ["too many"])
+    slow.may_go_on.set()
+    assert more.result(20) == ["fr more"] and answers[4].result(20) == ["fr 4"]
+
+
 def test_a_request_that_fails_fails_alone(batches: Batches[str, str], slow: Slow) -> None:
     begin(batches, slow)
     answers = [batches.submit("fr", [line]) for line in ("good", "bad", "fine")]
