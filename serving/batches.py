@@ -118,7 +118,8 @@ class Batches(Generic[K, R]):
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
                 return None
-        if self._has_several_clients:
+            has_room = sum(len(request.lines) for request in self._waiting) < self.max_lines
+        if has_room and self._has_several_clients:
             time.sleep(GATHER_SECONDS)
         with self._changed:
             batch, remaining = self._split_queue()
