@@ -230,7 +230,7 @@ def _language_identifier(*languages: str) -> Any:
     """
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if not set(languages) <= set(identifier.labels):
         return None
     if languages:
@@ -252,7 +252,9 @@ def language_shares(text: str, languages: tuple[str, ...]) -> list[tuple[str, fl
     identifier = _language_identifier(*languages)
     if not identifier:
         return [(language, 1 / len(languages)) for language in languages]
-    return [(str(language), float(share)) for language, share in identifier.rank(text)]
+    ranked = identifier.rank(text)  # by log P(text, language)
+    shares = [math.exp(log_p - ranked[0][1]) for _, log_p in ranked]
+    return [(str(language), share / sum(shares)) for (language, _), share in zip(ranked, shares, strict=True)]
 
 
 def is_heading(pair: Pair) -> bool:
