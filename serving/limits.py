@@ -124,11 +124,11 @@ class EndsWithServer:
             await self.app(scope, receive, send)
             return
         state = scope["app"].state  # an application that is mounted in it puts itself in its place
-        has_started = False
+        is_open = False  # whether the answer has begun and not ended
 
         async def send_and_note(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
             await send(message)
 
         stream = asyncio.ensure_future(self.app(scope, receive, send_and_note))
@@ -139,5 +139,5 @@ class EndsWithServer:
         else:
             stream.cancel()
             await asyncio.wait({stream})
-            if has_started:
+            if is_open:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
