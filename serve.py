@@ -34,7 +34,7 @@ except ImportError as error:
     raise SystemExit(f'serve.py: {error.name} is not installed: pip install -e ".[serve]"') from None
 
 VERSION = "1"  # of the API
-GARBAGE_THRESHOLD = 50_000  # new objects until Python looks for unused ones; 700 by default, a request or two
+GARBAGE_THRESHOLD = 50_000  # new objects until Python collects garbage; 700 by default
 
 
 def main(args: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ def main(args: Sequence[str]) -> None:
     server = uvicorn.Server(config)
     app.state.is_stopping = lambda: server.should_exit
 
-    # What is in memory now stays there. Python would look through it again and again, while requests wait.
+    # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     server.run(sockets=[listener])

@@ -173,7 +173,7 @@ def as_request(sentence: str, pair: tuple[str, str]) -> bytes:
 
 
 def row(load: Load, offline_rate: float) -> str:
-    rate = len(load.latencies) / load.seconds
+    rate = (len(load.latencies) - load.n_lost) / load.seconds
     mean = statistics.mean(load.latencies)
     late = statistics.quantiles(load.latencies, n=20)[-1]
     return (

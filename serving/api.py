@@ -11,7 +11,6 @@ Requests are JSON or an HTML form; answers are JSON. An error has a status and {
 """
 
 import asyncio
-import math
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
@@ -346,7 +345,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Whether the server answers."""
+        """Returns "ok" while the server runs."""
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=Response)
@@ -362,7 +361,7 @@ def api_app(api: Api, version: str) -> FastAPI:
     async def on_http_error(_: Request, error: HTTPException) -> JSONResponse:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
-    # What went wrong here may name files of this machine, so that only the server's log says it.
+    # Messages of these errors may name files of this machine. Only the server's log has them.
 
     @app.exception_handler(TapisError)
     async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
@@ -373,10 +372,10 @@ def api_app(api: Api, version: str) -> FastAPI:
     async def on_bug(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({"error": "the server failed; its log says why"}, 500)
 
-    # The last that is added sees a request first. Without CORSMiddleware, Gradio would let every site in.
+    # Middleware that is added last runs first. Without CORSMiddleware, Gradio would allow every site to read answers.
     limits = api.limits
     max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
-    app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=math.ceil(limits.max_seconds))
+    app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=limits.max_seconds)
     app.add_middleware(CORSMiddleware, allow_origins=limits.origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(EndsWithServer, path="/gradio_api/heartbeat")
     app.state.is_stopping = lambda: False

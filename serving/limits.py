@@ -1,4 +1,4 @@
-"""What protects a server from its requests: limits on their bodies, and keys."""
+"""Limits on the bodies of requests, streams that end with the server, and API keys."""
 
 import asyncio
 import hmac
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config import ConfigError
 
-STOP_SECONDS = 0.5  # between two looks whether the server stops
+STOP_SECONDS = 0.5  # between two checks of whether the server is stopping
 
 
 class _RefusedBodyError(Exception):
@@ -110,9 +110,10 @@ class ApiKeys:
 
 
 class EndsWithServer:
-    """Ends requests under a path when the server stops, which would otherwise wait for them as long as it waits at all.
+    """Ends requests under a path when the server is stopping.
 
-    For streams that a page keeps open. The application's `state.is_stopping` says whether the server stops.
+    A page keeps such streams open, and shutdown would wait for them until its time-out. The application's
+    `state.is_stopping` returns whether the server is stopping.
     """
 
     def __init__(self, app: ASGIApp, path: str) -> None:
@@ -123,7 +124,7 @@ class EndsWithServer:
         if scope["type"] != "http" or not scope["path"].startswith(self.path):
             await self.app(scope, receive, send)
             return
-        state = scope["app"].state  # an application that is mounted in it puts itself in its place
+        state = scope["app"].state  # read now: a mounted application replaces scope["app"]
         is_open = False  # whether the answer has begun and not ended
 
         async def send_and_note(message: Message) -> None:

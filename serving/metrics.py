@@ -1,4 +1,4 @@
-"""What a server counts and measures, for Prometheus."""
+"""The metrics of a server, for Prometheus."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Metrics:
     def counted(
         self, translator_of: Callable[[K], Callable[[Sequence[str]], list[R]]]
     ) -> Callable[[K], Callable[[list[str]], list[R]]]:
-        """The argument of `Batches`, with translations that count what they translate."""
+        """Wrap the argument of `Batches`, so that lines and characters are counted as they are translated."""
 
         def counted_translator_of(kind: K) -> Callable[[list[str]], list[R]]:
             translate = translator_of(kind)

@@ -120,8 +120,7 @@ def answers_of(translator: Translator, kind: Kind, lines: Sequence[str]) -> list
 def find_models(runs: Sequence[str], load: Callable[[Path], Translator], max_loaded: int) -> Models:
     """The models of some runs, given as to `RunFolder.find`, or of all trained runs. The first is loaded.
 
-    load is called with the folder of a run. Raises a TapisError if one of the named runs, or no run at all, can be
-    used.
+    load is called with the folder of a run. Raises a TapisError if a named run cannot be used, or if there is no run.
     """
     folders = named_folders(runs) if runs else trained_folders()
     if not folders:

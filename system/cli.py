@@ -221,7 +221,7 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
 
 
 def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
-    """The names of the flags. Raises ConfigError for a flag of several values that is given twice.
+    """Return the names of the given flags. Raises ConfigError for a flag of several values that is given twice.
 
     Of a flag that is given twice, the last one counts, which would lose values.
     """
