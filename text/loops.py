@@ -1,7 +1,7 @@
 """Translations that repeat themselves: "Le grand grand grand…", "dortortort".
 
 A model that has lost its thread continues with what it said before. What is said three times in a row is taken for such
-a loop, unless the source repeats something, too: "very, very, very big".
+a loop, unless the source says something as often, or once less: "very, very, very big".
 """
 
 import re
@@ -13,13 +13,14 @@ _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
 _PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
 
-# One word to four, twice in a row.
-_REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3})\W+\1\b")
+# One word to four, twice in a row or more often.
+_REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b)+")
 
 
 def loops(source: str, translation: str) -> bool:
-    """Whether a translation repeats itself, and its source does not."""
-    return _has_loop(translation) and not (_has_loop(source) or _REPETITION.search(source))
+    """Whether a translation repeats itself more often than its source does, but for one time."""
+    times = _times_in_loops(translation)
+    return times > 0 and times > 1 + max(_times_in_loops(source), _times_repeated(source))
 
 
 def without_loops(translation: str) -> str:
@@ -27,14 +28,20 @@ def without_loops(translation: str) -> str:
     return _LOOP.sub(_once, f" {translation}").strip()
 
 
-def _has_loop(text: str) -> bool:
+def _times_repeated(text: str) -> int:
+    """How often the same words follow each other, at most; 0 where none do."""
+    return max((match[0].count(match[1]) for match in _REPETITION.finditer(text)), default=0)
+
+
+def _times_in_loops(text: str) -> int:
+    """How often the longest of its loops says the same; 0 without a loop."""
     text = f" {text}"
     # Most texts have no loop, which is seen in half of the time that the search takes.
     n_probes = len(text) - _PROBE + 1
     is_repeated = len({text[i : i + _PROBE] for i in range(n_probes)}) < n_probes
     if not is_repeated and not _SHORT_LOOP.search(text):
-        return False
-    return any(_is_loop(match) for match in _LOOP.finditer(text))
+        return 0
+    return max((len(match[0]) // len(match[1]) for match in _LOOP.finditer(text) if _is_loop(match)), default=0)
 
 
 def _is_loop(match: re.Match[str]) -> bool:

@@ -35,8 +35,12 @@ def test_honest_repetition_is_none(honest: str) -> None:
     assert without_loops(honest) == honest
 
 
-def test_what_the_source_repeats_may_be_repeated() -> None:
-    assert not loops("It is very, very, very big.", "Elle est très, très, très, très grande.")
+@pytest.mark.parametrize("very", ["very, very, very", "very very very", "much much much"])
+def test_what_the_source_repeats_may_be_repeated(very: str) -> None:
+    assert not loops(f"It is {very} big.", "Elle est très, très, très, très grande.")
+    assert loops(f"It is {very} big.", "Elle est" + " très," * 5 + " grande.")
+    assert not loops("It is very, very odd.", "C'est très très très bizarre.")
+    assert loops("It is very, very odd.", "C'est" + " le la" * 4 + " bizarre.")
 
 
 def test_long_texts_take_time_in_proportion() -> None:
