@@ -73,11 +73,6 @@ class PaddedLayout:
     tgt_mask: Tensor
     """(B, 1, T, T)"""
 
-    @classmethod
-    def of(cls, batch: Batch) -> "PaddedLayout":
-        """The layout of a batch on the CPU: on a GPU, counting the tokens would wait for it."""
-        return cls(Packing.of(batch.src != PAD), Packing.of(batch.tgt != PAD), batch.src_mask, batch.tgt_mask)
-
     def to(self, device: torch.device) -> "PaddedLayout":
         """Returns a copy on `device`."""
         masks = to_device(self.src_mask, device), to_device(self.tgt_mask, device)

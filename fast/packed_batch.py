@@ -40,11 +40,16 @@ class PackedBatch:
     @classmethod
     def of(cls, batch: Batch, by_sequences: bool = False) -> "PackedBatch":
         """Packs a batch on the CPU, for attention by sequences or with padding."""
-        padded = PaddedLayout.of(batch)
-        src, src_positions = _rows(batch.src, padded.src)
-        tgt, tgt_positions = _rows(batch.tgt, padded.tgt)
-        labels, _ = _rows(batch.labels, padded.tgt)
-        layout = SequenceLayout.of(batch, len(src), len(tgt)) if by_sequences else padded
+        # On the CPU: on a GPU, counting the tokens would wait for it.
+        src_packing, tgt_packing = Packing.of(batch.src != PAD), Packing.of(batch.tgt != PAD)
+        src, src_positions = _rows(batch.src, src_packing)
+        tgt, tgt_positions = _rows(batch.tgt, tgt_packing)
+        labels, _ = _rows(batch.labels, tgt_packing)
+        layout: Layout = (
+            SequenceLayout.of(batch, len(src), len(tgt))
+            if by_sequences
+            else PaddedLayout(src_packing, tgt_packing, batch.src_mask, batch.tgt_mask)
+        )
         longest = max(batch.src.size(1), batch.tgt.size(1))
         return cls(src, src_positions, tgt, tgt_positions, labels, layout, longest, batch.n_tgt, batch.n_tokens)
 

@@ -39,7 +39,7 @@ from fast.modules import install_fast_modules
 from fast.packed_batch import PackedBatch
 from model import Transformer
 from system.devices import DTYPES, autocast, choose_device
-from system.distributed import ALONE, Group, collected, local_part, whole
+from system.distributed import ALONE, Group, collected, local_part, mean_in_order, whole
 from system.files import cache_folder, digest
 from text.corpus import Corpus, Origin
 from text.readers import DataError
@@ -104,17 +104,8 @@ class Training:
         self.model = Transformer(len(tokenizer), config).to(self.device)
         self.model_loss = self._loss_of(self.model)
         self.attends_to_sequences = self._attends_to_sequences()
-        self.objective: torch.nn.Module = self.model_loss  # what a step calls; processes wrap it
         self.is_sharded = config.shard and group.size > 1
-        if self.is_sharded:
-            self.objective = shard(self.model_loss, self.device, group.size)
-        elif group.size > 1:
-            # The only buffers are the tables of positions, which each process extends on its own when a sentence is
-            # longer: broadcasting them at every step would mix tables of two sizes.
-            names = signature(DistributedDataParallel).parameters
-            buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # older torch
-            options: dict[str, bool] = {buffers: False, "gradient_as_bucket_view": True}
-            self.objective = DistributedDataParallel(self.model_loss, **options)  # type: ignore[arg-type]
+        self.objective = self._objective()
         self.optimizers = make_optimizers(self.model, config)
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
@@ -156,6 +147,22 @@ class Training:
             return BatchLoss(model, self.config.label_smoothing)
         install_fast_modules(model)
         return PackedBatchLoss(model, self.config.label_smoothing)
+
+    def _objective(self) -> torch.nn.Module:
+        """What a step calls: the model with its loss; of several processes, with the exchange of gradients."""
+        if self.is_sharded:
+            return shard(self.model_loss, self.device, self.group.size)
+        if self.group.size == 1:
+            return self.model_loss
+        # The only buffers are the tables of positions, which each process extends on its own when a sentence is
+        # longer: broadcasting them at every step would mix tables of two sizes.
+        names = signature(DistributedDataParallel).parameters
+        buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # older torch
+        options: dict[str, bool] = {buffers: False, "gradient_as_bucket_view": True}
+        parallel: Any = DistributedDataParallel(self.model_loss, **options)  # type: ignore[arg-type]
+        if self.device.type == "cpu":
+            parallel.register_comm_hook(None, mean_in_order)
+        return parallel
 
     def _attends_to_sequences(self) -> bool:
         """Whether attention takes sequences of any lengths, without padding."""
@@ -321,11 +328,11 @@ class Training:
     # Validation and translation
 
     @torch.no_grad()
-    def validate(self) -> tuple[Validation, list[str]]:
-        """Scores the model on the whole validation part. Returns the scores and the translations."""
+    def validate(self, model: Transformer | None = None) -> tuple[Validation, list[str]]:
+        """Scores `whole_model()` on the whole validation part. Returns the scores and the translations."""
         start = time.perf_counter()
         group, config = self.group, self.config
-        model = self.whole_model()
+        model = model or self.whole_model()
         model_loss = self._loss_of(model) if self.is_sharded else self.model_loss
         valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
         loss, cross_entropy = 0.0, 0.0

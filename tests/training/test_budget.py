@@ -42,7 +42,7 @@ def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Co
 def constant(training: Training, bleu: float) -> None:
     """Makes every validation say the same."""
     hypotheses = [target for _, target in training.valid_texts]
-    training.validate = lambda: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
+    training.validate = lambda *_: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("seconds_per_scored_pair", [0.0, 0.1])
