@@ -6,6 +6,7 @@ Each preset is a `Config`. On the command line, each field is a flag of the same
 import dataclasses
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -245,6 +246,8 @@ class Config:
             raise ConfigError(f"--monolingual-weight must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
         if self.back_translator and not self.monolingual:
             raise ConfigError("--back-translator is for --monolingual, which names no file")
+        if len(set(self.monolingual)) != len(self.monolingual):
+            raise ConfigError(f"--monolingual {' '.join(self.monolingual)}: name each file once")
         targets = {target for _, target in self.directions}
         used = {file for file, _ in self.monolingual_directions}
         for file in self.monolingual:
@@ -255,9 +258,10 @@ class Config:
                     f"--monolingual {file}: its name must end in a language that the model translates into, {known}"
                 )
             if file not in used:
+                learn = "" if self.init_from else "let it learn that, with --pairs, or "
                 raise ConfigError(
                     f"--monolingual {file}: the model does not translate from {language}; "
-                    "let it learn that, with --pairs, or name a run that does, with --back-translator"
+                    f"{learn}name a run that does, with --back-translator"
                 )
 
     @property
@@ -325,6 +329,11 @@ class Config:
         for name, expected in types.items():
             values[name] = _from_json_value(name, values[name], expected)
         return cls(**values)
+
+
+def names_of_pairs(directions: Iterable[tuple[str, str]]) -> str:
+    """Language pairs as --pairs takes them, for a message."""
+    return ", ".join((":" if "-" in source + target else "-").join((source, target)) for source, target in directions)
 
 
 def _direction(pair: str) -> tuple[str, str]:

@@ -19,6 +19,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -33,14 +35,19 @@ from text.corpus import Origin, load_corpus
 from text.readers import DataError, lines
 from text.tables import Ints
 
+CLEAR = 0.9  # probability of a language
+
 
 def main(args: Sequence[str]) -> None:
     """Runs the command: translates and scores one run, or two and their difference."""
     options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
-    if options.target and not options.source:
-        raise ConfigError("--target is for --source and --reference; without them, all language pairs are scored")
+    if (options.target or options.source_language or options.zero_shot) and not options.source:
+        raise ConfigError(
+            "--target, --source-language and --zero-shot are for --source and --reference; "
+            "without these, all language pairs are scored"
+        )
     search = Search(options.beam, length_penalty=options.length_penalty)
 
     # Load the run, and the one to compare it with.
@@ -50,16 +57,18 @@ def main(args: Sequence[str]) -> None:
         translator.model_searcher("computes no log-probabilities")  # before the translations
     if options.source:
         translator = translator.towards(options.target)
-        other = other.towards(options.target) if other else None
-    if other and other.target != translator.target:
-        raise ConfigError(
-            f"--against {options.against} translates into {other.target}, this run into {translator.target}"
-        )
+        language = options.source_language or language_of(options.source, translator)
+        translator = translator.towards(options.target, language, options.zero_shot)
 
     # Translate and score.
     pairs = pairs_to_score(options, translator)
     if other:
-        list(other.rows_of_directions(pairs.directions))  # raises an error before the translations if it lacks one
+        try:  # before the translations
+            source, target = pairs.directions[0]
+            other = other.towards(target, source, options.zero_shot)
+            list(other.rows_of_directions(pairs.directions))
+        except ConfigError as error:
+            raise ConfigError(f"--against {options.against}: {error}") from None
     print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
     hypotheses = translate_and_score(translator, pairs, search)
     if options.doubts:
@@ -85,6 +94,14 @@ def main(args: Sequence[str]) -> None:
 def load(options: EvaluateOptions, run: str) -> Translator:
     """The translator of a run, as the options say."""
     return Translator.load(run, options.device, options.precision, plain=options.plain)
+
+
+def language_of(file: Path, translator: Translator) -> str:
+    """The language of a file to translate, by its first lines. Raises ConfigError if that is not clear."""
+    language, share = translator.identify(" ".join(islice(lines(file), 100)))
+    if share < CLEAR:
+        raise ConfigError(f"the language of {file} is not clear: name it with --source-language")
+    return language
 
 
 class PairsToScore(NamedTuple):

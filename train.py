@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import PRESETS, RESUMABLE, Config, ConfigError, flag
+from config import RESUMABLE, Config, ConfigError, flag
 from decoding.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
 from decoding.translator import ModelSearcher, Translator
@@ -205,12 +205,12 @@ def save(training: Training, folder: RunFolder) -> None:
 def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, recent: Sequence[StepRecord]) -> None:
     """Validates the model, saves it if it is the best so far, and reports. recent are the steps since the last time."""
     # Validate.
-    result, hypotheses = training.validate()
+    model = training.whole_model()
+    result, hypotheses = training.validate(model)
     training.validations_since_best += 1
     is_best = training.best is None or result.rank() > training.best.rank()
     if is_best:
         training.best, training.validations_since_best = result, 0
-    model = training.whole_model()
     if not is_main():
         return
 
@@ -275,15 +275,15 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     preset, flags, options = parse_training(args)
     if options.config.init_from and not options.resume:
         options = options_from_run(flags, options, preset_is_given=flags != list(args))
-    config = named(with_first_pair(options.config, PRESETS[preset]), preset)
-    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
-        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
+    config = named(with_first_pair(options.config), preset)
+    check_minutes(options)
     if not options.resume:
         precision = choose_precision(config.precision, choose_device(config.device))
         return replace(options, config=replace(config, precision=precision))
 
     saved = saved_config(config.name)
     options = parse(TrainOptions, flags, TrainOptions(config=saved))
+    check_minutes(options)
     changed = changes(saved, options.config)
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
@@ -292,17 +292,17 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     return options
 
 
-def with_first_pair(config: Config, preset: Config) -> Config:
-    """The config with its first pair as source and target; one pair alone is as without --pairs.
+def check_minutes(options: TrainOptions) -> None:
+    """Raises ConfigError if --minutes is negative or endless, or given to go on with a run."""
+    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
+        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
 
-    Raises ConfigError if the command line has other languages than those of --pairs.
-    """
+
+def with_first_pair(config: Config) -> Config:
+    """The config with its first pair as source and target; one pair alone is as without --pairs."""
     if not config.pairs:
         return config
-    given = config.source, config.target
     first = config.directions[0]
-    if given not in (first, (preset.source, preset.target)):
-        raise ConfigError("--pairs names the languages: leave out --source and --target")
     config = replace(config, source=first[0], target=first[1])
     return config if config.tagged_languages else replace(config, pairs=(), languages=())
 
@@ -318,6 +318,7 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
     options = parse(TrainOptions, flags, start)
     if len(options.config.data) > len(defaults.data):  # old data are mixed in
         options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
+    options = replace(options, config=with_first_pair(options.config))
     check_inherited(options.config, defaults)
     if options.config.data == defaults.data:  # weights and columns belong to the run's own data
         given = options.config
@@ -373,7 +374,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 
     # The data, the tokenizer, and the training itself.
     if config.back_translator and not options.resume:
-        check_back_translator(config)
+        check_back_translator(config, folder.path)
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     training = load_training(options, config, folder, group, budget, ancestor)
     report = describe(training, ancestor)

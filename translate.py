@@ -38,6 +38,7 @@ from text.tables import chunks
 
 __all__ = ["Search", "Translation", "Translator", "main"]  # the stable names of Tapis in Python
 
+CLEAR = 0.99  # probability of a language
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, few enough to see results soon
 
 
@@ -55,6 +56,8 @@ def main(args: Sequence[str]) -> None:
         draw_attention(translator, options, search)
 
     def answer(lines: Sequence[str]) -> None:
+        if not options.source:
+            warn_of_unlearned(translator, lines)
         for ranked in translator.text(lines, search, with_doubts=options.doubts):
             for translation in ranked:
                 print_translation(translation, search.n_best > 1, options.doubts)
@@ -68,6 +71,20 @@ def main(args: Sequence[str]) -> None:
         converse(translator, answer)
     else:
         answer_standard_input(answer)
+
+
+def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
+    """Says on standard error if a line is in a language that the model knows and has not learned to translate from."""
+    if set(translator.languages) <= set(translator.sources):
+        return
+    for line in lines:
+        language, share = translator.identify(line)
+        if language not in translator.sources and share > CLEAR and has_letters(line):
+            pair = f"{language}-{translator.target}"
+            print(
+                f"warning: the model has not learned {pair}, and this seems to be {language}: {line}", file=sys.stderr
+            )
+            return
 
 
 def translate_document(translator: Translator, options: TranslateOptions, search: Search) -> None:

@@ -73,8 +73,10 @@ def score_corpus(
     """Scores of pairs from several origins, with those of each origin under `by_data`.
 
     With several language pairs, the scores are the means over these; with several sources of data in one language pair,
-    those of all pairs together. numbers has, for each pair, the number of its origin in origins.
+    those of all pairs together. numbers has, for each pair, the number of its origin in origins. Of these, monolingual
+    text comes last and has no pairs to score.
     """
+    origins = [origin for origin in origins if not origin.is_monolingual]
     if len(origins) == 1:
         return score(hypotheses, references, origins[0].target)
     of_origin = {}

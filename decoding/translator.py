@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import Config, ConfigError, DeviceName, TranslatingPrecision
+from config import Config, ConfigError, DeviceName, TranslatingPrecision, names_of_pairs
 from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention
 from decoding.compiled import CompiledTransformer, choose_translating
@@ -32,7 +32,7 @@ from fast.topk import best_continuations_in_blocks
 from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
-from text.cleaning import identify
+from text.cleaning import identify, language_shares
 from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -119,6 +119,7 @@ class Translator:
         # Of a model of several language pairs, `towards` chooses the target language.
         self.target = config.target
         self.sources = [config.source]  # languages that a text may be in
+        self.zero_shot = False
         self.tag: list[int] = []  # that each source begins with
         if isinstance(searcher, ModelSearcher):
             searcher.suppressed = list(tokenizer.tags.values())
@@ -168,7 +169,7 @@ class Translator:
         directions = self.config.directions
         targets = list(dict.fromkeys(target for _, target in directions))
         languages = {language for direction in directions for language in direction}
-        pairs = ", ".join("-".join(direction) for direction in directions)
+        pairs = names_of_pairs(directions)
         if not target and len(targets) > 1:
             raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
         target = target or targets[0]
@@ -180,9 +181,19 @@ class Translator:
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
         translator = Translator(self.searcher, self.tokenizer, self.config, self.device)
         translator.target = target
+        translator.zero_shot = zero_shot
         translator.sources = [source] if source else [one for one, into in directions if into == target]
         translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
         return translator
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The model's languages but the target, also those that it has not learned to translate into the target."""
+        return tuple(sorted({one for pair in self.config.directions for one in pair} - {self.target}))
+
+    def identify(self, text: str) -> tuple[str, float]:
+        """The most probable of `languages` for a text, and its probability."""
+        return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
 
     def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
         """The token ids of sentences, each after the tag of the target language if the model has several pairs."""
@@ -211,7 +222,7 @@ class Translator:
     def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple["Translator", list[int]]]:
         """For each language pair among directions, the translator for it, and where the pair occurs."""
         for (source, target), rows in rows_by_direction(directions).items():
-            yield self.towards(target, source), rows
+            yield self.towards(target, source, self.zero_shot), rows
 
     def n_best(
         self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""

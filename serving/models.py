@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from checkpoint import CheckpointError, RunFolder
-from config import Config, ConfigError
+from config import Config, ConfigError, names_of_pairs
 from decoding.attention import Attention
 from decoding.ctranslate2 import exported_config, is_exported
 from decoding.search import Search
@@ -70,8 +70,7 @@ class Models:
     def run_for(self, source: str, target: str) -> str:
         """The run that translates a language pair. Raises ConfigError if none does."""
         if (source, target) not in self.pairs:
-            known = ", ".join("-".join(pair) for pair in self.pairs)
-            raise ConfigError(f"no model translates {source}-{target}; there are {known}")
+            raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
         return self.pairs[source, target]
 
     def identify(self, text: str, target: str) -> tuple[str, float]:

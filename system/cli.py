@@ -177,6 +177,10 @@ class EvaluateOptions(ModelOptions):
     """File of their reference translations, one per line"""
     target: str = ""
     """Language of --reference, with a model that translates into several"""
+    source_language: str = ""
+    """Language of --source, with a model of several; by default it is identified"""
+    zero_shot: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Score --source and --reference even if the model has not learned this pair"""
     output: Path | None = None
     """File to write the translations to, one per line"""
     scores: Path | None = None
@@ -235,7 +239,8 @@ def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options.
 
-    With --init-from, the other flags are left for `train.resolve`, which knows the settings of that run.
+    With --init-from, the other flags are left for `train.resolve`, which knows the settings of that run. So are those
+    with --resume that do not fit the preset.
     """
     preset, flags = "opus_books", list(args)
     if flags and not flags[0].startswith("-"):
@@ -244,14 +249,28 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
 
     names = reject_repeated(Config, flags)
-    if "--init-from" in names and not {"--resume", "--help", "-h"} & set(names):
-        place = names.index("--init-from")
-        _, equals, run = flags[place].partition("=")
-        if not equals and place + 1 < len(flags):
-            run = flags[place + 1]
-        if run and not run.startswith("-"):
-            return preset, flags, TrainOptions(config=replace(PRESETS[preset], init_from=run))
-    return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
+    if "--pairs" in names and {"--source", "--target"} & set(names):
+        raise ConfigError("--pairs names the languages: leave out --source and --target")
+    if (run := value_of("--init-from", flags)) and not {"--resume", "--help", "-h"} & set(names):
+        return preset, flags, TrainOptions(config=replace(PRESETS[preset], init_from=run))
+    try:
+        return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
+    except ConfigError:
+        if not ("--resume" in names and (run := value_of("--name", flags))):
+            raise
+        # The flags may fit the settings of that run.
+        return preset, flags, TrainOptions(config=replace(PRESETS[preset], name=run), resume=True)
+
+
+def value_of(name: str, flags: Sequence[str]) -> str:
+    """The value of a flag, `--name value` or `--name=value`; empty if the flag is not given, or has none."""
+    for place, argument in enumerate(flags):
+        given, equals, value = argument.partition("=")
+        if given == name:
+            if not equals:
+                value = flags[place + 1] if place + 1 < len(flags) else ""
+            return "" if value.startswith("-") else value
+    return ""
 
 
 def named(config: Config, preset: str) -> Config:

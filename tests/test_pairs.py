@@ -14,12 +14,13 @@ import tokenizers
 import torch
 from conftest import Command
 
-from checkpoint import CheckpointError, RunFolder
+from checkpoint import CheckpointError, RunFolder, parameters
 from config import PRESETS, Config, ConfigError, RuleName
 from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
+from text.cleaning import identify, language_shares
 from text.corpus import Corpus, load_corpus
 from text.readers import DataError
 from text.tokenizer import Tokenizer
@@ -284,8 +285,9 @@ def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) ->
 
 def test_one_pair_alone_is_as_without_pairs() -> None:
     assert resolve(["demo", "--pairs", "fr-en"]).config == resolve(["demo", "--source", "fr", "--target", "en"]).config
-    with pytest.raises(ConfigError, match="leave out --source and --target"):
-        resolve(["demo", "--pairs", "en-de", "de-en", "--source", "de"])
+    for languages in (["--source", "de"], ["--source=en", "--target=fr"]):
+        with pytest.raises(ConfigError, match="leave out --source and --target"):
+            resolve(["demo", "--pairs", "en-de", "de-en", *languages])
 
 
 def test_a_release_of_several_pairs_contains_no_path(several: Path, few: Path, called: Command) -> None:
@@ -309,9 +311,53 @@ def test_two_runs_of_several_pairs_are_compared_pair_by_pair(
     done = called(*run, "--against", str(several))
     assert [line.partition(" p = ")[0] for line in done.stdout.splitlines()[-2:]] == ["en-fr: BLEU", "fr-en: BLEU"]
     done = called(*run, "--against", str(Path(trained.args[0], "weights", "demo")))
-    assert (done.returncode, done.stdout) == (2, "") and "has not learned fr-en" not in done.stdout
+    assert (done.returncode, done.stdout) == (2, "") and "demo: the model does not translate into en" in done.stderr
     done = called(*run, "--target", "fr")
-    assert done.returncode == 2 and "--target is for --source and --reference" in done.stderr
+    assert done.returncode == 2 and "are for --source and --reference" in done.stderr
+
+    # One direction of a model of several, beside a model of that direction.
+    demo = called("evaluate.py", "--run", str(Path(trained.args[0], "weights", "demo")), "--against", str(several))
+    assert demo.returncode == 0 and demo.stdout.splitlines()[-1].startswith("BLEU p = "), demo.stderr
+
+
+@pytest.fixture
+def triangle(tiny: Config, demo: Corpus, tmp_path: Path) -> str:
+    """A run, without training, that knows German and French and has not learned German to French."""
+    config = replace(tiny, pairs=("en-de", "en-fr", "de-en"), name="triangle")
+    tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
+    folder = RunFolder(tmp_path / "weights" / "triangle")
+    folder.start(config, tokenizer)
+    folder.save_model(parameters(Transformer(len(tokenizer), config)))
+    Path("de").write_text("Der Hund schläft im Garten.\nDie Katze ist müde und will nach Hause.\n", encoding="utf-8")
+    Path("fr").write_text("Le chien dort dans le jardin.\nLe chat est fatigué.\n", encoding="utf-8")
+    return "triangle"
+
+
+def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Command) -> None:
+    translate = ["translate.py", "--run", triangle, "--device", "cpu", "--target", "fr"]
+    learned = called(*translate, "The dog is asleep in the garden.")
+    assert learned.returncode == 0 and "warning" not in learned.stderr
+    unlearned = called(*translate, "The dog sleeps.", "Der Hund schläft im Garten.", "Die Katze ist sehr müde.")
+    assert unlearned.returncode == 0 and unlearned.stderr.count("warning") == 1
+    assert "has not learned de-fr, and this seems to be de: Der Hund schläft im Garten." in unlearned.stderr
+
+    evaluate = ["evaluate.py", "--run", triangle, "--device", "cpu", "--target", "fr", "--source", "de"]
+    evaluate += ["--reference", "fr"]
+    refused = called(*evaluate)
+    assert refused.returncode == 2 and "has not learned de-fr; its language pairs are en-de" in refused.stderr
+    assert called(*evaluate, "--zero-shot").returncode == 0
+    assert called(*evaluate, "--source-language", "en").returncode == 0
+    Path("de").write_text("1\n2\n", encoding="utf-8")
+    unclear = called(*evaluate)
+    assert (
+        unclear.returncode == 2 and "de is not clear: name it with --source-language" in unclear.stderr
+    )
+
+
+def test_languages_with_regions_are_identified() -> None:
+    assert identify("The cat is sleeping in the garden.", ("pt-BR", "en")) == "en"
+    assert identify("O gato está dormindo no jardim.", ("en", "pt-BR")) == "pt-BR"
+    assert language_shares("The cat.", ("en-GB", "en-US")) == [("en-GB", 0.5), ("en-US", 0.5)]
 
 
 def test_zero_shot_translates_between_known_languages(tiny: Config, demo: Corpus) -> None:

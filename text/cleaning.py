@@ -239,22 +239,23 @@ def _language_identifier(*languages: str) -> Any:
 
 
 def identify(text: str, languages: tuple[str, ...]) -> str:
-    """Return the most probable of some languages for a text; the first of them where py3langid does not cover all."""
-    identifier = _language_identifier(*languages)
-    return str(identifier.classify(text)[0]) if identifier else languages[0]
+    """Return the most probable of some languages for a text; the first of them where `language_shares` cannot tell."""
+    return language_shares(text, languages)[0][0]
 
 
 def language_shares(text: str, languages: tuple[str, ...]) -> list[tuple[str, float]]:
     """Return the probability of each of some languages for a text, the most probable first.
 
-    Where py3langid does not cover them all, they are equally probable.
+    A code with a region counts as its language, pt-BR as pt. Where py3langid does not cover all languages, or two codes
+    are of one language, all are equally probable.
     """
-    identifier = _language_identifier(*languages)
+    of_code = {language.partition("-")[0].lower(): language for language in languages}
+    identifier = _language_identifier(*of_code) if len(of_code) == len(languages) else None
     if not identifier:
         return [(language, 1 / len(languages)) for language in languages]
     ranked = identifier.rank(text)  # by log P(text, language)
     shares = [math.exp(log_p - ranked[0][1]) for _, log_p in ranked]
-    return [(str(language), share / sum(shares)) for (language, _), share in zip(ranked, shares, strict=True)]
+    return [(of_code[code], share / sum(shares)) for (code, _), share in zip(ranked, shares, strict=True)]
 
 
 def is_heading(pair: Pair) -> bool:

@@ -177,11 +177,11 @@ def load_corpus(config: Config) -> Corpus:
         for part in ("train", "valid"):
             if len(source.selections[part]):
                 continue
-            name = source.origin.full_name
+            name, n, dropped = source.origin.full_name, f"{source.n_read:,}", _dropped(source)
             if not source.origin.is_monolingual:
-                raise DataError(f"--data {name}: no pairs left in the {part} part, of {source.n_read:,} pairs read")
+                raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}")
             if part == "train":
-                raise DataError(f"--monolingual {name}: no sentences left, of {source.n_read:,} lines read")
+                raise DataError(f"--monolingual {name}: no sentences left, of {n} lines read{dropped}")
 
     # name each part by everything that it was made from
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
@@ -196,6 +196,13 @@ def load_corpus(config: Config) -> Corpus:
 
     report = _report([_report_source(source, config.skip_rules) for source in sources])
     return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
+
+
+def _dropped(source: _Source) -> str:
+    """How many pairs each rule dropped, in parentheses."""
+    counts = {name: count["pairs"] for name, count in source.counts.by_rule.items()}
+    dropped = [f"{name} {n:,}" for name, n in counts.items() if n and RULES[name].startswith("dropped")]
+    return f" (dropped: {', '.join(dropped)})" if dropped else ""
 
 
 def origins(config: Config) -> list[Origin]:

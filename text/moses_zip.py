@@ -81,7 +81,7 @@ def _find_members(path: Path, members: Iterable[str], source: str, target: str) 
     endings = {PurePosixPath(name).suffix for name in files} - OTHER_ENDINGS - {""}
     languages = sorted(ending.removeprefix(".") for ending in endings)
     if languages and not {source, target} <= set(languages):
-        hint = f"available languages (choose with --source and --target): {_listed(languages)}"
+        hint = f"available languages (choose with --source and --target, or --pairs): {_listed(languages)}"
     else:
         hint = f"files in it, to be unpacked first: {_listed(sorted(files)) or 'none'}"
     raise DataError(f"{path} holds no files NAME.{source} and NAME.{target}\n{hint}")

@@ -143,7 +143,7 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
         if language not in languages:
             raise DataError(
                 f"{folder} has no train.{language}\n"
-                f"available languages (choose with --source and --target): {', '.join(languages)}"
+                f"available languages (choose with --source and --target, or --pairs): {', '.join(languages)}"
             )
 
     parts = {}
@@ -347,5 +347,5 @@ def _load_language_pair(name: str, source: str, target: str) -> Any:
         return datasets.load_dataset(name, "default")
     raise DataError(
         f"{name} has neither {forward} nor {backward}\n"
-        f"available pairs (choose with --source and --target): {', '.join(available)}"
+        f"available pairs (choose with --source and --target, or --pairs): {', '.join(available)}"
     )

@@ -49,7 +49,7 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
         languages = ", ".join(sorted(parser.languages)) or "none"
         raise DataError(
             f"{path}: no unit has both {source} and {target}\n"
-            f"available languages (choose with --source and --target): {languages}"
+            f"available languages (choose with --source and --target, or --pairs): {languages}"
         )
 
 

@@ -15,6 +15,7 @@ are two kinds of translations:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import BOS, Config, ConfigError
+from config import BOS, Config, ConfigError, names_of_pairs
 from dataset import EncodedPairs
 from decoding.scoring import closest
 from decoding.search import Search
@@ -67,15 +68,21 @@ def moments(config: Config) -> list[tuple[float, Kind]]:
     return sorted([*back_translated, *distilled], key=lambda moment: moment[0])
 
 
-def check_back_translator(config: Config) -> None:
-    """Raises CheckpointError if --back-translator is no run, ConfigError if it does not translate as it must."""
-    known = RunFolder.find(config.back_translator).load_config().directions
+def check_back_translator(config: Config, folder: Path) -> None:
+    """Raises ConfigError if --back-translator does not translate as it must, or is the run to begin, in folder.
+
+    Raises another TapisError if it cannot be used at all.
+    """
+    name = config.back_translator
+    known = Translator.load(name, config.device).config.directions
     for file, (source, target) in config.monolingual_directions:
         if (target, source) not in known:
             raise ConfigError(
-                f"--back-translator {config.back_translator} must translate {file} from {target} into {source}; "
-                f"its language pairs are {', '.join('-'.join(pair) for pair in known)}"
+                f"--back-translator {name} must translate {file} from {target} into {source}; "
+                f"its language pairs are {names_of_pairs(known)}"
             )
+    if RunFolder.find(name).path.resolve() == folder.resolve():
+        raise ConfigError(f"--back-translator {name} is the run to begin; choose another --name")
 
 
 def closest_translations(translator: Translator, pairs: Sequence[tuple[str, str]], language: str) -> list[str]:

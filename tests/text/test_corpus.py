@@ -359,7 +359,7 @@ def test_hub_pair_is_found_in_either_order_and_offline(hub: tuple[str, Path], co
     assert missing.returncode == 1
     assert missing.stderr.splitlines() == [
         "train.py: owner/books has neither en-it nor it-en",
-        "available pairs (choose with --source and --target): en-fr",
+        "available pairs (choose with --source and --target, or --pairs): en-fr",
     ]
     offline = command("train.py", *args, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
     assert offline.returncode == 0, offline.stderr

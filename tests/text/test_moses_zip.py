@@ -66,7 +66,7 @@ def test_other_languages_are_listed() -> None:
     write_zip("d.zip", FILES)
     assert error_of("d.zip", "en", "de").splitlines() == [
         "d.zip holds no files NAME.en and NAME.de",
-        "available languages (choose with --source and --target): en, fr",
+        "available languages (choose with --source and --target, or --pairs): en, fr",
     ]
 
 

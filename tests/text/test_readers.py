@@ -281,7 +281,7 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
     "folder of other languages": (
         {"data/train.de": "a\n", "data/train.cs": "b\n"},
         "data",
-        r"no train.en\navailable languages \(choose with --source and --target\): cs, de",
+        r"no train.en\navailable languages \(choose with --source and --target, or --pairs\): cs, de",
     ),
     "folder without data": (
         {"data/notes.md": "hello"},

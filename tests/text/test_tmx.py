@@ -130,9 +130,9 @@ def test_units_without_both_languages_are_skipped() -> None:
 def test_languages_are_listed_if_no_unit_has_both() -> None:
     assert error_of(tmx(unit(en_US="1", de="2"), unit(fr="3"))).splitlines() == [
         "d.tmx: no unit has both en and fr",
-        "available languages (choose with --source and --target): de, en-US, fr",
+        "available languages (choose with --source and --target, or --pairs): de, en-US, fr",
     ]
-    assert error_of(tmx()).endswith("--target): none")
+    assert error_of(tmx()).endswith("--target, or --pairs): none")
 
 
 # Broken and malicious files

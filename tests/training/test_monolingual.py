@@ -177,6 +177,8 @@ def test_rows_without_a_weight_are_left_out(begin: Begin) -> None:
         ({"monolingual": ("fr",), "pairs": BOTH}, "--monolingual fr: its name must end in a language"),
         ({"monolingual": ("news.en",)}, "--monolingual news.en: its name must end in a language"),
         ({"monolingual": ("news.fr.gz",)}, "the model does not translate from fr; let it learn that, with --pairs"),
+        ({"monolingual": ("news.fr",), "init_from": "run"}, "from fr; name a run that does, with --back-translator"),
+        ({"monolingual": ("news.fr", "news.fr"), "pairs": BOTH}, "--monolingual news.fr news.fr: name each file once"),
         ({"back_translator": "run"}, "--back-translator is for --monolingual"),
         ({"monolingual_weight": 0.0}, "--monolingual-weight must be from 0.001 to 1,000"),
     ],
@@ -191,7 +193,8 @@ def test_files_that_cannot_be_used_are_named(few: Path, tiny: Config) -> None:
     with pytest.raises(DataError, match=re.escape("--monolingual text.fr: no such file")):
         load_corpus(config)
     Path("text.fr").write_text("\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match=re.escape("--monolingual text.fr en-fr: no sentences left, of 2 lines read")):
+    says = "--monolingual text.fr en-fr: no sentences left, of 2 lines read (dropped: empty-side 2)"
+    with pytest.raises(DataError, match=re.escape(says)):
         load_corpus(config)
 
 
@@ -234,6 +237,26 @@ def test_a_wrong_back_translator_is_refused_before_anything_is_read(back: Path, 
     assert "its language pairs are en-fr" in wrong.stderr and len(wrong.stderr.splitlines()) <= 2
     missing = called(*args, "--back-translator", "nobody")
     assert missing.returncode == 1 and "nobody" in missing.stderr
+    model = back / "weights" / "back" / "model.safetensors"
+    kept = model.read_bytes()
+    itself = called(*args, "--back-translator", "back", "--name", "back", "--overwrite")
+    assert itself.returncode == 2 and "back is the run to begin; choose another --name" in itself.stderr
+    assert model.read_bytes() == kept
+    model.unlink()
+    without_weights = called(*args, "--back-translator", "back", "--name", "forth", "--overwrite")
+    assert without_weights.returncode == 1 and "back/model.safetensors is missing" in without_weights.stderr
+    assert (back / "weights" / "forth" / "model.safetensors").is_file(), "nothing was overwritten"
+
+
+@pytest.mark.usefixtures("back")
+def test_flags_of_a_run_may_be_repeated_to_resume_it(called: Command) -> None:
+    """Though the preset's settings do not allow them."""
+    resume = ["train.py", "--resume", "--name", "forth"]
+    config = json.loads(Path("weights/forth/config.json").read_text(encoding="utf-8"))
+    same = called(*resume, "--monolingual", *config["monolingual"])
+    assert same.returncode == 0 and "nothing is left to train" in same.stderr, same.stderr
+    other = called(*resume, "--monolingual", "other.fr")
+    assert other.returncode == 2 and "--monolingual cannot change on --resume" in other.stderr
 
 
 @pytest.mark.usefixtures("back")
