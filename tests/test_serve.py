@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Command, eventually, own_port
 
+from checkpoint import RunFolder
 from decoding.attention import tables
 from decoding.search import Search
 from decoding.translator import Translator
@@ -69,10 +70,10 @@ def test_by_default_it_listens_on_this_machine_only() -> None:
 
 @pytest.mark.parametrize("package", ["gradio", "uvicorn", "prometheus_client"])
 def test_without_its_packages_the_error_says_how_to_install_them(
-    command: Command, tmp_path: Path, package: str
+    command: Command, tmp_path: Path, package: str, demo_run: RunFolder
 ) -> None:
     (tmp_path / f"{package}.py").write_text(f"raise ImportError(name={package!r})")
-    done = command("serve.py", PYTHONPATH=str(tmp_path))
+    done = command("serve.py", "--run", str(demo_run.path), PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (
         1,
         f'serve.py: {package} is not installed: pip install -e ".[serve]"\n',
