@@ -349,9 +349,7 @@ def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Comma
     assert called(*evaluate, "--source-language", "en").returncode == 0
     Path("de").write_text("1\n2\n", encoding="utf-8")
     unclear = called(*evaluate)
-    assert (
-        unclear.returncode == 2 and "de is not clear: name it with --source-language" in unclear.stderr
-    )
+    assert unclear.returncode == 2 and "de is not clear: name it with --source-language" in unclear.stderr
 
 
 def test_languages_with_regions_are_identified() -> None:
