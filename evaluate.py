@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,20 +54,20 @@ def main(args: Sequence[str]) -> None:
     other = load(options, options.against) if options.against else None
     if options.scores:
         translator.model_searcher("computes no log-probabilities")  # before the translations
-    if options.source:
-        translator = translator.towards(options.target)
-        language = options.source_language or language_of(options.source, translator)
-        translator = translator.towards(options.target, language, options.zero_shot)
 
-    # Translate and score.
+    # Take the pairs. Both runs must translate all of them.
     pairs = pairs_to_score(options, translator)
+    source, target = pairs.directions[0]
+    translator = translator.towards(target, source, options.zero_shot)
     if other:
-        try:  # before the translations
-            source, target = pairs.directions[0]
+        try:
             other = other.towards(target, source, options.zero_shot)
             list(other.rows_of_directions(pairs.directions))
         except ConfigError as error:
-            raise ConfigError(f"--against {options.against}: {error}") from None
+            message = str(error) if options.source else str(error).partition("\n")[0]  # --zero-shot is for two files
+            raise ConfigError(f"--against {options.against}: {message}") from None
+
+    # Translate and score.
     print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
     hypotheses = translate_and_score(translator, pairs, search)
     if options.doubts:
@@ -96,12 +95,17 @@ def load(options: EvaluateOptions, run: str) -> Translator:
     return Translator.load(run, options.device, options.precision, plain=options.plain)
 
 
-def language_of(file: Path, translator: Translator) -> str:
-    """The language of a file to translate, by its first lines. Raises ConfigError if that is not clear."""
-    language, share = translator.identify(" ".join(islice(lines(file), 100)))
-    if share < CLEAR:
+def language_of(file: Path, sentences: Sequence[str], translator: Translator) -> str:
+    """The language of the sentences of a file, by the first ones; if that is not clear, the only one learned.
+
+    Raises ConfigError if several were learned.
+    """
+    language, share = translator.identify(" ".join(sentences[:100]))
+    if share >= CLEAR:
+        return language
+    if len(translator.sources) > 1:
         raise ConfigError(f"the language of {file} is not clear: name it with --source-language")
-    return language
+    return translator.sources[0]
 
 
 class PairsToScore(NamedTuple):
@@ -119,11 +123,15 @@ class PairsToScore(NamedTuple):
 
 
 def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToScore:
-    """The pairs of two files, or of a part of the run's own data. Raises DataError if they are not pairs."""
+    """The pairs of two files, or of a part of the run's own data. Raises DataError if they are not pairs.
+
+    Raises ConfigError if the languages of the files are not clear.
+    """
     if options.source and options.reference:
         name = str(options.source)
+        translator = translator.towards(options.target)
         sources, references = list(lines(options.source)), list(lines(options.reference))
-        languages = translator.sources[0], translator.target
+        languages = options.source_language or language_of(options.source, sources, translator), translator.target
         directions = [languages] * len(sources)
         numbers: Ints = np.zeros(len(sources), dtype=np.int64)
         origins = [Origin(name, name, *languages)]

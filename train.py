@@ -318,7 +318,8 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
     options = parse(TrainOptions, flags, start)
     if len(options.config.data) > len(defaults.data):  # old data are mixed in
         options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
-    options = replace(options, config=with_first_pair(options.config))
+    if options.config.pairs != defaults.pairs:  # perhaps the one pair of the run
+        options = replace(options, config=with_first_pair(options.config))
     check_inherited(options.config, defaults)
     if options.config.data == defaults.data:  # weights and columns belong to the run's own data
         given = options.config

@@ -149,8 +149,9 @@ def mean_in_order(
     """Replaces the all-reduce of DistributedDataParallel on CPUs: a hook that adds up gradients in the order of ranks.
 
     Gloo's own order differs from element to element. In the order of ranks, the sum of a batch of each process equals,
-    to the last bit, that of one process which takes the same batches one after another. Each process adds up its share
-    of the elements, so that as much is sent as for an all-reduce.
+    to the last bit, that of one process which takes the same batches one after another; if the number of processes is a
+    power of two, by which multiplying and dividing is exact, so does the mean. Each process adds up its share of the
+    elements, so that as much is sent as for an all-reduce.
     """
     gradient: Tensor = bucket.buffer()  # (n,)
     size = distributed.get_world_size()

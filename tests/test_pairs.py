@@ -1,9 +1,11 @@
 """Tests of one model for several language pairs: its data, its tags, and the commands."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from config import PRESETS, Config, ConfigError, RuleName
 from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
+from evaluate import language_of
 from model import Transformer
 from text.cleaning import identify, language_shares
 from text.corpus import Corpus, load_corpus
@@ -208,6 +211,7 @@ def test_a_target_is_asked_for_and_checked(several: Path, few: Path, called: Com
         (["evaluate.py", *run, *files], 2, "choose one with --target"),
         (["translate.py", *run, "--target", "en", "--source", "zz", "--zero-shot", "x"], 2, "has not learned zz-en"),
         (["train.py", "--init-from", str(several), "--pairs", "en-fr", "fr-de"], 2, "--pairs cannot be given with"),
+        (["train.py", "--init-from", str(several), "--source", "fr", "--target", "en"], 2, "--source, --target cannot"),
     ):
         done = called(*command)
         assert done.returncode == code and says in done.stderr and not done.stdout, done.stderr
@@ -348,8 +352,30 @@ def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Comma
     assert called(*evaluate, "--zero-shot").returncode == 0
     assert called(*evaluate, "--source-language", "en").returncode == 0
     Path("de").write_text("1\n2\n", encoding="utf-8")
-    unclear = called(*evaluate)
-    assert unclear.returncode == 2 and "de is not clear: name it with --source-language" in unclear.stderr
+    assert called(*evaluate).returncode == 0, "only English was learned"
+
+
+def test_a_language_that_is_not_clear_is_asked_for(tiny: Config, demo: Corpus) -> None:
+    config = replace(tiny, pairs=("en-de", "fr-de"))
+    tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
+    model = Transformer(len(tokenizer), config).eval()
+    translator = Translator(ModelSearcher(model, torch.device("cpu"), "fp32"), tokenizer, config, torch.device("cpu"))
+    assert language_of(Path("file"), ["Le chien dort dans le jardin."], translator.towards("de")) == "fr"
+    with pytest.raises(ConfigError, match="the language of file is not clear: name it with --source-language"):
+        language_of(Path("file"), ["1", "2"], translator.towards("de"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_source_may_be_a_pipe(triangle: str, called: Command) -> None:
+    """It is read once."""
+    os.mkfifo("pipe")
+    text = "The dog sleeps in the garden.\n" * 300
+    Path("reference").write_text(text, encoding="utf-8")
+    evaluate = ["evaluate.py", "--run", triangle, "--device", "cpu", "--target", "fr", "--reference", "reference"]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(Path("pipe").write_text, text, encoding="utf-8")
+        done = called(*evaluate, "--source", "pipe")
+    assert done.returncode == 0 and "pipe: 300 sentences" in done.stderr, done.stderr
 
 
 def test_languages_with_regions_are_identified() -> None:

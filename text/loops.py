@@ -14,7 +14,7 @@ _PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
 
 # One word to four, twice in a row or more often.
-_REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b)+")
+_REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3}?)(?:\W+\1\b)+")
 
 
 def loops(source: str, translation: str) -> bool:
@@ -34,7 +34,7 @@ def _times_repeated(text: str) -> int:
 
 
 def _times_in_loops(text: str) -> int:
-    """How often the longest of its loops says the same; 0 without a loop."""
+    """How often its loops say the same, at most; 0 without a loop."""
     text = f" {text}"
     # Most texts have no loop, which is seen in half of the time that the search takes.
     n_probes = len(text) - _PROBE + 1

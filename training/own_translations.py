@@ -25,6 +25,7 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import BOS, Config, ConfigError, names_of_pairs
 from dataset import EncodedPairs
+from decoding.ctranslate2 import exported_config, is_exported
 from decoding.scoring import closest
 from decoding.search import Search
 from decoding.translator import Translator
@@ -74,14 +75,16 @@ def check_back_translator(config: Config, folder: Path) -> None:
     Raises another TapisError if it cannot be used at all.
     """
     name = config.back_translator
-    known = Translator.load(name, config.device).config.directions
+    run = RunFolder.find(name)
+    its_config = exported_config(run.path) if is_exported(run.path) else run.load_model(torch.device("cpu"))[0]
+    known = its_config.directions
     for file, (source, target) in config.monolingual_directions:
         if (target, source) not in known:
             raise ConfigError(
                 f"--back-translator {name} must translate {file} from {target} into {source}; "
                 f"its language pairs are {names_of_pairs(known)}"
             )
-    if RunFolder.find(name).path.resolve() == folder.resolve():
+    if run.path.resolve() == folder.resolve():
         raise ConfigError(f"--back-translator {name} is the run to begin; choose another --name")
 
 

@@ -39,6 +39,7 @@ def test_honest_repetition_is_none(honest: str) -> None:
 def test_what_the_source_repeats_may_be_repeated(very: str) -> None:
     assert not loops(f"It is {very} big.", "Elle est très, très, très, très grande.")
     assert loops(f"It is {very} big.", "Elle est" + " très," * 5 + " grande.")
+    assert not loops("It is very, very, very, very big.", "Elle est" + " très" * 5 + " grande.")
     assert not loops("It is very, very odd.", "C'est très très très bizarre.")
     assert loops("It is very, very odd.", "C'est" + " le la" * 4 + " bizarre.")
 
