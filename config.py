@@ -283,6 +283,11 @@ class Config:
         return [_direction(pair) for pair in self.pairs] or [(self.source, self.target)]
 
     @property
+    def all_languages(self) -> list[str]:
+        """The languages of all pairs, in alphabetical order."""
+        return sorted({language for direction in self.directions for language in direction})
+
+    @property
     def tagged_languages(self) -> list[str]:
         """The target languages, each with a token at the start of its sources; none with one language pair."""
         directions = self.directions

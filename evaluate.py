@@ -96,9 +96,10 @@ def load(options: EvaluateOptions, run: str) -> Translator:
 
 
 def language_of(file: Path, sentences: Sequence[str], translator: Translator) -> str:
-    """The language of the sentences of a file, by the first ones; if that is not clear, the only one learned.
+    """The language of a file of sentences, by the first hundred.
 
-    Raises ConfigError if several were learned.
+    If these are not clear, it is the only source language that the model has learned. Raises ConfigError if there are
+    several.
     """
     language, share = translator.identify(" ".join(sentences[:100]))
     if share >= CLEAR:

@@ -113,7 +113,7 @@ def train(name: str, work: Path, steps: int) -> None:
 
 def bleu(translator: Translator, source: str, target: str, lines: Lines, pivot: str = "") -> float:
     """BLEU of a direction, or of two by way of the pivot. 0 if the model does not know the languages."""
-    if {source, target} - {language for direction in translator.config.directions for language in direction}:
+    if {source, target} - set(translator.config.all_languages):
         return 0.0
     if not translator.config.tagged_languages and (source, target) not in translator.config.directions:
         return 0.0

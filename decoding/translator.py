@@ -32,7 +32,7 @@ from fast.topk import best_continuations_in_blocks
 from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
-from text.cleaning import identify, language_shares
+from text.cleaning import language_shares
 from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -168,14 +168,13 @@ class Translator:
         """
         directions = self.config.directions
         targets = list(dict.fromkeys(target for _, target in directions))
-        languages = {language for direction in directions for language in direction}
         pairs = names_of_pairs(directions)
         if not target and len(targets) > 1:
             raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
         target = target or targets[0]
         if target not in targets:
             raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
-        can_try = source in languages and source != target
+        can_try = source in self.config.all_languages and source != target
         if source and (source, target) not in directions and not (zero_shot and can_try):
             hint = "\n--zero-shot translates all the same" if can_try else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
@@ -189,7 +188,7 @@ class Translator:
     @property
     def languages(self) -> tuple[str, ...]:
         """The model's languages but the target, also those that it has not learned to translate into the target."""
-        return tuple(sorted({one for pair in self.config.directions for one in pair} - {self.target}))
+        return tuple(language for language in self.config.all_languages if language != self.target)
 
     def identify(self, text: str) -> tuple[str, float]:
         """The most probable of `languages` for a text, and its probability."""
@@ -281,7 +280,8 @@ class Translator:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
-        language = self.sources[0] if len(self.sources) == 1 else identify(line, tuple(self.sources))
+        is_known = len(self.sources) == 1
+        language = self.sources[0] if is_known else language_shares(line, tuple(self.sources))[0][0]
         return split_line(replace_lone_surrogates(line), language, fits)
 
     def model_searcher(self, limit: str) -> ModelSearcher:

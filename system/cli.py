@@ -189,7 +189,7 @@ class EvaluateOptions(ModelOptions):
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
     """Count the translations that are doubtful, as translate.py --doubts marks them"""
     against: str = ""
-    """Another run for the same languages, to compare with by paired bootstrap resampling"""
+    """Another run that translates the same pairs, to compare with by paired bootstrap resampling"""
     beam: int = 1
     """Beam size; 1 is greedy search"""
     length_penalty: float = LENGTH_PENALTY
@@ -277,7 +277,7 @@ def named(config: Config, preset: str) -> Config:
     """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET."""
     languages = [config.source, config.target]
     if config.pairs:
-        languages = sorted({language for direction in config.directions for language in direction})
+        languages = config.all_languages
     return config if config.name else replace(config, name="-".join([preset, *languages]))
 
 

@@ -238,16 +238,11 @@ def _language_identifier(*languages: str) -> Any:
     return identifier
 
 
-def identify(text: str, languages: tuple[str, ...]) -> str:
-    """Return the most probable of some languages for a text; the first of them where `language_shares` cannot tell."""
-    return language_shares(text, languages)[0][0]
-
-
 def language_shares(text: str, languages: tuple[str, ...]) -> list[tuple[str, float]]:
     """Return the probability of each of some languages for a text, the most probable first.
 
     A code with a region counts as its language, pt-BR as pt. Where py3langid does not cover all languages, or two codes
-    are of one language, all are equally probable.
+    are of one language, all are equally probable, and their order stays.
     """
     of_code = {language.partition("-")[0].lower(): language for language in languages}
     identifier = _language_identifier(*of_code) if len(of_code) == len(languages) else None

@@ -18,7 +18,7 @@ _REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3}?)(?:\W+\1\b)+")
 
 
 def loops(source: str, translation: str) -> bool:
-    """Whether a translation repeats itself more often than its source does, but for one time."""
+    """Whether a translation repeats itself at least two times more than its source does."""
     times = _times_in_loops(translation)
     return times > 0 and times > 1 + max(_times_in_loops(source), _times_repeated(source))
 

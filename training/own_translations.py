@@ -25,7 +25,7 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import BOS, Config, ConfigError, names_of_pairs
 from dataset import EncodedPairs
-from decoding.ctranslate2 import exported_config, is_exported
+from decoding.ctranslate2 import is_exported, load_exported
 from decoding.scoring import closest
 from decoding.search import Search
 from decoding.translator import Translator
@@ -76,8 +76,9 @@ def check_back_translator(config: Config, folder: Path) -> None:
     """
     name = config.back_translator
     run = RunFolder.find(name)
-    its_config = exported_config(run.path) if is_exported(run.path) else run.load_model(torch.device("cpu"))[0]
-    known = its_config.directions
+    cpu = torch.device("cpu")
+    loaded = load_exported(run.path, cpu, "auto") if is_exported(run.path) else run.load_model(cpu)
+    known = loaded[0].directions
     for file, (source, target) in config.monolingual_directions:
         if (target, source) not in known:
             raise ConfigError(
