@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from launching import Launched, import_packages
 
 from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
@@ -37,7 +38,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytest_plugins = ["hub_double"]
 # Tests with these start other processes or train a model: `make quick` leaves them out.
-SLOW_FIXTURES = {"command", "trained", "once", "page", "browser", "board", "few"}
+SLOW_FIXTURES = {"command", "launch", "forked", "trained", "once", "page", "browser", "board", "few"}
 
 
 def first(pairs: Pairs, n: int) -> Pairs:
@@ -193,9 +194,27 @@ def command() -> Command:
     return run
 
 
+@pytest.fixture(scope="session")
+def launch() -> type[Launched]:
+    """Starts a command in one or several forks."""
+    import_packages()
+    return Launched
+
+
+@pytest.fixture(scope="session")
+def forked(launch: type[Launched]) -> Command:
+    """Runs one of the commands in a fork: a process of its own, three seconds sooner."""
+
+    def run(*args: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+        with launch(args, text=text) as process:
+            return subprocess.CompletedProcess(list(args), *process.wait())
+
+    return run
+
+
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The same in this process, three seconds sooner, for what needs none of its own."""
+    """The same in this process, for what needs none of its own."""
 
     def run(*args: str) -> "subprocess.CompletedProcess[str]":
         monkeypatch.setattr(sys, "argv", list(args))
@@ -264,7 +283,7 @@ def run_folder(tiny: Config, tokenizer: Tokenizer, model: Transformer) -> RunFol
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
     """A Chromium without a window. Where there is none, these tests are skipped; in CI they fail."""
     binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if not (binary and driver):
@@ -276,7 +295,15 @@ def browser() -> Iterator[Any]:
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1100"):
         options.add_argument(argument)
     options.binary_location = binary
-    chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    chromium.implicitly_wait(20)
-    yield chromium
-    chromium.quit()
+    driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    driven.implicitly_wait(20)
+    yield driven
+    driven.quit()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Any:
+    """The same, on an empty page, with an empty log: no test sees what an earlier one left."""
+    chromium.get("about:blank")
+    chromium.get_log("browser")
+    return chromium

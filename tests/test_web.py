@@ -144,7 +144,6 @@ def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
 @browsing
 def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Corpus, browser: Any) -> None:
     exported(demo_run, browser)
-    browser.get_log("browser")  # what earlier tests left
     translate = Translator.load(demo_run.path, "cpu", EXACT)
     sentences = [source for source, _ in demo.test[:30]]
     assert n_different(translated(browser, sentences), translate(sentences)) <= 1

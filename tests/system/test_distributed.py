@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from conftest import ROOT, Command
+from conftest import ROOT, Command, eventually
+from launching import Launched
 from test_train import small_run
 
 from config import Config, ConfigError, TapisError
@@ -29,7 +30,7 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def start_processes(n: int, *args: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start one of the commands in n processes. Those that still run at the end of the block are stopped."""
+    """Start one of the commands with torchrun. Processes that still run at the end of the block are stopped."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
     process = subprocess.Popen(
         [*torchrun, str(ROOT / args[0]), *args[1:]], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
@@ -108,19 +109,19 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
     assert metrics[0]["batches"]["in an epoch"] % 2, "every step has two batches: change the sizes of this test"
 
 
-def test_four_processes_train_as_one(called: Command, few: Path) -> None:
+def test_four_processes_train_as_one(launch: type[Launched], called: Command, few: Path) -> None:
     """To the last bit, with a batch for each process; with two batches for each, but for the order of sums."""
     shape = ["--precision", "fp32", "--batch-tokens", "512"]
-    with start_processes(4, *small_run(few, *shape, "--steps", "6", "--name", "four")) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    with launch(small_run(few, *shape, "--steps", "6", "--name", "four"), 4) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
     assert called(*small_run(few, *shape, "--steps", "6", "--accumulate", "4", "--name", "one")).returncode == 0
     assert_same_weights(*states_of("one", "four"))
 
     shape += ["--steps", "3", "--accumulate", "8", "--overwrite"]
-    with start_processes(4, *small_run(few, *shape, "--name", "four")) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    with launch(small_run(few, *shape, "--name", "four"), 4) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
     assert called(*small_run(few, *shape, "--name", "one")).returncode == 0
     assert_almost_same_weights(*states_of("one", "four"))
 
@@ -143,14 +144,14 @@ def assert_almost_same_weights(one: dict[str, Any], other: dict[str, Any]) -> No
     assert (torch.cat(differences) > 2e-5).float().mean() < 0.01
 
 
-def test_two_processes_translate_as_one(called: Command, fewer: Path) -> None:
+def test_two_processes_translate_as_one(launch: type[Launched], called: Command, fewer: Path) -> None:
     """Back, and for self-distillation."""
     Path("text.fr").write_text("".join(f"Les {i} chats dorment.\n" for i in range(11)), encoding="utf-8")
     shape = ["--pairs", "en-fr", "fr-en", "--monolingual", "text.fr", "--self-distillation", "0.5"]
     shape += ["--steps", "8", "--precision", "fp32", "--batch-tokens", "512"]
-    with start_processes(2, *small_run(fewer, *shape, "--name", "two")) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and err.count("the closest of the model's own translations") == 1, err
+    with launch(small_run(fewer, *shape, "--name", "two"), 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0 and err.count("the closest of the model's own translations") == 1, err
     assert err.count("translated back by the model") == 2
     assert called(*small_run(fewer, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
     one, two = states_of("one", "two")
@@ -160,23 +161,23 @@ def test_two_processes_translate_as_one(called: Command, fewer: Path) -> None:
     assert_same_weights(one, two)
 
 
-def test_a_run_goes_on_with_another_number_of_processes(called: Command, few: Path) -> None:
+def test_a_run_goes_on_with_another_number_of_processes(launch: type[Launched], called: Command, few: Path) -> None:
     # A rate that does not depend on the number of steps.
     rate = ["--schedule", "inverse_sqrt", "--warmup-steps", "0"]
     args = small_run(few, *rate, "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "2")
     assert called(*args, "--name", "one", "--steps", "12").returncode == 0
     assert called(*args, "--name", "other", "--steps", "4").returncode == 0
-    with start_processes(2, "train.py", "--resume", "--name", "other", "--steps", "8") as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and "resumed   at step 4 of 8" in err, err
+    with launch(["train.py", "--resume", "--name", "other", "--steps", "8"], 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0 and "resumed   at step 4 of 8" in err, err
     assert called("train.py", "--resume", "--name", "other", "--steps", "12").returncode == 0
     assert_same_weights(*states_of("one", "other"))
 
 
-def test_two_processes_keep_to_a_budget(few: Path) -> None:
-    with start_processes(2, *small_run(few, "--minutes", "0.12", "--name", "budget")) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+def test_two_processes_keep_to_a_budget(launch: type[Launched], few: Path) -> None:
+    with launch(small_run(few, "--minutes", "0.12", "--name", "budget"), 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
     assert "half of it is over" in err and "test      BLEU" in err
     # Both stopped at the step that the budget, and not the number of epochs, had set. How many steps 7 seconds hold
     # is the machine's affair: 2 were seen, and 200.
@@ -185,7 +186,7 @@ def test_two_processes_keep_to_a_budget(few: Path) -> None:
     assert state["step"] == steps >= 1
 
 
-def test_processes_with_different_clocks_save_together(few: Path, tmp_path: Path) -> None:
+def test_processes_with_different_clocks_save_together(launch: type[Launched], few: Path, tmp_path: Path) -> None:
     """By the clock of one of them, a save is due at every step. Processes with parts of the weights save together."""
     script = tmp_path / "clocks.py"
     script.write_text(
@@ -199,13 +200,13 @@ def test_processes_with_different_clocks_save_together(few: Path, tmp_path: Path
         "train.main(sys.argv[1:])\n"
     )
     _, *args = small_run(few, "--steps", "4", "--valid-every", "4", "--batch-tokens", "512", "--shard")
-    with start_processes(2, str(script), *args) as process:
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    with launch([str(script), *args], 2) as processes:
+        code, out, err = processes.wait()
+    assert code == 0, err
     assert out.splitlines() == [f"saved at step {step}" for step in (1, 2, 3, 4)]
 
 
-def test_processes_that_share_a_disk_prepare_the_data_once(tmp_path: Path) -> None:
+def test_processes_that_share_a_disk_prepare_the_data_once(launch: type[Launched], tmp_path: Path) -> None:
     """Both say that they are the first of their machine. They share one folder, and have one each of the other."""
     script = tmp_path / "prepare.py"
     script.write_text(
@@ -227,11 +228,9 @@ def test_processes_that_share_a_disk_prepare_the_data_once(tmp_path: Path) -> No
         "    (here / f'{folder.name}-seen-by-{group.rank}').write_text(f'{result.read_text()} {os.listdir(folder)}')\n"
         "group.leave()\n"
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*torchrun, str(script)], cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    with launch([str(script)], 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
     # In files: on standard output, pieces of two processes' lines may stand in each other.
     assert {path.name: path.read_text() for path in tmp_path.glob("*-seen-by-*")} == {
         "shared-seen-by-0": "by 0 ['result']",
@@ -241,7 +240,9 @@ def test_processes_that_share_a_disk_prepare_the_data_once(tmp_path: Path) -> No
     }
 
 
-def test_two_processes_that_hold_half_of_the_weights_each_train_as_one(command: Command, few: Path) -> None:
+def test_two_processes_that_hold_half_of_the_weights_each_train_as_one(
+    launch: type[Launched], forked: Command, few: Path
+) -> None:
     """To the last bit, in the middle of a run that one process begins and ends.
 
     With one decoder layer: of several, FSDP2 adds up the gradients of the memory in another order. Without clipping,
@@ -250,22 +251,21 @@ def test_two_processes_that_hold_half_of_the_weights_each_train_as_one(command: 
     args = small_run(few, "--precision", "fp32", "--max-length", "40", "--batch-tokens", "50", "--accumulate", "2")
     args += ["--clip-norm", "0"]
     args += ["--schedule", "inverse_sqrt", "--warmup-steps", "0", "--valid-every", "4", "--n-decoder-layers", "1"]
-    alone = {"OMP_NUM_THREADS": "1"}  # as torchrun sets it for several
-    assert command(*args, "--name", "one", "--steps", "9", **alone).returncode == 0
-    assert command(*args, "--name", "halves", "--steps", "3", **alone).returncode == 0
-    with start_processes(2, "train.py", "--resume", "--name", "halves", "--steps", "6", "--shard") as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and "Warning" not in err, err
-    assert command("train.py", "--resume", "--name", "halves", "--steps", "9", "--no-shard", **alone).returncode == 0
+    assert forked(*args, "--name", "one", "--steps", "9").returncode == 0
+    assert forked(*args, "--name", "halves", "--steps", "3").returncode == 0
+    with launch(["train.py", "--resume", "--name", "halves", "--steps", "6", "--shard"], 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0 and "Warning" not in err, err
+    assert forked("train.py", "--resume", "--name", "halves", "--steps", "9", "--no-shard").returncode == 0
     assert_same_weights(*states_of("one", "halves"))
 
 
-def test_halves_of_plain_weights_with_a_clipped_gradient(called: Command, few: Path) -> None:
+def test_halves_of_plain_weights_with_a_clipped_gradient(launch: type[Launched], called: Command, few: Path) -> None:
     args = small_run(few, "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "4", "--clip-norm", "0.1")
     args += ["--steps", "3", "--plain"]
-    with start_processes(2, *args, "--shard", "--name", "halves") as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    with launch([*args, "--shard", "--name", "halves"], 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
     assert called(*args, "--name", "one").returncode == 0
     assert_almost_same_weights(*states_of("one", "halves"))
 
@@ -327,7 +327,9 @@ def test_two_hosts_train_as_one_process(called: Command, few: Path, hosts: list[
     assert_same_weights(*states_of("one", "hosts"))
 
 
-def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(few: Path, tmp_path: Path) -> None:
+def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(
+    launch: type[Launched], few: Path, tmp_path: Path
+) -> None:
     """The table of positions grows in that process alone."""
     data = tmp_path / "data"
     shutil.copytree(few, data)
@@ -335,20 +337,15 @@ def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(f
         path = data / f"valid.{language}"
         path.write_text(path.read_text(encoding="utf-8") + f"{word} " * 60 + "\n", encoding="utf-8")
     args = small_run(data, "--max-length", "16", "--batch-tokens", "256", "--steps", "8", "--valid-every", "4")
-    with start_processes(2, *args) as process:
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    with launch(args, 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_process_dies_the_training_ends_and_can_be_resumed(called: Command, few: Path, victim: int) -> None:
-    args = small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
-    with start_processes(2, *args) as process:
-        state = Path("weights/killed/training/state.pt")
-        deadline = time.monotonic() + 60
-        while not state.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        psutil.Process(process.pid).children()[victim].kill()
+def test_when_one_process_dies_torchrun_ends_and_the_training_can_be_resumed(called: Command, few: Path) -> None:
+    with start_processes(2, *endless(few)) as process:
+        wait_for_a_state()
+        psutil.Process(process.pid).children()[1].kill()
         killed = time.monotonic()
         _, err = process.communicate(timeout=120)
     assert process.returncode != 0 and time.monotonic() - killed < 20
@@ -356,6 +353,26 @@ def test_when_one_process_dies_the_training_ends_and_can_be_resumed(called: Comm
     assert called("translate.py", "The cat.").returncode == 0
     alone = called("train.py", "--resume", "--name", "killed", "--epochs", "1")
     assert alone.returncode == 0, alone.stderr
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_process_dies_the_other_ends_by_itself(launch: type[Launched], few: Path, victim: int) -> None:
+    with launch(endless(few), 2) as processes:
+        wait_for_a_state()
+        processes.processes[victim].kill()
+        killed = time.monotonic()
+        code, _, err = processes.wait(60)
+    assert code != 0 and time.monotonic() - killed < 20
+    assert "another process of this training has ended" in err and "--resume --name killed" in err
+
+
+def endless(few: Path) -> list[str]:
+    """A training that does not end by itself."""
+    return small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
+
+
+def wait_for_a_state() -> None:
+    eventually(Path("weights/killed/training/state.pt").exists, 60)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Starts commands in forks of a process that has imported their packages, which saves the seconds that this takes.
+
+A fork runs a script as `python -W error script.py …` does. What imports decide, it cannot show: their own errors, and
+environment variables that they read. For these, and once for each command, tests start Python itself.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import socket
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# torch's optimizers import the compiler.
+PACKAGES = [
+    "datasets",
+    "tokenizers",
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+    "torchmetrics.functional.text",
+    "tyro",
+]
+
+# Windows has no forks: there, each process imports for itself.
+_METHODS = multiprocessing.get_all_start_methods()
+_FORKS: Any = multiprocessing.get_context("forkserver" if "forkserver" in _METHODS else None)
+
+
+def import_packages() -> None:
+    """Starts the process that will be forked. Its imports see the environment of now, with one thread."""
+    if _FORKS.get_start_method() == "forkserver":
+        from multiprocessing import forkserver
+
+        _FORKS.set_forkserver_preload(PACKAGES)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OMP_NUM_THREADS", "1")
+            forkserver.ensure_running()
+
+
+class Launched:
+    """A command in n processes, with the environment that torchrun would give to each if there are several.
+
+    The processes run in the current folder. Those that still run at the end of a `with` block are killed. `stdout` and
+    `stderr` are files with what all of them have written.
+    """
+
+    def __init__(self, args: Sequence[str], n: int = 1, text: str = "") -> None:
+        self._folder = TemporaryDirectory()
+        self.stdout, self.stderr = (Path(self._folder.name, name) for name in ("out", "err"))
+        stdin = Path(self._folder.name, "in")
+        stdin.write_bytes(text.encode())
+        port = _free_port()
+        self.processes = [
+            _FORKS.Process(
+                target=_run_script,
+                args=(list(args), Path.cwd(), _environment(rank, n, port), [stdin, self.stdout, self.stderr]),
+            )
+            for rank in range(n)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def __enter__(self) -> "Launched":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self._folder.cleanup()
+
+    def wait(self, seconds: float = 280) -> tuple[int, str, str]:
+        """The first exit code that is not 0, what was written to stdout, and what was written to stderr."""
+        for process in self.processes:
+            process.join(seconds)
+        codes = [process.exitcode for process in self.processes]
+        assert None not in codes, f"it did not end: {self.stderr.read_text(encoding='utf-8')}"
+        out, err = (path.read_text(encoding="utf-8") for path in (self.stdout, self.stderr))
+        return next(filter(None, codes), 0), out, err
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def _environment(rank: int, n: int, port: int) -> dict[str, str]:
+    """The environment of one process."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if n > 1:
+        values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+        environment |= {name: str(value) for name, value in values.items()}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "tests"}
+    return environment
+
+
+def _run_script(args: list[str], folder: Path, environment: dict[str, str], streams: list[Path]) -> None:
+    """Runs a script in this process, which was forked for it. Raises SystemExit."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, path in enumerate(streams):
+        opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(opened, number)
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(i, "w" if i else "r", encoding="utf-8") for i in range(3))
+    multiprocessing.set_start_method(_METHODS[0], force=True)  # the platform's own, as in any program
+    sys.argv = [str(ROOT / args[0]), *args[1:]]
+    sys.path.insert(0, str(ROOT))
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        # As at the end of Python itself, which a fork leaves out.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
