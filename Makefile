@@ -1,7 +1,9 @@
 # Every target sets itself up in .venv: nothing but Python 3.11 or later is needed.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles a module to bytecode when it is first imported. Most modules never are.
+# Python compiles a module to bytecode when it is first imported, and keeps the bytecode. Most modules never are. Where
+# this variable forbids keeping it, as in many containers, every start of a command would take twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # PyPI's PyTorch for Linux on x86 brings gigabytes for NVIDIA's GPUs. This index has builds without them.

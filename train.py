@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from decoding.scoring import by_data_lines, score_corpus
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
-from system.distributed import Group, end_worker
+from system.distributed import Group, run_worker
 from system.files import cache_folder
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
@@ -91,9 +92,10 @@ def take_step(training: Training, step: int) -> StepRecord:
     # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
     total_norm, part_norms = training.clip_gradient()
     numbers = torch.stack([loss, cross_entropy, total_norm, *part_norms.values()]).tolist()
-    total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
     grad_norm, grad_norms = numbers[2], dict(zip(part_norms, numbers[3:], strict=True))
-    if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
+
+    # Where a loss is not finite, logits are not, and then the gradient is not either. All processes know its norm.
+    if not math.isfinite(grad_norm) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1)
 
@@ -101,6 +103,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     lr = learning_rate(step, training.total_steps, config)
     training.step_optimizers(lr, grad_norm)
 
+    total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
     seconds = time.perf_counter() - start
     return StepRecord(
         step, total_loss, total_cross_entropy, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds
@@ -256,6 +259,7 @@ def main(args: Sequence[str]) -> None:
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
             run(options, folder, group)
+        group.leave()
     except (OSError, MemoryError, RuntimeError) as error:
         cause = cause_of(error, options.config, group)
         if not cause:
@@ -263,8 +267,6 @@ def main(args: Sequence[str]) -> None:
         can_resume = not options.dry_run and folder.state_file.is_file()
         advice = f"\nthe last checkpoint stays; {resume_command(options.config.name, group)}" if can_resume else ""
         raise BrokenOffError(cause + advice) from None
-    finally:
-        group.leave()
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -494,5 +496,4 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
-    end_worker()
+    run_worker(partial(run_command, main))

@@ -8,12 +8,13 @@ group of one process, and its methods communicate nothing.
 
 import os
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import torch
@@ -22,7 +23,16 @@ from torch.nn import functional as F
 
 from config import ConfigError
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 T = TypeVar("T")
+
+# Between the processes of a step there is the time of a batch. NCCL notices only by its timeout that a process of
+# another machine has ended.
+STEP_TIMEOUT = timedelta(minutes=30)
+# While one process prepares the data or translates, the others wait, perhaps for hours.
+WORK_TIMEOUT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -35,12 +45,14 @@ class Group:
     """Number of processes"""
     local_rank: int = 0
     """Number of this process on its machine, from 0, which is also the number of its GPU"""
+    patient: "ProcessGroup | None" = None
+    """For values on the host: by Gloo, with WORK_TIMEOUT. Gradients are exchanged with STEP_TIMEOUT"""
 
     @classmethod
     def join(cls, device: torch.device) -> "Group":
         """Join the processes that torchrun started, to compute on `device`. Without torchrun, return a group of one.
 
-        Processes communicate by NCCL between GPUs and by Gloo between CPUs. Raises ConfigError, in every process of a
+        Gradients are exchanged by NCCL between GPUs and by Gloo between CPUs. Raises ConfigError, in every process of a
         machine, if they are to compute on GPUs and that machine has fewer GPUs than processes.
         """
         if "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -60,18 +72,19 @@ class Group:
                 )
             torch.cuda.set_device(local_rank)
 
-        # Connect the processes. While one of them prepares the data, the others wait, perhaps for hours.
-        if size > 1:
-            backend = "cpu:gloo,cuda:nccl" if uses_gpus else "gloo"
-            distributed.init_process_group(backend, timeout=timedelta(days=1))
-        return cls(rank, size, local_rank)
+        # Connect the processes.
+        if size == 1:
+            return cls(rank, size, local_rank)
+        backend = "cpu:gloo,cuda:nccl" if uses_gpus else "gloo"
+        distributed.init_process_group(backend, timeout=STEP_TIMEOUT)
+        return cls(rank, size, local_rank, distributed.new_group(backend="gloo", timeout=WORK_TIMEOUT))
 
     def all_sums(self, *numbers: float) -> list[float]:
         """Return each number summed over the processes."""
         if self.size == 1:
             return list(numbers)
         totals = torch.tensor(numbers, dtype=torch.float64)
-        distributed.all_reduce(totals)
+        distributed.all_reduce(totals, group=self.patient)
         return [float(total) for total in totals]
 
     def norm_of_parts(self, norms: Tensor) -> Tensor:
@@ -90,7 +103,7 @@ class Group:
         if self.size == 1:
             return local_items
         lists: list[list[T]] = [[] for _ in range(self.size)]
-        distributed.all_gather_object(lists, local_items)
+        distributed.all_gather_object(lists, local_items, group=self.patient)
         total = sum(len(items) for items in lists)
         return [lists[i % self.size][i // self.size] for i in range(total)]
 
@@ -99,7 +112,7 @@ class Group:
         if self.size == 1:
             return value
         values = [value]
-        distributed.broadcast_object_list(values, device=torch.device("cpu"))
+        distributed.broadcast_object_list(values, group=self.patient)
         return values[0]
 
     @contextmanager
@@ -137,7 +150,7 @@ class Group:
         self.all_sums(0)
 
     def leave(self) -> None:
-        """Disconnect from the other processes."""
+        """Disconnect from the other processes, which must do so too. Not after a failure: see `run_worker`."""
         if self.size > 1:
             distributed.destroy_process_group()
 
@@ -207,16 +220,28 @@ def part_like(example: Tensor, x: Tensor) -> Tensor:
     return distribute_tensor(x.to(example.device), example.device_mesh, example.placements)  # type: ignore[attr-defined]
 
 
-def end_worker() -> None:
-    """End a process that torchrun started, successfully and without Python's finalization. Does nothing elsewhere.
+def run_worker(command: Callable[[], object]) -> None:
+    """Run a command that ends in sys.exit if it fails. A process that torchrun started ends here, unfinalized.
 
-    A process was once aborted at its end ("terminate called without an active exception"), as happens when a thread of
-    torch asks for Python's lock during finalization. torchrun then stops the other processes, and the training fails.
+    Finalization can keep a process from its end, for two reasons. After a failure, NCCL would wait for the other
+    processes, which wait for this one. And a thread of torch that asks for Python's lock during finalization aborts the
+    process ("terminate called without an active exception"), whereupon torchrun stops the others.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        command()
+        return
+    code = 1
+    try:
+        command()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 ALONE = Group()

@@ -55,9 +55,10 @@ class Launched:
 
     def __init__(self, args: Sequence[str], n: int = 1, text: str = "") -> None:
         self._folder = TemporaryDirectory()
-        self.stdout, self.stderr = (Path(self._folder.name, name) for name in ("out", "err"))
-        stdin = Path(self._folder.name, "in")
+        stdin, self.stdout, self.stderr = (Path(self._folder.name, name) for name in ("in", "out", "err"))
         stdin.write_bytes(text.encode())
+        self.stdout.touch()
+        self.stderr.touch()
         port = _free_port()
         self.processes = [
             _FORKS.Process(
@@ -112,12 +113,16 @@ def _run_script(args: list[str], folder: Path, environment: dict[str, str], stre
     for number, path in enumerate(streams):
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(i, "w" if i else "r", encoding="utf-8") for i in range(3))
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(i, "w" if i else "r", 1, "utf-8", closefd=False)  # noqa: SIM115 - for good
+        for i in range(3)
+    )
     multiprocessing.set_start_method(_METHODS[0], force=True)  # the platform's own, as in any program
     sys.argv = [str(ROOT / args[0]), *args[1:]]
     sys.path.insert(0, str(ROOT))
     warnings.resetwarnings()
     warnings.simplefilter("error")
+    warnings.simplefilter("ignore", ResourceWarning)  # of a server's packages when it cannot start
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     finally:

@@ -111,14 +111,14 @@ def test_ctranslate2_gives_the_same_translations_with_a_trained_model(
 
 
 def test_the_exported_folder_translates_with_and_without_tapis(
-    demo_run: RunFolder, command: Command, called: Command
+    demo_run: RunFolder, command: Command, forked: Command, called: Command
 ) -> None:
     done = command("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
     assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
     text = "The cat sits on the mat.\n\n- Our cat does not run.\n"
     args = ["--beam", "3", "--n-best", "2", "--device", "cpu"]
-    engine = command("translate.py", "--run", "out", *args, text=text)
-    own = command("translate.py", "--run", str(demo_run.path), *args, "--precision", "fp32", text=text)
+    engine = forked("translate.py", "--run", "out", *args, text=text)
+    own = forked("translate.py", "--run", str(demo_run.path), *args, "--precision", "fp32", text=text)
     assert (engine.returncode, engine.stderr) == (0, "")
     ours, theirs = ([line.split("\t") for line in done.stdout.splitlines()] for done in (own, engine))
     assert [text for _, text in ours[::2]] == [text for _, text in theirs[::2]]
@@ -169,10 +169,10 @@ def test_hugging_face_gives_the_same_translations(norm: str, tiny: Config, token
 
 
 def test_a_model_without_tied_embeddings_has_no_hugging_face_format(
-    tiny: Config, tokenizer: Tokenizer, command: Command
+    tiny: Config, tokenizer: Tokenizer, forked: Command
 ) -> None:
     saved_untrained(replace(tiny, tie_embeddings=False), tokenizer)
-    done = command("export.py", "--to", "huggingface", "hf")
+    done = forked("export.py", "--to", "huggingface", "hf")
     assert done.returncode == 2 and "this run has three" in done.stderr and not Path("hf").exists()
     assert not list(Path().glob(".hf*"))
 
@@ -190,8 +190,8 @@ def test_a_model_without_tied_embeddings_has_no_hugging_face_format(
         (["--release", "b", "--run", "nowhere"], "no run 'nowhere'"),
     ],
 )
-def test_wrong_command_lines_are_explained(args: list[str], says: str, command: Command) -> None:
-    done = command("export.py", *args)
+def test_wrong_command_lines_are_explained(args: list[str], says: str, forked: Command) -> None:
+    done = forked("export.py", *args)
     assert done.returncode in (1, 2) and says in done.stderr and len(done.stderr.splitlines()) <= 3
     assert not list(Path().iterdir())
 

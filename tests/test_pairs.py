@@ -170,13 +170,13 @@ def test_languages_may_have_hyphens_and_all_means_every_direction() -> None:
 
 
 @pytest.fixture(scope="module")
-def several(command: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def several(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of both directions, by its command."""
     folder = tmp_path_factory.mktemp("several")
     args = ["demo", "--data", str(few), "--pairs", *BOTH, *SMALL, "--epochs", "1", "--self-distillation", "0.2"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        done = command("train.py", *args)
+        done = forked("train.py", *args)
     assert done.returncode == 0, done.stderr
     assert "the same pairs turned round" in done.stderr
     assert re.search(r"^    en-fr: BLEU .*\n    fr-en: BLEU", done.stderr, re.MULTILINE)
@@ -238,7 +238,7 @@ def test_a_run_of_several_pairs_goes_on_and_is_started_from(several: Path, few: 
     assert called("translate.py", "--run", "given.tar.gz", "--target", "en", "Le chat.").returncode == 0
 
 
-def test_exports_take_the_target_language(several: Path, called: Command, command: Command) -> None:
+def test_exports_take_the_target_language(several: Path, called: Command) -> None:
     pytest.importorskip("ctranslate2")
     assert called("export.py", "--run", str(several), "--to", "ctranslate2", "out").returncode == 0
     sentences = ["The cat is here.", "A dog sings."]

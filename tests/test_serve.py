@@ -90,17 +90,13 @@ def test_without_its_packages_the_error_says_how_to_install_them(
         (["--run", "nothing"], 1, "no run 'nothing'"),
     ],
 )
-def test_what_it_cannot_serve_is_an_error(page: str, trained: Trained, args: list[str], code: int, says: str) -> None:
-    says = says.replace("PORT", str(PORT))
-    line = [
-        sys.executable,
-        str(ROOT / "serve.py"),
-        "--device",
-        "cpu",
-        *(arg.replace("PORT", str(PORT)) for arg in args),
-    ]
-    done = subprocess.run(line, cwd=trained.args[0], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
+def test_what_it_cannot_serve_is_an_error(
+    page: str, trained: Trained, forked: Command, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int, says: str
+) -> None:
+    monkeypatch.chdir(trained.args[0])
+    done = forked("serve.py", "--device", "cpu", *(arg.replace("PORT", str(PORT)) for arg in args))
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert says.replace("PORT", str(PORT)) in done.stderr
 
 
 def test_fifty_requests_at_once_get_their_own_answers(page: str, translator: Translator) -> None:

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, Command
+from conftest import ROOT, Command, eventually
+from launching import Launched
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import RunFolder
@@ -31,12 +31,12 @@ def small_run(few: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def once(command: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProcess[str]":
+def once(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProcess[str]":
     """A small training, whose folder is in args[-1]."""
     folder, before = tmp_path_factory.mktemp("once"), Path.cwd()
     os.chdir(folder)
     try:
-        done = command(*small_run(few))
+        done = forked(*small_run(few))
     finally:
         os.chdir(before)
     assert done.returncode == 0, done.stderr
@@ -173,22 +173,16 @@ def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
-def test_a_stopped_run_resumes_to_the_same_weights(called: Command, few: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(launch: type[Launched], called: Command, few: Path) -> None:
     """Stopped by a signal in mid-epoch, resumed by the command that it printed: the same weights, to the bit."""
     args = small_run(few, "--epochs", "3", "--precision", "fp32")
     assert called(*args, "--name", "straight").returncode == 0
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / args[0]), *args[1:], "--name", "stopped"], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr
-    for line in process.stderr:
-        if line.startswith("epoch 1/3"):
-            process.send_signal(signal.SIGTERM)
-            break
-    rest = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 130, rest
-    assert "resume with: python train.py --resume --name stopped" in rest
+    with launch([*args, "--name", "stopped"]) as stopped:
+        eventually(lambda: "epoch 1/3" in stopped.stderr.read_text(encoding="utf-8"), 60)
+        stopped.processes[0].terminate()
+        code, _, err = stopped.wait()
+    assert code == 130, err
+    assert "resume with: python train.py --resume --name stopped" in err
     states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
     assert states[1]["step"] < states[0]["step"]
     assert called("train.py", "--resume", "--name", "stopped").returncode == 0

@@ -59,11 +59,11 @@ def test_a_closed_pipe_ends_quietly(run_folder: RunFolder) -> None:
     ],
 )
 def test_errors_are_at_most_two_lines(
-    run_folder: RunFolder, command: Command, args: list[str], code: int, says: str
+    run_folder: RunFolder, forked: Command, args: list[str], code: int, says: str
 ) -> None:
     if "cuda" in args and choose_device("auto").type == "cuda":
         pytest.skip("there is a GPU here")
-    done = command("translate.py", *args)
+    done = forked("translate.py", *args)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
     assert len(done.stderr.splitlines()) <= 2
@@ -83,11 +83,11 @@ def test_input_that_is_not_utf8_is_an_error(run_folder: RunFolder) -> None:
 
 
 def test_n_best_lines_hold_score_and_text(
-    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command
+    trained: "subprocess.CompletedProcess[str]", forked: Command, called: Command
 ) -> None:
     run = str(Path(trained.args[0]) / "weights/demo")
     lines = "The cat is sitting on the mat. The dog is sleeping.\n\n"
-    done = command("translate.py", "--run", run, "--beam", "3", "--n-best", "2", text=lines)
+    done = forked("translate.py", "--run", run, "--beam", "3", "--n-best", "2", text=lines)
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.removesuffix("\n").split("\n")]
     assert len(rows) == 4 and all(len(row) == 2 for row in rows)

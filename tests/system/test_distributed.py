@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from conftest import ROOT, Command, eventually
@@ -77,7 +76,7 @@ def test_more_processes_than_gpus_may_compute_on_cpus(monkeypatch: pytest.Monkey
     assert Group.join(CPU) == ALONE
 
 
-def test_two_processes_train_as_one(called: Command, few: Path) -> None:
+def test_two_processes_train_as_one(launch: type[Launched], called: Command, few: Path) -> None:
     """To the last bit: they sum two gradients. With dropout, and with a last step that one process computes alone."""
     shape = [
         "--epochs",
@@ -91,9 +90,9 @@ def test_two_processes_train_as_one(called: Command, few: Path) -> None:
         "--batch-tokens",
         "512",
     ]
-    with start_processes(2, *small_run(few, *shape, "--name", "two")) as process:
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (0, ""), err
+    with launch(small_run(few, *shape, "--name", "two"), 2) as processes:
+        code, out, err = processes.wait()
+    assert (code, out) == (0, ""), err
     assert "Warning" not in err
     assert called(*small_run(few, *shape, "--accumulate", "2", "--name", "one")).returncode == 0
     assert err.count("test      BLEU") == 1 and err.count("epoch 1/2 ") == 1, "only the main process prints"
@@ -270,6 +269,32 @@ def test_halves_of_plain_weights_with_a_clipped_gradient(launch: type[Launched],
     assert_almost_same_weights(*states_of("one", "halves"))
 
 
+def test_compiled_parts_of_two_processes_train_as_plain_ones(launch: type[Launched], few: Path, tmp_path: Path) -> None:
+    """torch cuts compiled graphs where gradients are exchanged, at every megabyte or more: of these weights, some."""
+    script = tmp_path / "compiled.py"
+    script.write_text(
+        "import sys, warnings\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import train\n"
+        "warnings.filterwarnings('ignore', 'The .grad attribute')  # of torch's own\n"
+        "warnings.filterwarnings('ignore', '.*should not be instantiated')\n"
+        "class Compiled(train.Training):\n"
+        "    def __init__(self, *args):\n"
+        "        super().__init__(*args)\n"
+        "        self.compile('eager')\n"
+        "train.Training = Compiled\n"
+        "train.main(sys.argv[1:])\n"
+    )
+    args = small_run(few, "--precision", "fp32", "--batch-tokens", "512", "--steps", "3", "--d-model", "64")
+    args += ["--d-ff", "4096", "--dropout", "0", "--n-encoder-layers", "1", "--n-decoder-layers", "1"]
+    for name, command in (("plain", args), ("compiled", [str(script), *args[1:]])):
+        with launch([*command, "--name", name], 2) as processes:
+            code, _, err = processes.wait()
+        assert code == 0, err
+    assert "could not compile" not in err and "graphs" in err, err
+    assert_almost_same_weights(*states_of("plain", "compiled"))
+
+
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[list[str]]:
     """The network namespaces of two hosts, which a cable connects: 10.77.0.1 and 10.77.0.2."""
@@ -342,13 +367,16 @@ def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(
     assert code == 0, err
 
 
-def test_when_one_process_dies_torchrun_ends_and_the_training_can_be_resumed(called: Command, few: Path) -> None:
-    with start_processes(2, *endless(few)) as process:
-        wait_for_a_state()
-        psutil.Process(process.pid).children()[1].kill()
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_process_dies_the_other_ends_and_the_training_can_be_resumed(
+    launch: type[Launched], called: Command, few: Path, victim: int
+) -> None:
+    with launch(endless(few), 2) as processes:
+        eventually(Path("weights/killed/training/state.pt").exists, 60)
+        processes.processes[victim].kill()
         killed = time.monotonic()
-        _, err = process.communicate(timeout=120)
-    assert process.returncode != 0 and time.monotonic() - killed < 20
+        code, _, err = processes.wait(60)
+    assert code != 0 and time.monotonic() - killed < 20
     assert "another process of this training has ended" in err and "--resume --name killed" in err
     assert called("translate.py", "The cat.").returncode == 0
     alone = called("train.py", "--resume", "--name", "killed", "--epochs", "1")
@@ -356,23 +384,43 @@ def test_when_one_process_dies_torchrun_ends_and_the_training_can_be_resumed(cal
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_process_dies_the_other_ends_by_itself(launch: type[Launched], few: Path, victim: int) -> None:
+@pytest.mark.parametrize("moment", ["pairs read", "logs "])
+def test_when_one_process_dies_before_the_first_save_the_other_ends(
+    launch: type[Launched], few: Path, victim: int, moment: str
+) -> None:
     with launch(endless(few), 2) as processes:
-        wait_for_a_state()
+        eventually(lambda: moment in processes.stderr.read_text(encoding="utf-8"), 60)
         processes.processes[victim].kill()
         killed = time.monotonic()
         code, _, err = processes.wait(60)
     assert code != 0 and time.monotonic() - killed < 20
-    assert "another process of this training has ended" in err and "--resume --name killed" in err
+    assert "another process of this training has ended" in err and "Traceback" not in err
+
+
+def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path, tmp_path: Path) -> None:
+    """To leave the group, NCCL would wait for processes that wait for this one. Here, that is simulated."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from functools import partial\n"
+        "import train\n"
+        "train.Group.leave = lambda self: time.sleep(1000)\n"
+        "def fail(training, step):\n"
+        "    raise OSError('the disk is full')\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    train.take_step = fail\n"
+        "train.run_worker(partial(train.run_command, train.main))\n"
+    )
+    with launch([str(script), *endless(few)[1:]], 2) as processes:
+        code, _, err = processes.wait(60)
+    assert code == 1
+    assert "(process 1): the disk is full" in err and "another process of this training has ended" in err
 
 
 def endless(few: Path) -> list[str]:
     """A training that does not end by itself."""
     return small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
-
-
-def wait_for_a_state() -> None:
-    eventually(Path("weights/killed/training/state.pt").exists, 60)
 
 
 @pytest.mark.parametrize(

@@ -376,9 +376,9 @@ def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path:
 
 @needs_shared("opus_books")
 @pytest.mark.parametrize("languages", [("en", "fr"), ("it", "en")])
-def test_opus_books_is_read_in_either_direction(languages: tuple[str, str], command: Command, tmp_path: Path) -> None:
+def test_opus_books_is_read_in_either_direction(languages: tuple[str, str], forked: Command) -> None:
     data = ["--data", str(SHARED / "opus_books"), "--source", languages[0], "--target", languages[1]]
-    result = command("train.py", *data, *SMALL, HF_HOME=str(tmp_path / "hf"))
+    result = forked("train.py", *data, *SMALL)
     assert result.returncode == 0, result.stderr
     assert f"tokens    {languages[0]}:" in result.stderr and "swapped-columns" in result.stderr
     assert PRESETS["opus_books"].data == ("Helsinki-NLP/opus_books",)
