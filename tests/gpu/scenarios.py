@@ -1,7 +1,7 @@
-"""Trains and searches on a simulated GPU, and prints a line of JSON for each piece of work.
+"""Trains and searches on a GPU, or on a simulated one, and prints a line of JSON for each piece of work.
 
-test_simulated_gpu.py starts it, with guard.cpp preloaded. Each line has the name of the work, its waits for the GPU by
-reason and place, and its result.
+test_gpu.py starts it; where there is no GPU, with guard.cpp preloaded. Each line has the name of the work, its result
+and, on a simulated GPU, its waits for the GPU by reason and place.
 """
 
 import json
@@ -73,6 +73,20 @@ def losses(training: Training, steps: Sequence[int]) -> list[float]:
     return [record.loss / record.n_tgt for record in records]
 
 
+def waits_before_the_next_batches(training: Training, step: int) -> int:
+    """Take a step, and return how often it had waited when it prepared the next batches."""
+    prepare, waits = training.prepare, -1
+
+    def counting(next_step: int) -> None:
+        nonlocal waits
+        waits = JOURNAL.waits.total()
+        prepare(next_step)
+
+    training.prepare = counting  # type: ignore[method-assign, assignment]
+    losses(training, [step])
+    return waits
+
+
 def longest_search(training: Training, sentences: Sequence[str], search: Search) -> int:
     """Translate sentences in one batch, and return for how many tokens the search went on."""
     translator = training.translator()
@@ -106,6 +120,13 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer) -> None:
         if isinstance(batch, PackedBatch):
             run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
+        run_and_report(f"waits early, {name}", partial(waits_before_the_next_batches, training, 7))
+
+    if torch.version.cuda:  # a simulated one has no compiler
+        training = Training(TINY, corpus, tokenizer)
+        training.compile()
+        run_and_report("losses, compiled", lambda: losses(training, range(1, 7)))
+        run_and_report("graphs", lambda: training.n_graphs)
 
     training = Training(replace(TINY, steps=4, self_distillation=0.5), corpus, tokenizer)
     training.step = 2
@@ -147,6 +168,9 @@ def main(cache: str) -> None:
         test=corpus.test.select(np.arange(10)),
     )
     tokenizer = learn_tokenizer(corpus.train, 300)
+    if torch.cuda.is_available():
+        run_all(corpus, tokenizer)
+        return
     simulate()
     with SimulatedGpu():  # type: ignore[no-untyped-call]
         run_all(corpus, tokenizer)

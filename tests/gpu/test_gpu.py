@@ -1,0 +1,109 @@
+"""Training and searching on a GPU, or else on a simulated one, where no operation may mix devices.
+
+scenarios.py does the work. Without a GPU, guard.cpp makes torch believe in one, and simulated_gpu.py computes for it
+and counts how often the host waits; the tests are then skipped where torch is built for GPUs, where there is no g++,
+and outside Linux.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent
+sys.path.append(str(FOLDER))
+
+from simulated_gpu import build_guard  # noqa: E402
+
+HAS_GPU = torch.cuda.is_available()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not HAS_GPU and bool(torch.version.cuda or torch.version.hip),
+        reason="torch is built for GPUs, and there is none",
+    ),
+    pytest.mark.skipif(not HAS_GPU and not shutil.which("g++"), reason="no g++ to build guard.cpp"),
+    pytest.mark.skipif(not HAS_GPU and sys.platform != "linux", reason="a library is preloaded as on Linux"),
+]
+counts_waits = pytest.mark.skipif(HAS_GPU, reason="waits are counted on a simulated GPU")
+on_a_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The lines of scenarios.py by the name of the work."""
+    folder = tmp_path_factory.mktemp("gpu")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+    if not HAS_GPU:
+        environment["LD_PRELOAD"] = str(build_guard(folder))
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "scenarios.py"), str(folder / "cache")],
+        check=False,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["work"]: line for line in lines}
+
+
+def configurations(report: dict[str, Any]) -> list[str]:
+    names = [name.removeprefix("a step, ") for name in report if name.startswith("a step, ")]
+    assert len(names) >= 10
+    return names
+
+
+def test_every_configuration_learns(report: dict[str, Any]) -> None:
+    for name in configurations(report):
+        losses = report[f"losses, {name}"]["result"]
+        assert all(map(math.isfinite, losses)) and losses[-1] < losses[0] - 0.5, (name, losses)
+
+
+@counts_waits
+def test_a_step_waits_once_after_it_has_prepared_the_next(report: dict[str, Any]) -> None:
+    for name in configurations(report):
+        waits = report[f"a step, {name}"]["waits"]
+        if name != "plain":
+            assert list(waits.values()) == [1] and next(iter(waits)).startswith("tolist at train.py"), (name, waits)
+            assert report[f"waits early, {name}"]["result"] == 0
+    assert sum(report["a step after it"]["waits"].values()) == 1
+
+
+def test_attention_takes_sequences_in_16_bits(report: dict[str, Any]) -> None:
+    layouts = {name.removeprefix("layout, "): line["result"] for name, line in report.items() if "layout, " in name}
+    padded = {name for name, layout in layouts.items() if layout == "PaddedLayout"}
+    assert padded == {"fp32"} and len(layouts) >= 9
+
+
+@on_a_gpu
+def test_compiled_parts_learn_as_the_others_do(report: dict[str, Any]) -> None:
+    assert report["losses, compiled"]["result"] == pytest.approx(report["losses, bf16"]["result"], rel=0.05)
+    assert report["graphs"]["result"] <= 5
+
+
+@counts_waits
+@pytest.mark.parametrize("search", ["greedy search", "beam search"])
+def test_a_search_waits_once_in_several_tokens(report: dict[str, Any], search: str) -> None:
+    tokens = report[search]["result"]
+    assert tokens >= 32, "a short search proves nothing"
+    assert sum(report[search]["waits"].values()) <= tokens / 4 + 4, report[search]["waits"]
+
+
+def test_a_gpu_computes_what_a_cpu_does(report: dict[str, Any]) -> None:
+    """A real one rounds otherwise, and a training amplifies that."""
+    on_cpu, on_gpu = (report[f"losses on {device}"]["result"] for device in ("cpu", "cuda"))
+    assert on_gpu == pytest.approx(on_cpu, rel=0.02 if HAS_GPU else 1e-4)
+    for search in ("greedy search", "beam search"):
+        translations, others = (report[f"{search} on {device}"]["result"] for device in ("cuda", "cpu"))
+        n_same = sum(one == other for one, other in zip(translations, others, strict=True))
+        assert n_same >= (0.5 * len(others) if HAS_GPU else len(others))
+        assert len(set(map(str, translations))) > 5, "the sentences have different translations"
