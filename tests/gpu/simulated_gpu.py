@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
 
 from model import Transformer
 
@@ -110,7 +110,8 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result of an operation, on the device on which it would be."""
     name = func._schema.name.split("::")[1]
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors: list[Tensor] = []
+    map_tensors(tensors.append, [args, kwargs])
     on_gpu = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
     on_cpu = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)]
     device = kwargs.get("device")
@@ -128,12 +129,23 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if "pin_memory" in kwargs:
         kwargs = {**kwargs, "pin_memory": False}
-    result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+    result = func(*map_tensors(unwrap, args), **map_tensors(unwrap, kwargs))
     if target == "cpu" or name in TO_HOST:
         return result
-    result = tree_map(wrap, result)
+    result = map_tensors(wrap, result)
     correct_aliasing: Any = return_and_correct_aliasing
     return correct_aliasing(func, args, kwargs, result) if on_gpu else result
+
+
+def map_tensors(change: Callable[[Tensor], Any], x: Any) -> Any:
+    """The same with each tensor changed. Several times as fast as torch's `tree_map`, which knows more containers."""
+    if isinstance(x, Tensor):
+        return change(x)
+    if isinstance(x, list | tuple):
+        return type(x)([map_tensors(change, item) for item in x])
+    if isinstance(x, dict):
+        return {name: map_tensors(change, value) for name, value in x.items()}
+    return x
 
 
 def note_waits(name: str, args: Any, kwargs: dict[str, Any], target: str | None) -> None:
@@ -161,12 +173,13 @@ def is_pinned(tensor: Tensor) -> bool:
     return getattr(tensor, "was_pinned", False) and tensor.is_contiguous()
 
 
-def unwrap(x: Any) -> Any:
-    return x.values if isinstance(x, SimulatedTensor) else x
+def unwrap(x: Tensor) -> Tensor:
+    values: Tensor = x.values if isinstance(x, SimulatedTensor) else x
+    return values
 
 
-def wrap(x: Any) -> Any:
-    return SimulatedTensor(x) if isinstance(x, Tensor) and not isinstance(x, SimulatedTensor) else x
+def wrap(x: Tensor) -> SimulatedTensor:
+    return x if isinstance(x, SimulatedTensor) else SimulatedTensor(x)
 
 
 # What a CPU build lacks
@@ -236,5 +249,5 @@ def moved(self: Transformer, device: torch.device) -> Transformer:
                 on_gpu = parameters.setdefault(id(parameter), torch.nn.Parameter(wrap(parameter.detach().clone())))
                 module._parameters[name] = on_gpu
         for name, buffer in module._buffers.items():
-            module._buffers[name] = wrap(buffer)
+            module._buffers[name] = wrap(buffer) if buffer is not None else None
     return self
