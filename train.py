@@ -444,7 +444,8 @@ def load_training(
     elif budget.is_open:
         steps = group.broadcast(budget.estimated_steps(training, take_step))
         config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
-        training = Training(config, corpus, tokenizer, group)  # without the steps that were timed
+        del training  # its steps were timed, and its memory is needed
+        training = Training(config, corpus, tokenizer, group)
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
     return training

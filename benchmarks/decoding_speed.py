@@ -63,6 +63,8 @@ class Options(Workload):
     """Length of every translation, in tokens"""
     batch: int = 128
     """Sentences in a batch when all sentences are translated"""
+    beam: int = 5
+    """Beam of the beam search"""
     rounds: int = 3
     """Turns of each engine"""
 
@@ -141,7 +143,9 @@ def hugging_face_engine(
     return engine
 
 
-def ctranslate2_engine(folder: Path, tokens: list[str], length: int, precision: str, batches_at_once: int) -> Engine:
+def ctranslate2_engine(
+    folder: Path, tokens: list[str], length: int, device: str, precision: str, batches_at_once: int
+) -> Engine:
     """Return CTranslate2's translator, made to emit exactly `length` tokens.
 
     It translates several batches at the same time, each with an equal share of the threads.
@@ -150,6 +154,7 @@ def ctranslate2_engine(folder: Path, tokens: list[str], length: int, precision: 
 
     translator = ctranslate2.Translator(
         str(folder),
+        device=device,
         compute_type=precision,
         inter_threads=batches_at_once,
         intra_threads=THREADS // batches_at_once,
@@ -190,10 +195,12 @@ def engine_builders(
         specification.validate()
         specification.optimize()
         specification.save(str(export_folder))
-        for ctranslate2_precision in ("float32", "int8"):
-            for threads, batches_at_once in ((INSIDE_BATCHES, 1), (OVER_BATCHES, THREADS)):
-                builders[f"CTranslate2, {ctranslate2_precision}, {threads}"] = partial(
-                    ctranslate2_engine, export_folder, tokens, length, ctranslate2_precision, batches_at_once
+        on_cpu = device.type == "cpu"
+        ways = {f", {INSIDE_BATCHES}": 1, f", {OVER_BATCHES}": THREADS} if on_cpu else {"": 1}
+        for number in ("float32", "int8") if on_cpu else ("float32", "float16", "bfloat16", "int8_float16"):
+            for way, batches_at_once in ways.items():
+                builders[f"CTranslate2, {number}{way}"] = partial(
+                    ctranslate2_engine, export_folder, tokens, length, device.type, number, batches_at_once
                 )
 
     # Hugging Face
@@ -233,7 +240,7 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
         longest_first = sorted(chosen, key=len, reverse=True)  # as Translator sorts them
         batches = [longest_first[i : i + batch_size] for i in range(0, len(longest_first), batch_size)]
         competing = {name: engine for name, engine in engines.items() if batch_size > 1 or OVER_BATCHES not in name}
-        for beam in (1, 5):
+        for beam in (1, options.beam):
             search = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {search}':<46}", end="")
             print_table(competing, batches, beam, options)

@@ -6,7 +6,8 @@
 The contenders take turns, each in a process of its own. All train models of the same sizes, with dropout, label
 smoothing, clipping, Adam and the same precision. Tokens are source and target tokens without padding.
 
-- "Tapis" is `train.take_step`.
+- "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a training of 2,000 steps or more, and attention
+  takes sequences without padding, if it can. "Tapis, not compiled" and "Tapis, with padding" leave out one of these.
 - "Tapis, --plain" computes with the formulas of model.py alone. The difference is what fast/ is worth.
 - "torch.nn.Transformer" is a loop as in tutorials, with cross-entropy over all positions. It gets the batches of Tapis.
 - "the same, with Tapis's memory settings" also has the settings of fast/memory.py, for the allocator and oneDNN.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import cast
 
@@ -53,6 +55,7 @@ ComputeLogits = Callable[[Batch], Tensor]
 CountedStep = Callable[[int], int]  # the number of a batch, from 0 → its tokens, after a step on it
 
 TAPIS, PLAIN = "Tapis", "Tapis, --plain"
+NOT_COMPILED, PADDED = "Tapis, not compiled", "Tapis, with padding"  # on a GPU
 TEXTBOOK = "torch.nn.Transformer, batches of Tapis"
 TEXTBOOK_WITH_MEMORY = "the same, with Tapis's memory settings"
 MARIAN = "MarianMT, random order, dynamic padding"
@@ -190,7 +193,7 @@ def plain_batch(training: Training, i: int) -> Batch:
 def counted_step(name: str, training: Training) -> CountedStep:
     """Return the step of a contender on the numbered batches of a training."""
     config, device, vocab_size = training.config, training.device, len(training.tokenizer)
-    if name in (TAPIS, PLAIN):
+    if name in (TAPIS, PLAIN, NOT_COMPILED, PADDED):
         return lambda i: take_step(training, i + 1).n_tokens
 
     # The other contenders differ in the model and the batches.
@@ -226,12 +229,16 @@ def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, floa
     if name == TEXTBOOK_WITH_MEMORY:
         bound_caches()
         keep_freed_memory()
-    if name != TAPIS:
+    if name not in (TAPIS, NOT_COMPILED, PADDED):
         config = replace(config, plain=True)  # without fast modules and memory settings, and with plain batches
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
+    if name == PADDED:
+        training.attends_to_sequences = False
     step = counted_step(name, training)
     flops = flops_per_token(step)
+    if training.device.type == "cuda" and name in (TAPIS, PADDED):
+        training.compile()
 
     def turn(first_batch: int, n_steps: int) -> tuple[int, float]:
         n_tokens = sum(step(first_batch + i) for i in range(n_steps))
@@ -265,6 +272,8 @@ def compare(options: Options, config: Config) -> None:
 
     # Start the contenders. The first call returns when a contender is ready, so that no turn waits for another's start.
     names = [PLAIN, TAPIS, TEXTBOOK]
+    if device.type == "cuda":
+        names += [NOT_COMPILED, PADDED]
     if device.type == "cpu" and sys.platform == "linux":
         names.append(TEXTBOOK_WITH_MEMORY)
     if find_spec("transformers"):
@@ -316,14 +325,16 @@ def compare(options: Options, config: Config) -> None:
 def print_profile(training: Training) -> None:
     """Print the operations that take the most time of a step, from a profile of five steps."""
     take_step(training, 1)
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+    on_gpu = training.device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
         for i in range(5):
             take_step(training, i + 2)
-    table = sorted(profiled.key_averages(), key=lambda entry: -entry.self_cpu_time_total)
-    total = sum(entry.self_cpu_time_total for entry in table)
+    seconds = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
+    table = sorted(profiled.key_averages(), key=seconds, reverse=True)
+    total = sum(map(seconds, table))
     print("\nthe operations that take the most time of a step, the profiler's own work included")
     for entry in table[:14]:
-        print(f"{entry.key:<50} {entry.self_cpu_time_total / total:>9.1%} {entry.count // 5:>8,} calls a step")
+        print(f"{entry.key:<50} {seconds(entry) / total:>9.1%} {entry.count // 5:>8,} calls a step")
 
 
 def main() -> None:

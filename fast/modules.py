@@ -37,7 +37,8 @@ class FusedLayerNormalization(LayerNormalization):
         self.bias = replaced.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)
+        alpha, bias = self.alpha.to(x.dtype), self.bias.to(x.dtype)  # --shard in bf16 has them in bf16
+        return F.layer_norm(x, alpha.shape, alpha, bias, self.eps)
 
 
 def install_fast_modules(model: nn.Module) -> None:

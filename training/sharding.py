@@ -1,8 +1,9 @@
 """Sharding: every process holds a part of the weights, of their gradients and of the optimizer's moments.
 
 With --shard, torch's FSDP2 divides them among the processes, for models that are too large for one GPU (stage 3 of
-ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054). The weights of a block are whole only while it computes. Without, each
-process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
+ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054). The weights of a block are whole only while it computes, except those
+that attention to sequences joins (fast/attention.py). Without --shard, each process holds all of them, 16 bytes a
+weight with Adam in fp32, which is faster wherever it fits.
 """
 
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from config import Config, ConfigError
+from config import Config, ConfigError, Precision
 from fast.forward import PackedBatchLoss, decoder_block, decoder_stack, encoder_block, encoder_stack
 from model import EncoderBlock
 from system.distributed import part_like
@@ -27,23 +28,34 @@ def check_shardable(config: Config) -> None:
         raise ConfigError("--shard works with --optimizer adam, and with --precision bf16 or fp32")
 
 
-def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: int) -> nn.Module:
+def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: int, precision: Precision) -> nn.Module:
     """Divides the weights among `size` processes, in place. All must call it together, with the same weights.
 
-    Processes get the mean of their gradients, as with DistributedDataParallel.
+    Processes get the mean of their gradients, as with DistributedDataParallel. In bf16, they exchange the weights of
+    blocks in bf16: autocast would keep copies of whole weights, in bf16, until the backward pass.
     """
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - a second, for what few use
-    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method  # noqa: PLC0415
+    from torch.distributed.fsdp import (  # noqa: PLC0415
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     mesh = init_device_mesh(device.type, (size,))
     model = model_loss.model
     blocks: list[Any] = [*model.encoder.blocks, *model.decoder.blocks]
 
     # Each block by itself. FSDP2 makes its weights whole when its forward pass is called, also by another name.
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if precision == "bf16" else None,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )
     for block in blocks:
         form = encoder_block if isinstance(block, EncoderBlock) else decoder_block
         block.packed_forward = MethodType(form, block)
-        fully_shard(block, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
         register_fsdp_forward_method(block, "packed_forward")
     if isinstance(model_loss, PackedBatchLoss):
         model_loss.encoder_stack = partial(encoder_stack, run=run_sharded)

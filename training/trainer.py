@@ -151,7 +151,7 @@ class Training:
     def _objective(self) -> torch.nn.Module:
         """What a step calls: the model with its loss; of several processes, with the exchange of gradients."""
         if self.is_sharded:
-            return shard(self.model_loss, self.device, self.group.size)
+            return shard(self.model_loss, self.device, self.group.size, self.config.precision)
         if self.group.size == 1:
             return self.model_loss
         # The only buffers are the tables of positions, which each process extends on its own when a sentence is

@@ -269,6 +269,50 @@ def test_halves_of_plain_weights_with_a_clipped_gradient(launch: type[Launched],
     assert_almost_same_weights(*states_of("one", "halves"))
 
 
+def test_sharded_in_bf16_no_process_keeps_the_weights_of_a_block_for_the_backward_pass(
+    launch: type[Launched], called: Command, few: Path, tmp_path: Path
+) -> None:
+    """Under autocast alone it would, in bf16: two bytes a weight. What is learned is the same but for rounding."""
+    script = tmp_path / "kept.py"
+    script.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import torch\n"
+        "import train\n"
+        "take_step = train.take_step\n"
+        "def measured(training, step):\n"
+        "    model = training.model\n"
+        "    blocks = [*model.encoder.blocks, *model.decoder.blocks]\n"
+        "    shapes = {tuple(weight.shape) for block in blocks for weight in block.parameters() if weight.dim() == 2}\n"
+        "    kept = {}\n"
+        "    def keep(x):\n"
+        "        if tuple(x.shape) in shapes or tuple(x.shape[::-1]) in shapes:\n"
+        "            kept[x.untyped_storage()._cdata] = x\n"
+        "        return x\n"
+        "    forward = training.objective.forward\n"
+        "    def observed(batch):\n"
+        "        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):\n"
+        "            result = forward(batch)\n"
+        "        assert len(kept) >= 12, 'some matrices of each block'\n"
+        "        assert not sum(x.untyped_storage().nbytes() for x in kept.values())\n"
+        "        return result\n"
+        "    training.objective.forward = observed if step == 2 else forward\n"
+        "    return take_step(training, step)\n"
+        "train.take_step = measured\n"
+        "train.main(sys.argv[1:])\n"
+    )
+    args = small_run(few, "--precision", "bf16", "--accumulate", "2", "--steps", "12", "--valid-every", "12")
+    with launch([str(script), *args[1:], "--shard", "--name", "halves"], 2) as processes:
+        code, _, err = processes.wait()
+    assert code == 0, err
+    assert called(*args, "--name", "one").returncode == 0
+    one, halves = (
+        json.loads(Path(f"weights/{name}/metrics.json").read_text(encoding="utf-8"))["last"]["loss"]
+        for name in ("one", "halves")
+    )
+    assert halves == pytest.approx(one, rel=5e-3)
+
+
 def test_compiled_parts_of_two_processes_train_as_plain_ones(launch: type[Launched], few: Path, tmp_path: Path) -> None:
     """torch cuts compiled graphs where gradients are exchanged, at every megabyte or more: of these weights, some."""
     script = tmp_path / "compiled.py"
