@@ -174,11 +174,11 @@ def test_a_run_goes_on_with_another_number_of_processes(launch: type[Launched], 
 
 
 def test_two_processes_keep_to_a_budget(launch: type[Launched], few: Path) -> None:
-    with launch(small_run(few, "--minutes", "0.12", "--name", "budget"), 2) as processes:
+    with launch(small_run(few, "--minutes", "0.08", "--name", "budget"), 2) as processes:
         code, _, err = processes.wait()
     assert code == 0, err
     assert "half of it is over" in err and "test      BLEU" in err
-    # Both stopped at the step that the budget, and not the number of epochs, had set. How many steps 7 seconds hold
+    # Both stopped at the step that the budget, and not the number of epochs, had set. How many steps 5 seconds hold
     # is the machine's affair: 2 were seen, and 200.
     (state,) = states_of("budget")
     steps = json.loads(Path("weights/budget/config.json").read_text(encoding="utf-8"))["steps"]
