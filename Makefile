@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Python compiles a module to bytecode when it is first imported, and keeps the bytecode. Most modules never are. Where
-# this variable forbids keeping it, as in many containers, every start of a command would take twice as long.
+# this variable forbids keeping it, as in many containers, every start of a command would take more than twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 

@@ -14,6 +14,7 @@ from system.cli import TrainOptions, answer_early, named, parse, parse_training,
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
+import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -91,11 +92,11 @@ def take_step(training: Training, step: int) -> StepRecord:
 
     # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
     total_norm, part_norms = training.clip_gradient()
-    numbers = torch.stack([loss, cross_entropy, total_norm, *part_norms.values()]).tolist()
-    grad_norm, grad_norms = numbers[2], dict(zip(part_norms, numbers[3:], strict=True))
-
-    # Where a loss is not finite, logits are not, and then the gradient is not either. All processes know its norm.
-    if not math.isfinite(grad_norm) and training.scaler.get_scale() <= 1:
+    losses = group.sum_on_device(torch.stack([loss, cross_entropy]))
+    numbers = torch.stack([*losses, total_norm, *part_norms.values()]).tolist()
+    total_loss, total_cross_entropy, grad_norm = numbers[:3]
+    grad_norms = dict(zip(part_norms, numbers[3:], strict=True))
+    if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1)
 
@@ -103,7 +104,6 @@ def take_step(training: Training, step: int) -> StepRecord:
     lr = learning_rate(step, training.total_steps, config)
     training.step_optimizers(lr, grad_norm)
 
-    total_loss, total_cross_entropy = group.all_sums(*numbers[:2])
     seconds = time.perf_counter() - start
     return StepRecord(
         step, total_loss, total_cross_entropy, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds
@@ -445,6 +445,7 @@ def load_training(
         steps = group.broadcast(budget.estimated_steps(training, take_step))
         config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
         del training  # its steps were timed, and its memory is needed
+        gc.collect()
         training = Training(config, corpus, tokenizer, group)
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)

@@ -196,11 +196,12 @@ def engine_builders(
         specification.optimize()
         specification.save(str(export_folder))
         on_cpu = device.type == "cpu"
-        ways = {f", {INSIDE_BATCHES}": 1, f", {OVER_BATCHES}": THREADS} if on_cpu else {"": 1}
-        for number in ("float32", "int8") if on_cpu else ("float32", "float16", "bfloat16", "int8_float16"):
-            for way, batches_at_once in ways.items():
-                builders[f"CTranslate2, {number}{way}"] = partial(
-                    ctranslate2_engine, export_folder, tokens, length, device.type, number, batches_at_once
+        compute_types = ("float32", "int8") if on_cpu else ("float32", "float16", "bfloat16", "int8_float16")
+        batches_at_once = {f", {INSIDE_BATCHES}": 1, f", {OVER_BATCHES}": THREADS} if on_cpu else {"": 1}
+        for compute_type in compute_types:
+            for threads, n in batches_at_once.items():
+                builders[f"CTranslate2, {compute_type}{threads}"] = partial(
+                    ctranslate2_engine, export_folder, tokens, length, device.type, compute_type, n
                 )
 
     # Hugging Face
@@ -240,7 +241,7 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
         longest_first = sorted(chosen, key=len, reverse=True)  # as Translator sorts them
         batches = [longest_first[i : i + batch_size] for i in range(0, len(longest_first), batch_size)]
         competing = {name: engine for name, engine in engines.items() if batch_size > 1 or OVER_BATCHES not in name}
-        for beam in (1, options.beam):
+        for beam in sorted({1, options.beam}):
             search = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {search}':<46}", end="")
             print_table(competing, batches, beam, options)

@@ -49,7 +49,7 @@ from system.devices import DTYPES, autocast, choose_device, choose_precision, de
 from text.corpus import load_corpus  # noqa: E402
 from text.tokenizer import learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
-from training.trainer import Training  # noqa: E402
+from training.trainer import COMPILED_FROM, Training  # noqa: E402
 
 ComputeLogits = Callable[[Batch], Tensor]
 CountedStep = Callable[[int], int]  # the number of a batch, from 0 → its tokens, after a step on it
@@ -266,6 +266,7 @@ def compare(options: Options, config: Config) -> None:
         batch_tokens=options.batch_tokens,
         precision=choose_precision(options.precision, device),
         subword_dropout=options.subword_dropout,
+        steps=COMPILED_FROM - 1,  # so that only those contenders are compiled that say so
     )
     corpus = load_corpus(config)
     tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
@@ -282,6 +283,8 @@ def compare(options: Options, config: Config) -> None:
     for start in contenders.values():
         start(0, 1)
     training = Training(config, corpus, tokenizer)  # for the profile and the number of parameters
+    if device.type == "cuda":
+        training.compile()
 
     # Let them take turns, with the rate of matrix products measured in each round too.
     turns_taken: Counter[str] = Counter()
@@ -329,12 +332,12 @@ def print_profile(training: Training) -> None:
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
         for i in range(5):
             take_step(training, i + 2)
-    seconds = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
-    table = sorted(profiled.key_averages(), key=seconds, reverse=True)
-    total = sum(map(seconds, table))
+    own_time = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
+    table = sorted(profiled.key_averages(), key=own_time, reverse=True)
+    total = sum(map(own_time, table))
     print("\nthe operations that take the most time of a step, the profiler's own work included")
     for entry in table[:14]:
-        print(f"{entry.key:<50} {seconds(entry) / total:>9.1%} {entry.count // 5:>8,} calls a step")
+        print(f"{entry.key:<50} {own_time(entry) / total:>9.1%} {entry.count // 5:>8,} calls a step")
 
 
 def main() -> None:

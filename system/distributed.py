@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Between the processes of a step there is the time of a batch. NCCL notices only by its timeout that a process of
-# another machine has ended.
+# Within a step, processes wait for one another as long as a batch takes. A machine that has lost its power or its
+# network is noticed after this time at the latest.
 STEP_TIMEOUT = timedelta(minutes=30)
-# While one process prepares the data or translates, the others wait, perhaps for hours.
+# While one process prepares the data, or translates more than the others, they wait longer.
 WORK_TIMEOUT = timedelta(days=1)
 
 
@@ -45,8 +45,8 @@ class Group:
     """Number of processes"""
     local_rank: int = 0
     """Number of this process on its machine, from 0, which is also the number of its GPU"""
-    patient: "ProcessGroup | None" = None
-    """For values on the host: by Gloo, with WORK_TIMEOUT. Gradients are exchanged with STEP_TIMEOUT"""
+    patient_group: "ProcessGroup | None" = None
+    """Connections with WORK_TIMEOUT, by Gloo; all others have STEP_TIMEOUT"""
 
     @classmethod
     def join(cls, device: torch.device) -> "Group":
@@ -81,19 +81,15 @@ class Group:
 
     def all_sums(self, *numbers: float) -> list[float]:
         """Return each number summed over the processes."""
-        if self.size == 1:
-            return list(numbers)
-        totals = torch.tensor(numbers, dtype=torch.float64)
-        distributed.all_reduce(totals, group=self.patient)
-        return [float(total) for total in totals]
+        return [float(total) for total in self.sum_on_device(torch.tensor(numbers, dtype=torch.float64))]
 
-    def norm_of_parts(self, norms: Tensor) -> Tensor:
-        """Return the norms of whole tensors, from those of this process's parts: norms (n,), on their device."""
+    def sum_on_device(self, x: Tensor) -> Tensor:
+        """Return a tensor summed over the processes, on its device: the host does not wait for a GPU."""
         if self.size == 1:
-            return norms
-        squares = norms.square()
-        distributed.all_reduce(squares)
-        return squares.sqrt()
+            return x
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
 
     def gather(self, local_items: list[T]) -> list[T]:
         """Return the items of all processes, in the order that they had before each process took `items[rank::size]`.
@@ -103,7 +99,7 @@ class Group:
         if self.size == 1:
             return local_items
         lists: list[list[T]] = [[] for _ in range(self.size)]
-        distributed.all_gather_object(lists, local_items, group=self.patient)
+        distributed.all_gather_object(lists, local_items, group=self.patient_group)
         total = sum(len(items) for items in lists)
         return [lists[i % self.size][i // self.size] for i in range(total)]
 
@@ -112,7 +108,7 @@ class Group:
         if self.size == 1:
             return value
         values = [value]
-        distributed.broadcast_object_list(values, group=self.patient)
+        distributed.broadcast_object_list(values, group=self.patient_group)
         return values[0]
 
     @contextmanager
@@ -147,7 +143,8 @@ class Group:
 
     def _wait(self) -> None:
         """Wait until all processes have reached this point."""
-        self.all_sums(0)
+        if self.size > 1:
+            distributed.barrier(group=self.patient_group)
 
     def leave(self) -> None:
         """Disconnect from the other processes, which must do so too. Not after a failure: see `run_worker`."""
@@ -221,11 +218,11 @@ def part_like(example: Tensor, x: Tensor) -> Tensor:
 
 
 def run_worker(command: Callable[[], object]) -> None:
-    """Run a command that ends in sys.exit if it fails. A process that torchrun started ends here, unfinalized.
+    """Run a command that ends in sys.exit if it fails. A process that torchrun started ends without finalization.
 
-    Finalization can keep a process from its end, for two reasons. After a failure, NCCL would wait for the other
-    processes, which wait for this one. And a thread of torch that asks for Python's lock during finalization aborts the
-    process ("terminate called without an active exception"), whereupon torchrun stops the others.
+    At the end of a process that failed, NCCL would wait for the other processes, which wait for this one. And a thread
+    of torch that asks for Python's lock during finalization aborts the process ("terminate called without an active
+    exception"), whereupon torchrun stops the others.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         command()

@@ -1,7 +1,8 @@
 """Starts commands in forks of a process that has imported their packages, which saves the seconds that this takes.
 
-A fork runs a script as `python -W error script.py …` does. What imports decide, it cannot show: their own errors, and
-environment variables that they read. For these, and once for each command, tests start Python itself.
+A fork runs a script as `python -W error -W ignore::ResourceWarning script.py …` does. It cannot show what happens while
+packages are imported: their errors, and what they do with environment variables. For that, and once for each command,
+tests start Python itself.
 """
 
 import atexit
@@ -10,6 +11,7 @@ import os
 import runpy
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,13 +82,15 @@ class Launched:
         self._folder.cleanup()
 
     def wait(self, seconds: float = 280) -> tuple[int, str, str]:
-        """The first exit code that is not 0, what was written to stdout, and what was written to stderr."""
+        """The exit code, what was written to stdout, and to stderr. Of several exit codes, the first that is not 0."""
+        deadline = time.monotonic() + seconds
         for process in self.processes:
-            process.join(seconds)
+            process.join(max(0, deadline - time.monotonic()))
         codes = [process.exitcode for process in self.processes]
         assert None not in codes, f"it did not end: {self.stderr.read_text(encoding='utf-8')}"
+        failures = [code for code in codes if code != 0]
         out, err = (path.read_text(encoding="utf-8") for path in (self.stdout, self.stderr))
-        return next(filter(None, codes), 0), out, err
+        return failures[0] if failures else 0, out, err
 
 
 def _free_port() -> int:

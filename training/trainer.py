@@ -306,7 +306,7 @@ class Training:
             gradients_of_part.setdefault(name.partition(".")[0], []).append(local_part(parameter.grad))
         norms = torch.stack([get_total_norm(gradients) for gradients in gradients_of_part.values()])
         if self.is_sharded:
-            norms = self.group.norm_of_parts(norms)
+            norms = self.group.sum_on_device(norms.square()).sqrt()
         total = norms.norm()
         if self.config.clip_norm:
             factor = (self.config.clip_norm / (total + 1e-6)).clamp(max=1.0)

@@ -296,8 +296,11 @@ def test_sharded_in_bf16_no_process_keeps_the_weights_of_a_block_for_the_backwar
         "        assert len(kept) >= 12, 'some matrices of each block'\n"
         "        assert not sum(x.untyped_storage().nbytes() for x in kept.values())\n"
         "        return result\n"
-        "    training.objective.forward = observed if step == 2 else forward\n"
-        "    return take_step(training, step)\n"
+        "    if step == 2:\n"
+        "        training.objective.forward = observed\n"
+        "    record = take_step(training, step)\n"
+        "    training.objective.forward = forward\n"
+        "    return record\n"
         "train.take_step = measured\n"
         "train.main(sys.argv[1:])\n"
     )
@@ -417,38 +420,53 @@ def test_when_one_process_dies_the_other_ends_and_the_training_can_be_resumed(
 ) -> None:
     with launch(endless(few), 2) as processes:
         eventually(Path("weights/killed/training/state.pt").exists, 60)
-        processes.processes[victim].kill()
-        killed = time.monotonic()
-        code, _, err = processes.wait(60)
-    assert code != 0 and time.monotonic() - killed < 20
-    assert "another process of this training has ended" in err and "--resume --name killed" in err
+        err = error_of_the_other(processes, victim)
+    assert "--resume --name killed" in err
     assert called("translate.py", "The cat.").returncode == 0
-    alone = called("train.py", "--resume", "--name", "killed", "--epochs", "1")
+    alone = called("train.py", "--resume", "--name", "killed", "--steps", "1")
     assert alone.returncode == 0, alone.stderr
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("moment", ["pairs read", "logs "])
+@pytest.mark.parametrize("moment", ["preparing", "training"])
 def test_when_one_process_dies_before_the_first_save_the_other_ends(
-    launch: type[Launched], few: Path, victim: int, moment: str
+    launch: type[Launched], few: Path, tmp_path: Path, victim: int, moment: str
 ) -> None:
-    with launch(endless(few), 2) as processes:
-        eventually(lambda: moment in processes.stderr.read_text(encoding="utf-8"), 60)
-        processes.processes[victim].kill()
-        killed = time.monotonic()
-        code, _, err = processes.wait(60)
-    assert code != 0 and time.monotonic() - killed < 20
-    assert "another process of this training has ended" in err and "Traceback" not in err
-
-
-def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path, tmp_path: Path) -> None:
-    """To leave the group, NCCL would wait for processes that wait for this one. Here, that is simulated."""
-    script = tmp_path / "fails.py"
+    """While the main process prepares the data and the other waits for it, or in the first steps."""
+    script = tmp_path / "slow.py"
     script.write_text(
         "import os, sys, time\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         "from functools import partial\n"
+        "from pathlib import Path\n"
         "import train\n"
+        "load_corpus, take_step = train.load_corpus, train.take_step\n"
+        "def slow_load(config):\n"
+        "    Path('preparing').touch()\n"
+        "    time.sleep(2)\n"
+        "    return load_corpus(config)\n"
+        "def observed_step(training, step):\n"
+        "    Path('training').touch()\n"
+        "    return take_step(training, step)\n"
+        "train.load_corpus, train.take_step = slow_load, observed_step\n"
+        "train.run_worker(partial(train.run_command, train.main))\n"
+    )
+    args = [str(script), *endless(few)[1:], "--valid-every", "1000000", "--save-minutes", "1000"]
+    with launch(args, 2) as processes:
+        eventually(Path(moment).exists, 60)
+        error_of_the_other(processes, victim)
+    assert not Path("weights/killed/training/state.pt").exists()
+
+
+def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path, tmp_path: Path) -> None:
+    """To leave the group and at its end, NCCL would wait for processes that wait for it. Here, that is simulated."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import atexit, os, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from functools import partial\n"
+        "import train\n"
+        "atexit.register(time.sleep, 1000)\n"
         "train.Group.leave = lambda self: time.sleep(1000)\n"
         "def fail(training, step):\n"
         "    raise OSError('the disk is full')\n"
@@ -462,9 +480,21 @@ def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched
     assert "(process 1): the disk is full" in err and "another process of this training has ended" in err
 
 
+def error_of_the_other(processes: Launched, victim: int) -> str:
+    """Kills one of two processes, and returns what the other prints when it ends, within seconds."""
+    processes.processes[victim].kill()
+    killed = time.monotonic()
+    _, _, err = processes.wait(60)
+    assert time.monotonic() - killed < 20
+    assert processes.processes[1 - victim].exitcode == 1
+    assert "another process of this training has ended" in err and "Traceback" not in err
+    return err
+
+
 def endless(few: Path) -> list[str]:
     """A training that does not end by itself."""
-    return small_run(few, "--epochs", "5000", "--valid-every", "10", "--name", "killed")
+    _, *args = small_run(few)
+    return ["train.py", *args, "--steps", "1000000", "--name", "killed"]
 
 
 @pytest.mark.parametrize(
