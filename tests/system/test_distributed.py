@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,7 @@ from train import with_a_batch_for_each_process
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
-
-
-@contextmanager
-def start_processes(n: int, *args: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start one of the commands with torchrun. Processes that still run at the end of the block are stopped."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
-    process = subprocess.Popen(
-        [*torchrun, str(ROOT / args[0]), *args[1:]], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            stop(process)
+CHANGED = str(Path(__file__).parent / "changed_train.py")
 
 
 def stop(process: "subprocess.Popen[str]") -> None:
@@ -185,21 +171,10 @@ def test_two_processes_keep_to_a_budget(launch: type[Launched], few: Path) -> No
     assert state["step"] == steps >= 1
 
 
-def test_processes_with_different_clocks_save_together(launch: type[Launched], few: Path, tmp_path: Path) -> None:
+def test_processes_with_different_clocks_save_together(launch: type[Launched], few: Path) -> None:
     """By the clock of one of them, a save is due at every step. Processes with parts of the weights save together."""
-    script = tmp_path / "clocks.py"
-    script.write_text(
-        "import os, sys, time\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    clock = time.perf_counter\n"
-        "    time.perf_counter = lambda: 1e6 * clock()\n"
-        "import train\n"
-        "train.RunFolder.save_state = lambda self, state: print('saved at step', state['step'])\n"
-        "train.main(sys.argv[1:])\n"
-    )
     _, *args = small_run(few, "--steps", "4", "--valid-every", "4", "--batch-tokens", "512", "--shard")
-    with launch([str(script), *args], 2) as processes:
+    with launch([CHANGED, "clocks", *args], 2) as processes:
         code, out, err = processes.wait()
     assert code == 0, err
     assert out.splitlines() == [f"saved at step {step}" for step in (1, 2, 3, 4)]
@@ -270,42 +245,11 @@ def test_halves_of_plain_weights_with_a_clipped_gradient(launch: type[Launched],
 
 
 def test_sharded_in_bf16_no_process_keeps_the_weights_of_a_block_for_the_backward_pass(
-    launch: type[Launched], called: Command, few: Path, tmp_path: Path
+    launch: type[Launched], called: Command, few: Path
 ) -> None:
     """Under autocast alone it would, in bf16: two bytes a weight. What is learned is the same but for rounding."""
-    script = tmp_path / "kept.py"
-    script.write_text(
-        "import sys\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "import torch\n"
-        "import train\n"
-        "take_step = train.take_step\n"
-        "def measured(training, step):\n"
-        "    model = training.model\n"
-        "    blocks = [*model.encoder.blocks, *model.decoder.blocks]\n"
-        "    shapes = {tuple(weight.shape) for block in blocks for weight in block.parameters() if weight.dim() == 2}\n"
-        "    kept = {}\n"
-        "    def keep(x):\n"
-        "        if tuple(x.shape) in shapes or tuple(x.shape[::-1]) in shapes:\n"
-        "            kept[x.untyped_storage()._cdata] = x\n"
-        "        return x\n"
-        "    forward = training.objective.forward\n"
-        "    def observed(batch):\n"
-        "        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):\n"
-        "            result = forward(batch)\n"
-        "        assert len(kept) >= 12, 'some matrices of each block'\n"
-        "        assert not sum(x.untyped_storage().nbytes() for x in kept.values())\n"
-        "        return result\n"
-        "    if step == 2:\n"
-        "        training.objective.forward = observed\n"
-        "    record = take_step(training, step)\n"
-        "    training.objective.forward = forward\n"
-        "    return record\n"
-        "train.take_step = measured\n"
-        "train.main(sys.argv[1:])\n"
-    )
     args = small_run(few, "--precision", "bf16", "--accumulate", "2", "--steps", "12", "--valid-every", "12")
-    with launch([str(script), *args[1:], "--shard", "--name", "halves"], 2) as processes:
+    with launch([CHANGED, "kept", *args[1:], "--shard", "--name", "halves"], 2) as processes:
         code, _, err = processes.wait()
     assert code == 0, err
     assert called(*args, "--name", "one").returncode == 0
@@ -316,25 +260,11 @@ def test_sharded_in_bf16_no_process_keeps_the_weights_of_a_block_for_the_backwar
     assert halves == pytest.approx(one, rel=5e-3)
 
 
-def test_compiled_parts_of_two_processes_train_as_plain_ones(launch: type[Launched], few: Path, tmp_path: Path) -> None:
+def test_compiled_parts_of_two_processes_train_as_plain_ones(launch: type[Launched], few: Path) -> None:
     """torch cuts compiled graphs where gradients are exchanged, at every megabyte or more: of these weights, some."""
-    script = tmp_path / "compiled.py"
-    script.write_text(
-        "import sys, warnings\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "import train\n"
-        "warnings.filterwarnings('ignore', 'The .grad attribute')  # of torch's own\n"
-        "warnings.filterwarnings('ignore', '.*should not be instantiated')\n"
-        "class Compiled(train.Training):\n"
-        "    def __init__(self, *args):\n"
-        "        super().__init__(*args)\n"
-        "        self.compile('eager')\n"
-        "train.Training = Compiled\n"
-        "train.main(sys.argv[1:])\n"
-    )
     args = small_run(few, "--precision", "fp32", "--batch-tokens", "512", "--steps", "3", "--d-model", "64")
     args += ["--d-ff", "4096", "--dropout", "0", "--n-encoder-layers", "1", "--n-decoder-layers", "1"]
-    for name, command in (("plain", args), ("compiled", [str(script), *args[1:]])):
+    for name, command in (("plain", args), ("compiled", [CHANGED, "compiled", *args[1:]])):
         with launch([*command, "--name", name], 2) as processes:
             code, _, err = processes.wait()
         assert code == 0, err
@@ -370,13 +300,13 @@ def hosts(tmp_path: Path) -> Iterator[list[str]]:
 
 
 def test_two_hosts_train_as_one_process(called: Command, few: Path, hosts: list[str]) -> None:
-    """torchrun is started as documented for several machines. The second host prepares its own data."""
-    args = small_run(few, "--steps", "6", "--precision", "fp32", "--batch-tokens", "512", "--accumulate", "2")
+    """torchrun is started as documented for several machines, two processes on each. Each prepares its own data."""
+    args = small_run(few, "--steps", "6", "--precision", "fp32", "--batch-tokens", "256", "--accumulate", "4")
     processes: list[subprocess.Popen[str]] = []
     try:
         for rank, host in enumerate(hosts):
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)]
-            rendezvous = ["--master-addr", "10.77.0.1", "--master-port", "29500"]
+            rendezvous = ["--nproc-per-node", "2", "--master-addr", "10.77.0.1", "--master-port", "29500"]
             train = [str(ROOT / args[0]), *args[1:], "--name", "hosts"]
             environment = {"GLOO_SOCKET_IFNAME": "cable", "HF_DATASETS_CACHE": str(Path.cwd() / f"cache{rank}")}
             process = subprocess.Popen(
@@ -430,51 +360,19 @@ def test_when_one_process_dies_the_other_ends_and_the_training_can_be_resumed(
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("moment", ["preparing", "training"])
 def test_when_one_process_dies_before_the_first_save_the_other_ends(
-    launch: type[Launched], few: Path, tmp_path: Path, victim: int, moment: str
+    launch: type[Launched], few: Path, victim: int, moment: str
 ) -> None:
     """While the main process prepares the data and the other waits for it, or in the first steps."""
-    script = tmp_path / "slow.py"
-    script.write_text(
-        "import os, sys, time\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from functools import partial\n"
-        "from pathlib import Path\n"
-        "import train\n"
-        "load_corpus, take_step = train.load_corpus, train.take_step\n"
-        "def slow_load(config):\n"
-        "    Path('preparing').touch()\n"
-        "    time.sleep(2)\n"
-        "    return load_corpus(config)\n"
-        "def observed_step(training, step):\n"
-        "    Path('training').touch()\n"
-        "    return take_step(training, step)\n"
-        "train.load_corpus, train.take_step = slow_load, observed_step\n"
-        "train.run_worker(partial(train.run_command, train.main))\n"
-    )
-    args = [str(script), *endless(few)[1:], "--valid-every", "1000000", "--save-minutes", "1000"]
-    with launch(args, 2) as processes:
+    args = [*endless(few)[1:], "--valid-every", "1000000", "--save-minutes", "1000"]
+    with launch([CHANGED, "slow_start", *args], 2) as processes:
         eventually(Path(moment).exists, 60)
         error_of_the_other(processes, victim)
     assert not Path("weights/killed/training/state.pt").exists()
 
 
-def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path, tmp_path: Path) -> None:
-    """To leave the group and at its end, NCCL would wait for processes that wait for it. Here, that is simulated."""
-    script = tmp_path / "fails.py"
-    script.write_text(
-        "import atexit, os, sys, time\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from functools import partial\n"
-        "import train\n"
-        "atexit.register(time.sleep, 1000)\n"
-        "train.Group.leave = lambda self: time.sleep(1000)\n"
-        "def fail(training, step):\n"
-        "    raise OSError('the disk is full')\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    train.take_step = fail\n"
-        "train.run_worker(partial(train.run_command, train.main))\n"
-    )
-    with launch([str(script), *endless(few)[1:]], 2) as processes:
+def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path) -> None:
+    """When it leaves the group, and when it ends, NCCL would wait for those that wait for it. Here, both take forever."""
+    with launch([CHANGED, "failing", *endless(few)[1:]], 2) as processes:
         code, _, err = processes.wait(60)
     assert code == 1
     assert "(process 1): the disk is full" in err and "another process of this training has ended" in err
