@@ -371,7 +371,7 @@ def test_when_one_process_dies_before_the_first_save_the_other_ends(
 
 
 def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path) -> None:
-    """When it leaves the group, and when it ends, NCCL would wait for those that wait for it. Here, both take forever."""
+    """NCCL would wait for those that wait for it, when it leaves the group and at its end. Here, both last forever."""
     with launch([CHANGED, "failing", *endless(few)[1:]], 2) as processes:
         code, _, err = processes.wait(60)
     assert code == 1
