@@ -146,7 +146,7 @@ def loop(
 
             # Keep to the budget. All processes must agree.
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            flags = training.group.all_sums(len(signals), budget.half_is_over(training), is_save_due)
+            flags = training.group.all_sums(len(signals), budget.half_is_over(training, recent), is_save_due)
             is_stopped, is_half_over, is_save_due = map(bool, flags)
             if is_half_over:
                 budget.settle(training)

@@ -1,8 +1,9 @@
 """The time budget of --minutes: how many steps fit into it on this machine."""
 
 import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -61,9 +62,13 @@ class TimeBudget:
         valid_every = training.config.valid_every or training.steps_per_epoch
         return max(1, int(remaining / (per_step + per_pair * len(training.valid_pairs) / valid_every)))
 
-    def half_is_over(self, training: Training) -> bool:
-        """Whether as many steps as were made so far, and the last scoring, take until the deadline."""
-        per_pair = seconds_per_scored_pair(training, training.seconds / training.step)
+    def half_is_over(self, training: Training, recent: Sequence[StepRecord]) -> bool:
+        """Whether as many steps as were made so far, and the last scoring, take until the deadline.
+
+        recent are the latest steps. Their median says how fast the machine is, even if it was held for a while.
+        """
+        per_step = statistics.median(record.seconds for record in recent[-100:])
+        per_pair = seconds_per_scored_pair(training, per_step)
         last_scoring = per_pair * (len(training.valid_pairs) + pairs_of_single_tasks(training))
         return time.perf_counter() + training.seconds + last_scoring >= self.deadline
 

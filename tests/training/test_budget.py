@@ -75,6 +75,24 @@ def test_the_end_comes_in_time_whatever_was_planned(
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
 
+def test_a_machine_that_was_held_for_a_while_is_not_taken_for_a_slow_one(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of the time is gone, nearly all of it in one step. By the others, distilling takes a tenth of it."""
+    monkeypatch.setattr("time.perf_counter", lambda: 0.0)
+    training = Training(replace(tiny, self_distillation=0.1), small, tokenizer)
+    record = take_step(training, 1)
+    training.step, training.seconds = 20, 300.0
+    pairs = len(small.valid) + pairs_of_single_tasks(training)
+    per_step = 90 / pairs * training.pairs_per_epoch / training.steps_per_epoch
+    recent = [replace(record, seconds=per_step) for _ in range(20)]
+    recent[7] = replace(record, seconds=300.0)
+    budget = TimeBudget(minutes=15)
+    monkeypatch.setattr("time.perf_counter", lambda: 300.0)
+    assert not budget.half_is_over(training, recent)
+    assert budget.half_is_over(training, [replace(record, seconds=15.0)] * 20)
+
+
 def test_patience_ends_a_training_that_gets_no_better(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
