@@ -71,6 +71,18 @@ def eventually(done: Any, seconds: float = 40.0) -> Any:
     return found
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], str]) -> tuple[Path, str]:
+    """The folder of that name, where one of the testing processes has called make, and what make returned."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(f"{folder}.lock"):
+        result = folder / "result"
+        if not result.exists():
+            folder.mkdir()
+            result.write_text(make(folder), encoding="utf-8")
+    return folder, result.read_text(encoding="utf-8")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks slow tests. Starts with the test that trains the demo, and ends with those that wait for it."""
 
@@ -233,22 +245,16 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, command: Command) -> "subprocess.CompletedProcess[str]":
-    """The demo trained by its command, once for all processes, half as long as `make demo` does: in args[-1]."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
-    with FileLock(f"{folder}.lock"):
-        said = folder / "said"
-        if not said.exists():
-            folder.mkdir()
-            before = Path.cwd()
-            os.chdir(folder)
-            try:
-                done = command("train.py", "demo", "--epochs", "6")
-            finally:
-                os.chdir(before)
-            assert (done.returncode, done.stdout) == (0, ""), done.stderr
-            said.write_text(done.stderr, encoding="utf-8")
-    return subprocess.CompletedProcess([str(folder)], 0, "", said.read_text(encoding="utf-8"))
+    """The demo trained by its command, half as long as `make demo` does: in args[-1]."""
+
+    def train(folder: Path) -> str:
+        with contextlib.chdir(folder):
+            done = command("train.py", "demo", "--epochs", "6")
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        return done.stderr
+
+    folder, printed = made_once(tmp_path_factory, "trained", train)
+    return subprocess.CompletedProcess([str(folder)], 0, "", printed)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Tests of one model for several language pairs: its data, its tags, and the commands."""
 
+import contextlib
 import json
 import os
 import re
@@ -174,8 +175,7 @@ def several(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory
     """A small model of both directions, by its command."""
     folder = tmp_path_factory.mktemp("several")
     args = ["demo", "--data", str(few), "--pairs", *BOTH, *SMALL, "--epochs", "1", "--self-distillation", "0.2"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
+    with contextlib.chdir(folder):
         done = forked("train.py", *args)
     assert done.returncode == 0, done.stderr
     assert "the same pairs turned round" in done.stderr

@@ -1,8 +1,8 @@
 """The command train.py, from start to end: what it leaves, resumes, refuses and prints."""
 
+import contextlib
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -33,12 +33,9 @@ def small_run(few: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="session")
 def once(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProcess[str]":
     """A small training, whose folder is in args[-1]."""
-    folder, before = tmp_path_factory.mktemp("once"), Path.cwd()
-    os.chdir(folder)
-    try:
+    folder = tmp_path_factory.mktemp("once")
+    with contextlib.chdir(folder):
         done = forked(*small_run(few))
-    finally:
-        os.chdir(before)
     assert done.returncode == 0, done.stderr
     return subprocess.CompletedProcess([str(folder)], 0, done.stdout, done.stderr)
 

@@ -65,8 +65,10 @@ class TimeBudget:
     def half_is_over(self, training: Training, recent: Sequence[StepRecord]) -> bool:
         """Whether as many steps as were made so far, and the last scoring, take until the deadline.
 
-        recent are the latest steps. Their median says how fast the machine is, even if it was held for a while.
+        recent are the latest steps. A pause of the process hardly changes their median.
         """
+        if not self.is_open:
+            return False
         per_step = statistics.median(record.seconds for record in recent[-100:])
         per_pair = seconds_per_scored_pair(training, per_step)
         last_scoring = per_pair * (len(training.valid_pairs) + pairs_of_single_tasks(training))

@@ -45,13 +45,13 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
     mesh = init_device_mesh(device.type, (size,))
     model = model_loss.model
     blocks: list[Any] = [*model.encoder.blocks, *model.decoder.blocks]
-
-    # Each block by itself. FSDP2 makes its weights whole when its forward pass is called, also by another name.
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if precision == "bf16" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
+
+    # Each block by itself. FSDP2 makes its weights whole when its forward pass is called, also by another name.
     for block in blocks:
         form = encoder_block if isinstance(block, EncoderBlock) else decoder_block
         block.packed_forward = MethodType(form, block)

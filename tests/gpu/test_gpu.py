@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
+from conftest import made_once
 
 FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER))
@@ -41,15 +41,9 @@ on_a_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The lines of scenarios.py by the name of the work, done once for all processes."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "gpu"
-    with FileLock(f"{folder}.lock"):
-        printed = folder / "printed"
-        if not printed.exists():
-            folder.mkdir()
-            printed.write_text(run_scenarios(folder), encoding="utf-8")
-    lines = [json.loads(line) for line in printed.read_text(encoding="utf-8").splitlines()]
+    """The lines of scenarios.py by the name of the work."""
+    _, printed = made_once(tmp_path_factory, "gpu", run_scenarios)
+    lines = [json.loads(line) for line in printed.splitlines()]
     return {line["work"]: line for line in lines}
 
 

@@ -75,7 +75,7 @@ def test_the_end_comes_in_time_whatever_was_planned(
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
 
-def test_a_machine_that_was_held_for_a_while_is_not_taken_for_a_slow_one(
+def test_a_pause_is_not_taken_for_a_slow_machine(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third of the time is gone, nearly all of it in one step. By the others, distilling takes a tenth of it."""
