@@ -152,7 +152,7 @@ class Config:
 
     # Run
     name: str = ""
-    """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET"""
+    """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET, or PRESET and all pairs"""
     device: DeviceName = "auto"
     """Device to compute on; auto prefers cuda, then mps, then cpu"""
     precision: Precision = "auto"
@@ -293,6 +293,11 @@ class Config:
         directions = self.directions
         return sorted({target for _, target in directions}) if len(directions) > 1 else []
 
+    @property
+    def asks_for_target(self) -> bool:
+        """Whether the model translates into several languages, of which one must be named."""
+        return len(self.tagged_languages) > 1
+
     def to_json(self) -> str:
         """All fields and the number of the format, as an indented JSON object."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
@@ -347,6 +352,11 @@ def _direction(pair: str) -> tuple[str, str]:
     if len(languages) != 2:
         raise ConfigError(f"--pairs {pair!r}: write SOURCE-TARGET, such as en-de, or pt-BR:en")
     return languages[0], languages[1]
+
+
+def base_language(code: str) -> str:
+    """The code of a language without its region or script, in small letters: pt of pt-BR."""
+    return re.split("[-_]", code)[0].lower()
 
 
 def _language_of(file: str) -> str:

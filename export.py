@@ -53,22 +53,30 @@ import tokenizers
 
 here = Path(__file__).parent
 tokenizer = tokenizers.Tokenizer.from_file(str(here / "tokenizer.json"))
+tokenizer.encode_special_tokens = True  # "</s>" in a sentence is text
 translator = ctranslate2.Translator(str(here))
+never = [[token] for token in {never}]
 {prefix}
 sources = [prefix + tokenizer.encode(" " + sentence, add_special_tokens=False).tokens for sentence in sentences]
-for result in translator.translate_batch(sources, beam_size=5):
+for result in translator.translate_batch(sources, beam_size=5, suppress_sequences=never):
     ids = [tokenizer.token_to_id(token) for token in result.hypotheses[0]]
     print(tokenizer.decode(ids).strip())
 """
 
 
+TAGS_OF_EXAMPLE = """prefix, sentences = [f"<2{language}>" for language in sys.argv[1:2]], sys.argv[2:]
+if not sentences or prefix not in never:
+    sys.exit("example.py: give a language to translate into, of {languages}, and one or more sentences")"""
+
+
 def example_script(tokenizer: Tokenizer) -> str:
     """Return the script that translates with an export, whose first argument is a target language if it has several."""
-    if tokenizer.tags:
-        return EXAMPLE_SCRIPT.format(
-            argument="LANGUAGE ", prefix='prefix, sentences = [f"<2{sys.argv[1]}>"], sys.argv[2:]'
-        )
-    return EXAMPLE_SCRIPT.format(argument="", prefix="prefix, sentences = [], sys.argv[1:]")
+    tokens = tokenizer.tokens()
+    never = [tokens[i] for i in (*NEVER_GENERATED, *tokenizer.tags.values())]
+    if not tokenizer.tags:
+        return EXAMPLE_SCRIPT.format(argument="", never=never, prefix="prefix, sentences = [], sys.argv[1:]")
+    prefix = TAGS_OF_EXAMPLE.replace("{languages}", ", ".join(tokenizer.tags))
+    return EXAMPLE_SCRIPT.format(argument="LANGUAGE ", never=never, prefix=prefix)
 
 
 TOKEN_IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
@@ -329,7 +337,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     public = replace(
         config,
         data=tuple(map(data_name, config.data)),
-        monolingual=tuple(Path(file).name for file in config.monolingual),
+        monolingual=distinct_names(config.monolingual),
         init_from=data_name(config.init_from),
         back_translator=data_name(config.back_translator),
     )
@@ -351,6 +359,15 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     released.save_metrics(metrics)
     (into / "README.md").write_text(card(released.load_config(), metrics, license), encoding="utf-8")
     write_sums(into)
+
+
+def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of each file without its folder, with a number before it if several files have it."""
+    names = [Path(file).name for file in files]
+    numbered = [f"{number}-{name}" for number, name in enumerate(names, start=1)]
+    return tuple(
+        with_number if names.count(name) > 1 else name for name, with_number in zip(names, numbered, strict=True)
+    )
 
 
 def data_name(data: str) -> str:
@@ -525,8 +542,8 @@ def pack(folder: Path, archive: Path) -> None:
 # The command
 
 NEXT_STEP = {
-    "": 'try it with: python translate.py --run {out} "…"; publish it with: hf upload OWNER/NAME {out}',
-    "ctranslate2": 'try it with: python translate.py --run {out} "…", or: python {out}/example.py "…"',
+    "": 'try it with: python translate.py --run {out} {flag}"…"; publish it with: hf upload OWNER/NAME {out}',
+    "ctranslate2": 'try it with: python translate.py --run {out} {flag}"…", or: python {out}/example.py {argument}"…"',
     "huggingface": "load it with AutoModelForSeq2SeqLM and AutoTokenizer of transformers",
     "web": "open it in a browser; it needs no network",
 }
@@ -565,7 +582,13 @@ def main(args: Sequence[str]) -> None:
 
     # Print the size and the next step, and the paths on standard output.
     size = sum(file.stat().st_size for file in ([out] if is_file else out.iterdir()))
-    print(f"{size / 1e6:,.1f} MB; {NEXT_STEP[options.to].format(out=out)}", file=sys.stderr)
+    config = folder.load_config()
+    next_step = NEXT_STEP[options.to].format(
+        out=out,
+        flag="--target LANGUAGE " if config.asks_for_target else "",
+        argument="LANGUAGE " if config.tagged_languages else "",
+    )
+    print(f"{size / 1e6:,.1f} MB; {next_step}", file=sys.stderr)
     print(*outputs, sep="\n")
 
 

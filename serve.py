@@ -15,11 +15,12 @@ answer_early(__name__, partial(parse, ServeOptions))  # before torch and Gradio,
 import gc
 import math
 import socket
+import sys
 from collections.abc import Sequence
 
 from config import TapisError
 from decoding.translator import Translator
-from text.cleaning import language_shares
+from text.cleaning import can_identify
 
 try:
     import uvicorn
@@ -43,7 +44,12 @@ def main(args: Sequence[str]) -> None:
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
     load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
     models = find_models(options.run, load, options.loaded)
-    language_shares("", tuple(models.languages))  # loads py3langid now, and not at the first request
+    if not can_identify(models.languages):  # loads py3langid, too, so that the first request need not
+        languages = ", ".join(models.languages)
+        print(
+            f"warning: py3langid cannot tell {languages} apart: requests should name their source language",
+            file=sys.stderr,
+        )
     try:
         app = application(options, models, keys)
     except ImportError as error:

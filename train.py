@@ -10,7 +10,7 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from system.cli import TrainOptions, answer_early, named, parse, parse_training, run_command
+from system.cli import TrainOptions, answer_early, parse_training, run_command
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,22 +27,23 @@ import numpy as np
 import torch
 
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import RESUMABLE, Config, ConfigError, flag
+from config import Config, ConfigError
 from decoding.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
-from system.devices import CoreWatch, autocast, choose_device, choose_precision, slow_precision
+from system.devices import CoreWatch, autocast, choose_device, slow_precision
 from system.distributed import Group, run_worker
 from system.files import cache_folder
 from system.terminal import is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
-from training.ancestry import MIXED_RATE, Ancestor, check_inherited, settings_from
+from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, describe_test
 from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
 from training.optimizers import learning_rate
+from training.options import changes, resolve
 from training.own_translations import Kind, check_back_translator
 from training.records import StepRecord, mean_loss, tokens_per_second
 from training.sharding import check_shardable
@@ -269,89 +270,6 @@ def main(args: Sequence[str]) -> None:
         raise BrokenOffError(cause + advice) from None
 
 
-def resolve(args: Sequence[str]) -> TrainOptions:
-    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend.
-
-    Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
-    """
-    preset, flags, options = parse_training(args)
-    if options.config.init_from and not options.resume:
-        options = options_from_run(flags, options, preset_is_given=flags != list(args))
-    config = named(with_first_pair(options.config), preset)
-    check_minutes(options)
-    if not options.resume:
-        precision = choose_precision(config.precision, choose_device(config.device))
-        return replace(options, config=replace(config, precision=precision))
-
-    saved = saved_config(config.name)
-    options = parse(TrainOptions, flags, TrainOptions(config=saved))
-    check_minutes(options)
-    changed = changes(saved, options.config)
-    if refused := [flag(name) for name in changed if name not in RESUMABLE]:
-        raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
-    if saved.steps and "epochs" in changed:
-        raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
-    return options
-
-
-def check_minutes(options: TrainOptions) -> None:
-    """Raises ConfigError if --minutes is negative or endless, or given to go on with a run."""
-    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
-        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
-
-
-def with_first_pair(config: Config) -> Config:
-    """The config with its first pair as source and target; one pair alone is as without --pairs."""
-    if not config.pairs:
-        return config
-    first = config.directions[0]
-    config = replace(config, source=first[0], target=first[1])
-    return config if config.tagged_languages else replace(config, pairs=(), languages=())
-
-
-def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
-    """The command line as options of a training that starts from another run, whose settings are the defaults."""
-    name = options.config.init_from
-    if preset_is_given:
-        raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
-    folder = RunFolder.find(name)
-    defaults = settings_from(folder, name)
-    start = TrainOptions(config=replace(defaults, data_weights=(), columns=()))
-    options = parse(TrainOptions, flags, start)
-    if len(options.config.data) > len(defaults.data):  # old data are mixed in
-        options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
-    if options.config.pairs != defaults.pairs:  # perhaps the one pair of the run
-        options = replace(options, config=with_first_pair(options.config))
-    check_inherited(options.config, defaults)
-    if options.config.data == defaults.data:  # weights and columns belong to the run's own data
-        given = options.config
-        kept = replace(
-            given, data_weights=given.data_weights or defaults.data_weights, columns=given.columns or defaults.columns
-        )
-        options = replace(options, config=kept)
-    if folder.path.resolve() == (WEIGHTS / options.config.name).resolve():
-        raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
-    return options
-
-
-def saved_config(name: str) -> Config:
-    """The config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
-
-    Other folders are not searched: a training writes to weights/ in the current folder only.
-    """
-    folder = RunFolder(WEIGHTS / name)
-    if not folder.config_file.is_file():
-        names = ", ".join(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json"))) or "none"
-        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
-    return folder.load_config()
-
-
-def changes(before: Config, after: Config) -> dict[str, list[Any]]:
-    """The fields that differ, with their values before and after."""
-    both = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(Config)]
-    return {name: [old, new] for name, old, new in both if old != new}
-
-
 def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
     """Raises --accumulate to the number of processes. Raises ConfigError for a run to resume that has too few."""
     if config.accumulate >= group.size:
@@ -493,7 +411,8 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
             say(line)
     folder.save_metrics(metrics)
     name = training.config.name
-    say(f'weights   {folder.path}; translate with: python translate.py --run {name} "…"')
+    target = "--target LANGUAGE " if training.config.asks_for_target else ""
+    say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')
     say(f"          or score it by beam search with: python evaluate.py --run {name} --beam 5")
 
 

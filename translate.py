@@ -32,6 +32,7 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from system.files import write_text, write_whole
+from text.cleaning import can_identify
 from text.documents import FORMATS
 from text.sentences import has_letters
 from text.tables import chunks
@@ -50,6 +51,7 @@ def main(args: Sequence[str]) -> None:
     translator = translator.towards(options.target, options.source, options.zero_shot)
     if not options.run:
         print(f"run {translator.config.name}", file=sys.stderr)
+    warn_of_unidentified(translator)
     if options.attention:
         if options.format != "text":
             raise ConfigError(f"--attention draws one sentence, and --format {options.format} translates a file")
@@ -71,6 +73,17 @@ def main(args: Sequence[str]) -> None:
         converse(translator, answer)
     else:
         answer_standard_input(answer)
+
+
+def warn_of_unidentified(translator: Translator) -> None:
+    """Says on standard error if the language of a text matters and cannot be identified."""
+    languages = translator.sources
+    if len(languages) > 1 and not can_identify(languages):
+        print(
+            f"warning: py3langid cannot tell {', '.join(languages)} apart: texts are split into sentences as "
+            f"{languages[0]}, unless --source names another language",
+            file=sys.stderr,
+        )
 
 
 def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:

@@ -41,6 +41,9 @@ class Judge(Protocol):
     lengths: Lengths
     unsure_below: float
 
+    def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        """The token ids of sentences, as the model sees them."""
+
     @property
     def can_show_attention(self) -> bool:
         """Whether the model can be looked into, and probabilities be computed."""
@@ -52,7 +55,7 @@ class Judge(Protocol):
 def doubts(judge: Judge, sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
     """The doubts about translations of sentences, which are as the model saw them. An export is never unsure."""
     pairs = list(zip(sources, translations, strict=True))
-    n_source, n_translation = (map(len, judge.tokenizer.encode(texts)) for texts in (sources, translations))
+    n_source, n_translation = map(len, judge.source_ids(sources)), map(len, judge.tokenizer.encode(translations))
     result: list[set[Doubt]] = []
     for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
         deviation = judge.lengths.deviation(n, m)

@@ -18,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
+from config import base_language
 from text.corpus import Origin
 from text.tables import Ints
 
@@ -43,6 +44,7 @@ class Scores:
 
 def bleu_tokenizer(language: str) -> TokenizerName:
     """sacreBLEU's tokenizer for a target language; characters, where the one for ja or ko is not installed."""
+    language = base_language(language)
     if language == "zh":
         return "zh"
     if language == "ja":

@@ -281,7 +281,7 @@ class Translator:
             return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
 
         is_known = len(self.sources) == 1
-        language = self.sources[0] if is_known else language_shares(line, tuple(self.sources))[0][0]
+        language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]
         return split_line(replace_lone_surrogates(line), language, fits)
 
     def model_searcher(self, limit: str) -> ModelSearcher:

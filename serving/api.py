@@ -256,7 +256,7 @@ class Api:
         request = await self.read(http, DetectRequest)
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
-        shares = language_shares(text, tuple(self.models.languages))
+        shares = language_shares(text, self.models.languages)
         return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
 
     def languages(self) -> list[Language]:

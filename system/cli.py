@@ -274,11 +274,14 @@ def value_of(name: str, flags: Sequence[str]) -> str:
 
 
 def named(config: Config, preset: str) -> Config:
-    """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET."""
-    languages = [config.source, config.target]
-    if config.pairs:
-        languages = config.all_languages
-    return config if config.name else replace(config, name="-".join([preset, *languages]))
+    """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET, with all pairs if there are several.
+
+    For --pairs all, it is PRESET-all and the languages.
+    """
+    pairs = [f"{source}-{target}" for source, target in config.directions]
+    if config.languages:
+        pairs = ["all", *config.all_languages]
+    return config if config.name else replace(config, name="-".join([preset, *pairs]))
 
 
 def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:

@@ -132,6 +132,10 @@ def test_the_first_argument_chooses_the_preset() -> None:
 def test_a_run_is_named_after_its_preset_and_languages() -> None:
     assert named(PRESETS["base"], "base").name == "base-en-fr"
     assert named(replace(PRESETS["base"], name="mine"), "base").name == "mine"
+    both = replace(PRESETS["base"], pairs=("en-fr", "fr-en"))
+    assert named(both, "base").name == "base-en-fr-fr-en"
+    every = replace(PRESETS["base"], pairs=("all",), languages=("fr", "en", "de"))
+    assert named(every, "base").name == "base-all-de-en-fr"
 
 
 def test_the_base_preset_has_the_sizes_of_the_paper() -> None:

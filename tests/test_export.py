@@ -257,14 +257,18 @@ def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
 
 
 def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
-    run_folder.save_config(replace(tiny, data=(str(tmp_path / "my pairs"),)))
+    texts = tuple(str(tmp_path / folder / "text.fr") for folder in ("news", "books"))
+    run_folder.save_config(
+        replace(tiny, data=(str(tmp_path / "my pairs"),), monolingual=texts, back_translator=str(tmp_path / "back"))
+    )
     run_folder.save_metrics({"data": {"name": str(tmp_path / "my pairs"), "rules": {}}})
     for name in ("a", "b"):
         whole_folder(Path(name, "given"), lambda into: to_release(run_folder, into, "mit"))
         pack(Path(name, "given"), Path(f"{name}.tar.gz"))
     for file in Path("a/given").iterdir():
         assert str(tmp_path).encode() not in file.read_bytes()
-    assert RunFolder(Path("a/given")).load_config().data == ("my pairs",)
+    config = RunFolder(Path("a/given")).load_config()
+    assert (config.data, config.monolingual) == (("my pairs",), ("1-text.fr", "2-text.fr"))
     assert Path("a.tar.gz").read_bytes() == Path("b.tar.gz").read_bytes()
 
 

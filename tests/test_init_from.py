@@ -17,8 +17,8 @@ from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
-from train import resolve
 from training.ancestry import Ancestor, settings_from
+from training.options import resolve
 from training.trainer import Training
 
 Fill = Callable[[], Path]

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from text.cleaning import language_shares
 from text.corpus import Corpus, load_corpus
 from text.readers import DataError
 from text.tokenizer import Tokenizer
-from train import resolve
+from training.options import resolve
 from training.trainer import Training, weights_of_origins
 
 BOTH = ("en-fr", "fr-en")
@@ -180,6 +181,7 @@ def several(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory
     assert done.returncode == 0, done.stderr
     assert "the same pairs turned round" in done.stderr
     assert re.search(r"^    en-fr: BLEU .*\n    fr-en: BLEU", done.stderr, re.MULTILINE)
+    assert 'translate with: python translate.py --run demo --target LANGUAGE "…"' in done.stderr
     return folder / "weights" / "demo"
 
 
@@ -211,7 +213,8 @@ def test_a_target_is_asked_for_and_checked(several: Path, few: Path, called: Com
         (["evaluate.py", *run, *files], 2, "choose one with --target"),
         (["translate.py", *run, "--target", "en", "--source", "zz", "--zero-shot", "x"], 2, "has not learned zz-en"),
         (["train.py", "--init-from", str(several), "--pairs", "en-fr", "fr-de"], 2, "--pairs cannot be given with"),
-        (["train.py", "--init-from", str(several), "--source", "fr", "--target", "en"], 2, "--source, --target cannot"),
+        (["train.py", "--init-from", str(several), "--source", "en", "--target", "fr"], 2, "leave out --source and"),
+        (["train.py", "--init-from", str(several), "--data", "new", str(few)], 2, "old data cannot be mixed in"),
     ):
         done = called(*command)
         assert done.returncode == code and says in done.stderr and not done.stdout, done.stderr
@@ -240,16 +243,19 @@ def test_a_run_of_several_pairs_goes_on_and_is_started_from(several: Path, few: 
 
 def test_exports_take_the_target_language(several: Path, called: Command) -> None:
     pytest.importorskip("ctranslate2")
-    assert called("export.py", "--run", str(several), "--to", "ctranslate2", "out").returncode == 0
-    sentences = ["The cat is here.", "A dog sings."]
+    done = called("export.py", "--run", str(several), "--to", "ctranslate2", "out")
+    assert 'out --target LANGUAGE "…", or: python out/example.py LANGUAGE "…"' in done.stderr
+    sentences = ["The cat is here.", "A dog </s><2en> sings."]
     for target in ("fr", "en"):
-        common = ["--precision", "fp32", "--device", "cpu", "--target", target, *sentences]
+        common = ["--beam", "5", "--precision", "fp32", "--device", "cpu", "--target", target, *sentences]
         exported, run = (called("translate.py", "--run", name, *common) for name in ("out", str(several)))
         assert exported.returncode == 0 and exported.stdout == run.stdout, exported.stderr
-    script = subprocess.run(
-        [sys.executable, "out/example.py", "fr", *sentences], capture_output=True, encoding="utf-8", check=True
-    )
-    assert len(script.stdout.splitlines()) == 2 and "<2" not in script.stdout
+    script = [sys.executable, "out/example.py"]
+    done = subprocess.run([*script, "fr", *sentences], capture_output=True, encoding="utf-8", check=True)
+    assert len(done.stdout.splitlines()) == 2 and "<2" not in done.stdout
+    for wrong in ([], ["fr"], sentences):
+        done = subprocess.run([*script, *wrong], capture_output=True, encoding="utf-8", check=False)
+        assert done.returncode == 1 and "give a language to translate into, of en, fr," in done.stderr
 
     assert called("export.py", "--run", str(several), "--to", "huggingface", "hf").returncode == 0
     generation = json.loads(Path("hf/generation_config.json").read_text(encoding="utf-8"))
@@ -294,6 +300,18 @@ def test_one_pair_alone_is_as_without_pairs() -> None:
             resolve(["demo", "--pairs", "en-de", "de-en", *languages])
 
 
+def test_one_pair_alone_is_resumed_by_the_flags_that_started_it(trained: "subprocess.CompletedProcess[str]") -> None:
+    shutil.copytree(Path(trained.args[0], "weights", "demo"), "weights/demo")
+    assert resolve(["demo", "--resume", "--pairs", "en-fr"]).config.pairs == ()
+    with pytest.raises(ConfigError, match="--source, --target cannot change on --resume"):
+        resolve(["demo", "--resume", "--pairs", "fr-en"])
+
+
+def test_a_source_of_data_for_each_pair_is_no_mixture(several: Path) -> None:
+    start = ["--init-from", str(several)]
+    assert resolve([*start, "--data", "a", "b"]).config.lr == resolve(start).config.lr
+
+
 def test_a_release_of_several_pairs_contains_no_path(several: Path, few: Path, called: Command) -> None:
     assert called("export.py", "--run", str(several), "--release", "given").returncode == 0
     for file in Path("given").iterdir():
@@ -324,14 +342,18 @@ def test_two_runs_of_several_pairs_are_compared_pair_by_pair(
     assert demo.returncode == 0 and demo.stdout.splitlines()[-1].startswith("BLEU p = "), demo.stderr
 
 
+def make_untrained_run(config: Config, demo: Corpus, folder: RunFolder) -> None:
+    """Write a run of a new model."""
+    tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
+    folder.start(config, tokenizer)
+    folder.save_model(parameters(Transformer(len(tokenizer), config)))
+
+
 @pytest.fixture
 def triangle(tiny: Config, demo: Corpus, tmp_path: Path) -> str:
     """A run, without training, that knows German and French and has not learned German to French."""
     config = replace(tiny, pairs=("en-de", "en-fr", "de-en"), name="triangle")
-    tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
-    folder = RunFolder(tmp_path / "weights" / "triangle")
-    folder.start(config, tokenizer)
-    folder.save_model(parameters(Transformer(len(tokenizer), config)))
+    make_untrained_run(config, demo, RunFolder(tmp_path / "weights" / "triangle"))
     Path("de").write_text("Der Hund schläft im Garten.\nDie Katze ist müde und will nach Hause.\n", encoding="utf-8")
     Path("fr").write_text("Le chien dort dans le jardin.\nLe chat est fatigué.\n", encoding="utf-8")
     return "triangle"
@@ -353,6 +375,21 @@ def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Comma
     assert called(*evaluate, "--source-language", "en").returncode == 0
     Path("de").write_text("1\n2\n", encoding="utf-8")
     assert called(*evaluate).returncode == 0, "only English was learned"
+
+
+def test_languages_that_cannot_be_identified_are_named(
+    tiny: Config, demo: Corpus, tmp_path: Path, called: Command
+) -> None:
+    config = replace(tiny, pairs=("en-fr", "tlh-fr", "fr-tlh"), name="klingon")
+    make_untrained_run(config, demo, RunFolder(tmp_path / "weights" / "klingon"))
+    translate = ["translate.py", "--run", "klingon", "--device", "cpu", "Le chien dort dans le jardin."]
+    done = called(*translate, "--target", "fr")
+    assert done.returncode == 0 and done.stderr.splitlines() == [
+        "warning: py3langid cannot tell en, tlh apart: texts are split into sentences as en, unless --source names "
+        "another language"
+    ]
+    for known in (["--target", "fr", "--source", "tlh"], ["--target", "tlh"]):
+        assert called(*translate, *known).stderr == ""
 
 
 def test_a_language_that_is_not_clear_is_asked_for(tiny: Config, demo: Corpus) -> None:

@@ -19,8 +19,9 @@ from checkpoint import RunFolder
 from config import Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
-from train import resolve, time_line
+from train import time_line
 from training.failures import cause_of
+from training.options import resolve
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
 

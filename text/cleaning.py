@@ -12,10 +12,10 @@ import math
 import re
 import statistics
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from config import RuleName
+from config import RuleName, base_language
 from text.readers import Pair
 
 # What each rule does, as shown in the data report.
@@ -104,14 +104,14 @@ class Cleaner:
         self.active = set(RULES) - set(skip)
         self.notes: list[str] = []
 
-        # The language rules need an identifier that covers both languages.
+        # The language rules need an identifier that tells both languages apart.
         self.identifier: Any = None
         if self.active & {"swapped-columns", "wrong-language"}:
-            self.identifier = _language_identifier(source, target)
+            self.identifier = _identifier_of((source, target))
             if self.identifier is None:
                 self.active -= {"swapped-columns", "wrong-language"}
                 self.notes.append(
-                    f"swapped-columns and wrong-language switched off: py3langid does not cover {source} and {target}"
+                    f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
                 )
 
         # Judge the sample with a neutral median, to measure lengths after repairs.
@@ -163,7 +163,7 @@ class Cleaner:
     def _source_log_odds(self, text: str) -> float:
         """log P(text | source language) − log P(text | target language), in nats."""
         log_likelihoods = dict(self.identifier.rank(_words(text)))
-        return float(log_likelihoods[self.source] - log_likelihoods[self.target])
+        return float(log_likelihoods[base_language(self.source)] - log_likelihoods[base_language(self.target)])
 
 
 class TextCleaner:
@@ -177,7 +177,7 @@ class TextCleaner:
         self.identifier: Any = None
         if "wrong-language" in self.active:
             self.identifier = _language_identifier()
-            if language not in self.identifier.labels:
+            if base_language(language) not in self.identifier.labels:
                 self.active.remove("wrong-language")
                 self.notes.append(f"wrong-language switched off: py3langid does not cover {language}")
 
@@ -193,7 +193,8 @@ class TextCleaner:
 
     def _is_in_another_language(self, text: str) -> bool:
         log_likelihoods = dict(self.identifier.rank(_words(text)))
-        return bool(max(log_likelihoods.values()) - log_likelihoods[self.language] > LANGUAGE_MARGIN)
+        log_likelihood = log_likelihoods[base_language(self.language)]
+        return bool(max(log_likelihoods.values()) - log_likelihood > LANGUAGE_MARGIN)
 
 
 AnyCleaner = Cleaner | TextCleaner
@@ -222,9 +223,38 @@ def _words(text: str) -> str:
     return " ".join(_WORD.findall(_TAG.sub(" ", text)))
 
 
+def can_identify(languages: Sequence[str]) -> bool:
+    """Whether py3langid can tell some languages apart."""
+    return _identifier_of(languages) is not None
+
+
+def language_shares(text: str, languages: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the probability of each of some languages for a text, the most probable first.
+
+    If py3langid cannot tell them apart, all are equally probable, and their order stays.
+    """
+    identifier = _identifier_of(languages)
+    if identifier is None:
+        return [(language, 1 / len(languages)) for language in languages]
+    ranked = identifier.rank(text)  # by log P(text, language)
+    shares = [math.exp(log_p - ranked[0][1]) for _, log_p in ranked]
+    with_region = {base_language(language): language for language in languages}
+    return [(with_region[base], share / sum(shares)) for (base, _), share in zip(ranked, shares, strict=True)]
+
+
+def _identifier_of(languages: Sequence[str]) -> Any:
+    """The py3langid identifier restricted to some languages, or None if it cannot tell them apart.
+
+    It cannot if it does not cover all of them, or if two are one language in different regions.
+    """
+    bases = {base_language(language) for language in languages}
+    identifier = _language_identifier(*sorted(bases))
+    return identifier if len(bases) == len(languages) else None
+
+
 @functools.cache
 def _language_identifier(*languages: str) -> Any:
-    """The py3langid identifier restricted to some languages, or None where it does not cover them all.
+    """The py3langid identifier restricted to some languages, or None if it does not cover them all.
 
     Without languages, for all that it covers.
     """
@@ -236,21 +266,6 @@ def _language_identifier(*languages: str) -> Any:
     if languages:
         identifier.set_languages(list(languages))
     return identifier
-
-
-def language_shares(text: str, languages: tuple[str, ...]) -> list[tuple[str, float]]:
-    """Return the probability of each of some languages for a text, the most probable first.
-
-    A code with a region counts as its language, pt-BR as pt. Where py3langid does not cover all languages, or two codes
-    are of one language, all are equally probable, and their order stays.
-    """
-    of_code = {language.partition("-")[0].lower(): language for language in languages}
-    identifier = _language_identifier(*of_code) if len(of_code) == len(languages) else None
-    if not identifier:
-        return [(language, 1 / len(languages)) for language in languages]
-    ranked = identifier.rank(text)  # by log P(text, language)
-    shares = [math.exp(log_p - ranked[0][1]) for _, log_p in ranked]
-    return [(of_code[code], share / sum(shares)) for (code, _), share in zip(ranked, shares, strict=True)]
 
 
 def is_heading(pair: Pair) -> bool:

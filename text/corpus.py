@@ -405,7 +405,8 @@ def _held_out_hashes(sources: Sequence[_Source]) -> dict[str, NDArray[Any]]:
 def _leaks(source: _Source, held_out: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
     """For each training row, whether one of its normalized sides is held out in the same language."""
     is_leak = np.zeros(len(source.train), dtype=bool)
-    for side, language in (("source_hash", source.origin.source), ("target_hash", source.origin.target)):
+    sides = [("source_hash", source.origin.source), ("target_hash", source.origin.target)]
+    for side, language in sides[1:] if source.origin.is_monolingual else sides:
         held_out_hashes = held_out[language]
         if not len(held_out_hashes):
             continue

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import sentencex
 
+from config import base_language
+
 _MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*")
 _INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
 # Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
@@ -29,7 +31,7 @@ class Line:
 
     def join(self, translations: Sequence[str], language: str) -> str:
         """Return the translated line, given one translation for each unit, in `language`."""
-        separator = "" if language in LANGUAGES_WITHOUT_SPACES else " "
+        separator = "" if base_language(language) in LANGUAGES_WITHOUT_SPACES else " "
         body = separator.join(translation for translation in translations if translation)
         words = [*self.marker.split(), body]
         return " ".join(word for word in words if word)
@@ -60,7 +62,7 @@ def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
 
     # find the sentences, and rejoin those that were split after an initial
     sentences: list[str] = []
-    for segment in sentencex.segment(language, line[len(marker) :]):
+    for segment in sentencex.segment(base_language(language), line[len(marker) :]):
         if sentences and _INITIAL.fullmatch(sentences[-1]):
             sentences[-1] += segment
         else:

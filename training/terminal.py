@@ -33,8 +33,9 @@ def part_sizes(data: dict[str, Any]) -> str:
 
 def source_lines(data: dict[str, Any]) -> list[str]:
     """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
+    weight = f"; weight {data['weight']:g}" if "weight" in data else ""
     if data.get("reversed"):
-        return [f"data      {data['name']}: the same pairs turned round", f"          {part_sizes(data)}"]
+        return [f"data      {data['name']}: the same pairs turned round", f"          {part_sizes(data)}{weight}"]
     is_text = "monolingual" in data
     effects, what = (TEXT_RULES, "lines") if is_text else (RULES, "pairs")
     lines = [f"{'text' if is_text else 'data':<10}{data['name']}: {data['read']:,} {what} read"]
@@ -50,7 +51,6 @@ def source_lines(data: dict[str, Any]) -> list[str]:
     if idle:
         lines.append(f"{0:>9}          {', '.join(idle)}")
     lines += [f"          {note}" for note in data["notes"]]
-    weight = f"; weight {data['weight']:g}" if "weight" in data else ""
     sizes = f"{data['trained on']:,} sentences to learn from" if is_text else part_sizes(data)
     return [*lines, f"          {sizes}{weight}"]
 

@@ -532,13 +532,21 @@ class Training:
             self.seconds = float(state["seconds"])
             self.best = Validation(**state["best"]) if state["best"] else None
             self.validations_since_best = int(state["validations_since_best"])
-            # Not if the training has more steps now: it translates later, and then again.
-            self.translated, translated = None, state["translated"]
-            if translated and translated["n_moments"] <= self.n_moments:
-                sides = from_tensors(translated["sources"]), from_tensors(translated["targets"])
-                self._learn_from(int(translated["n_moments"]), int(translated["after_step"]), *sides)
+            self.translated = None
+            if state["translated"]:
+                self._restore_translated(state["translated"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
+
+    def _restore_translated(self, saved: dict[str, Any]) -> None:
+        """Learns again from the saved translations, but for those whose moment is to come in a training made longer."""
+        n_moments = min(int(saved["n_moments"]), self.n_moments)
+        made = {kind for _, kind in moments(self.config)[:n_moments]}
+        if made:
+            after_step = int(saved["after_step"]) if n_moments == saved["n_moments"] else self.step
+            sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
+            targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
+            self._learn_from(n_moments, after_step, sources, targets)
 
     def _check_signature(self, saved: dict[str, str]) -> None:
         changed = [name for name, now in self.resume_signature.items() if saved.get(name) != now]

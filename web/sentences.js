@@ -16,9 +16,23 @@ function hasLetters(unit) {
   return /\p{L}/u.test(unit);
 }
 
+// The code of a language without its region or script.
+function baseLanguage(code) {
+  return code.split(/[-_]/)[0].toLowerCase();
+}
+
+// A language as the browser names it; undefined, which stands for the browser's own, if it has no such code.
+function locale(language) {
+  try {
+    return Intl.getCanonicalLocales(baseLanguage(language))[0];
+  } catch {
+    return undefined;
+  }
+}
+
 function segments(text, language) {
   if (!globalThis.Intl?.Segmenter) return text.match(SENTENCE).filter(Boolean);
-  const segmenter = new Intl.Segmenter(language, { granularity: "sentence" });
+  const segmenter = new Intl.Segmenter(locale(language), { granularity: "sentence" });
   return Array.from(segmenter.segment(text), ({ segment }) => segment);
 }
 
@@ -55,7 +69,7 @@ function cutToFit(text, fits) {
 
 // The translated line, from the translation of each unit.
 function joinLine(marker, translations, language) {
-  const separator = LANGUAGES_WITHOUT_SPACES.includes(language) ? "" : " ";
+  const separator = LANGUAGES_WITHOUT_SPACES.includes(baseLanguage(language)) ? "" : " ";
   const body = translations.filter(Boolean).join(separator);
   return [...marker.split(/\s+/u), body].filter(Boolean).join(" ");
 }

@@ -52,6 +52,16 @@ def test_doubts(translator: Translator, translation: str, expected: set[str]) ->
     assert doubts(translator, [SOURCE], [translation]) == [expected]
 
 
+def test_lengths_of_sources_include_the_tag(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the training, where they are learned."""
+    n = len(translator.tokenizer.encode([SOURCE])[0])
+    m = len(translator.tokenizer.encode([TRANSLATION])[0])
+    monkeypatch.setattr(translator, "lengths", Lengths(m / n, 1e-6))
+    assert "short" not in doubts(translator, [SOURCE], [TRANSLATION])[0]
+    monkeypatch.setattr(translator, "tag", [4])
+    assert "short" in doubts(translator, [SOURCE], [TRANSLATION])[0]
+
+
 def test_probabilities_below_the_limit_are_unsure(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [(8 * translator.unsure_below - 0.01, 8), (8 * translator.unsure_below + 0.01, 8)]
     monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: values)

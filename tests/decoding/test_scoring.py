@@ -102,6 +102,7 @@ def test_japanese_and_korean_are_scored_on_their_words(
 
 def test_languages_without_an_installed_tokenizer_are_scored_on_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {bleu_tokenizer(language) for language in ("en", "fr", "ar", "hi", "th", "ru", "de")} == {"13a"}
+    assert {bleu_tokenizer(language) for language in ("zh", "zh-Hans", "zh_TW")} == {"zh"}
     monkeypatch.setattr("decoding.scoring.find_spec", lambda name: None)
     for language, text in (("ja", ["猫がマットに座っている。"]), ("ko", ["고양이가 매트 위에 앉아 있다."])):
         assert bleu_tokenizer(language) == "char"

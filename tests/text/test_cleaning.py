@@ -8,7 +8,7 @@ import pytest
 from conftest import SHARED, needs_shared
 
 from config import RuleName
-from text.cleaning import RULES, Cleaner, is_heading, repair
+from text.cleaning import RULES, Cleaner, TextCleaner, is_heading, repair
 from text.corpus import Corpus
 from text.readers import Pair, read_parts
 
@@ -105,11 +105,25 @@ def test_length_ratio_is_compared_with_the_corpus_median() -> None:
     assert kept == pairs and counts == {"length-ratio": 1}
 
 
-def test_language_rules_are_switched_off_for_unknown_languages() -> None:
-    cleaner = Cleaner("en", "tlh")
-    assert cleaner.notes == ["swapped-columns and wrong-language switched off: py3langid does not cover en and tlh"]
+@pytest.mark.parametrize("languages", [("en", "tlh"), ("en-GB", "en-US")])
+def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart(languages: tuple[str, str]) -> None:
+    cleaner = Cleaner(*languages)
+    source, target = languages
+    assert cleaner.notes == [
+        f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
+    ]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
     assert cleaner.judge(pair).pair == pair
+
+
+def test_languages_with_regions_have_the_language_rules() -> None:
+    cleaner = Cleaner("fr-CA", "en-GB")
+    pair = ("Le roi mange une pomme.", "The king eats an apple.")
+    assert cleaner.notes == [] and cleaner.judge(pair[::-1]).pair == pair
+    text = TextCleaner("fr-CA")
+    sentence = "The king eats an apple in the garden of his castle."
+    assert text.notes == [] and text.judge(("", sentence)).dropped == "wrong-language"
+    assert text.judge(("", pair[0])).dropped is None
 
 
 def swap_rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> tuple[float, float]:

@@ -37,7 +37,8 @@ def test_a_dialogue_dash_is_not_a_list_marker() -> None:
 
 
 def test_languages_without_spaces_are_joined_without_spaces() -> None:
-    assert Line("", ["One.", "Two."]).join(["一。", "二。"], "zh") == "一。二。"
+    for language in ("zh", "zh-Hans", "zh_TW"):
+        assert Line("", ["One.", "Two."]).join(["一。", "二。"], language) == "一。二。"
 
 
 def test_long_sentences_are_cut_at_the_best_cut_point() -> None:

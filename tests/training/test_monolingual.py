@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,37 @@ def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int)
     advance(resumed, 12 - stop)
     for name, parameter in parameters(straight.model).items():
         assert torch.equal(parameters(resumed.model)[name], parameter), name
+
+
+@pytest.mark.parametrize(("steps", "n_moments"), [(15, 2), (24, 1), (30, 0)])
+def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
+    begin: Begin, tmp_path: Path, steps: int, n_moments: int
+) -> None:
+    """Its moments lie ahead again: that of self-distillation, then the second and the first of back-translation."""
+    done, longer = begin(self_distillation=0.1), begin(self_distillation=0.1, steps=steps)
+    advance(done, 12)
+    assert done.translated and done.translated.n_moments == 3
+    folder = RunFolder(tmp_path / "run")
+    folder.save_state(done.state())
+    # steps counts among the settings that may change
+    longer.restore(folder.load_state())
+    assert not longer.must_translate
+    if not n_moments:
+        assert longer.translated is None
+        return
+    assert longer.translated and longer.translated.n_moments == n_moments
+    assert longer.translated.sources == done.translated.sources and not longer.translated.targets
+    assert longer.place_of(13)[1] == 0, "its epochs are counted anew"
+    advance(longer, 1)
+
+
+def test_empty_sources_in_held_out_parts_do_not_hold_out_text(fewer: Path, tiny: Config) -> None:
+    shutil.copytree(fewer, "data")
+    valid = Path("data/valid.en")
+    valid.write_text("\n" + valid.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
+    Path("text.fr").write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+    config = replace(tiny, data=("data",), pairs=BOTH, monolingual=("text.fr",), skip_rules=("empty-side",))
+    assert load_corpus(config).report["sources"][2]["train"] == len(TEXT)
 
 
 def test_each_process_translates_a_share(begin: Begin) -> None:

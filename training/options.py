@@ -1,0 +1,111 @@
+"""The options of a training: those of the command line, beside a preset, a run to resume, or a run to start from."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from checkpoint import WEIGHTS, CheckpointError, RunFolder
+from config import RESUMABLE, Config, ConfigError, flag
+from system.cli import TrainOptions, named, parse, parse_training, value_of
+from system.devices import choose_device, choose_precision
+from training.ancestry import MIXED_RATE, check_inherited, settings_from
+
+
+def resolve(args: Sequence[str]) -> TrainOptions:
+    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend.
+
+    Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
+    """
+    preset, flags, options = parse_training(args)
+    if options.config.init_from and not options.resume:
+        options = options_from_run(flags, options, preset_is_given=flags != list(args))
+    config = named(with_first_pair(options.config), preset)
+    check_minutes(options)
+    if not options.resume:
+        precision = choose_precision(config.precision, choose_device(config.device))
+        return replace(options, config=replace(config, precision=precision))
+
+    saved = saved_config(config.name)
+    options = parse(TrainOptions, flags, TrainOptions(config=saved))
+    if options.config.pairs != saved.pairs:  # perhaps the one pair of the run
+        options = replace(options, config=with_first_pair(options.config))
+    check_minutes(options)
+    changed = changes(saved, options.config)
+    if refused := [flag(name) for name in changed if name not in RESUMABLE]:
+        raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
+    if saved.steps and "epochs" in changed:
+        raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
+    return options
+
+
+def check_minutes(options: TrainOptions) -> None:
+    """Raises ConfigError if --minutes is negative or endless, or given to go on with a run."""
+    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
+        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
+
+
+def with_first_pair(config: Config) -> Config:
+    """The config with its first pair as source and target; one pair alone is as without --pairs."""
+    if not config.pairs:
+        return config
+    first = config.directions[0]
+    config = replace(config, source=first[0], target=first[1])
+    return config if config.tagged_languages else replace(config, pairs=(), languages=())
+
+
+def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
+    """The command line as options of a training that starts from another run, whose settings are the defaults."""
+    name = options.config.init_from
+    if preset_is_given:
+        raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
+    folder = RunFolder.find(name)
+    defaults = settings_from(folder, name)
+    start = TrainOptions(config=replace(defaults, data_weights=(), columns=()))
+    options = parse(TrainOptions, flags, start)
+    check_sources(flags, options.config, defaults)
+    if len(options.config.data) > len(defaults.data) and not defaults.pairs:  # old data are mixed in
+        options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
+    if options.config.pairs != defaults.pairs:  # perhaps the one pair of the run
+        options = replace(options, config=with_first_pair(options.config))
+    check_inherited(options.config, defaults)
+    if options.config.data == defaults.data:  # weights and columns belong to the run's own data
+        given = options.config
+        kept = replace(
+            given, data_weights=given.data_weights or defaults.data_weights, columns=given.columns or defaults.columns
+        )
+        options = replace(options, config=kept)
+    if folder.path.resolve() == (WEIGHTS / options.config.name).resolve():
+        raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
+    return options
+
+
+def check_sources(flags: list[str], config: Config, defaults: Config) -> None:
+    """Raises ConfigError for flags that would mean something else to a run of several language pairs."""
+    if not defaults.pairs:
+        return
+    if value_of("--source", flags) or value_of("--target", flags):
+        raise ConfigError(f"{config.init_from} has several language pairs: leave out --source and --target")
+    if len(config.data) > 1 == len(defaults.data) and defaults.data[0] in config.data:
+        raise ConfigError(
+            f"old data cannot be mixed in with several language pairs: of several sources of --data, each is of one "
+            f"pair of {config.init_from}"
+        )
+
+
+def saved_config(name: str) -> Config:
+    """The config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
+
+    Other folders are not searched: a training writes to weights/ in the current folder only.
+    """
+    folder = RunFolder(WEIGHTS / name)
+    if not folder.config_file.is_file():
+        names = ", ".join(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json"))) or "none"
+        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
+    return folder.load_config()
+
+
+def changes(before: Config, after: Config) -> dict[str, list[Any]]:
+    """The fields that differ, with their values before and after."""
+    both = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(Config)]
+    return {name: [old, new] for name, old, new in both if old != new}
