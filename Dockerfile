@@ -17,5 +17,5 @@ COPY --from=build /tapis /tapis
 WORKDIR /tapis
 USER tapis
 EXPOSE 7860
-HEALTHCHECK --start-period=120s CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/health', timeout=5)"]
+HEALTHCHECK --start-period=120s CMD ["/venv/bin/python", "-c", "import http.client as h; c = h.HTTPConnection('127.0.0.1', 7860, timeout=5); c.request('GET', '/health'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0", "--run"]

@@ -556,6 +556,11 @@ def main(args: Sequence[str]) -> None:
     out = options.release or options.out
     assert out  # ExportOptions checks it
     is_file = options.to == "web"
+    if not out.name:
+        raise ConfigError(f"{out} cannot be written: name a new folder")
+    archive = out.with_name(f"{out.name}.tar.gz")
+    if options.release and archive.exists():
+        raise ConfigError(f"{archive} already exists: name a new folder")
     if out.exists() and (is_file or not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} already exists: name a new {'file' if is_file else 'folder'}")
     folder = RunFolder.find(options.run)
@@ -576,8 +581,11 @@ def main(args: Sequence[str]) -> None:
         whole_folder(out, fill[options.to])
     outputs = [out]
     if options.release:
-        archive = out.with_name(f"{out.name}.tar.gz")
-        pack(out, archive)
+        try:
+            pack(out, archive)
+        except OSError:
+            shutil.rmtree(out)
+            raise
         outputs.append(archive)
 
     # Print the size and the next step, and the paths on standard output.

@@ -5,11 +5,12 @@ vectors. `MultiHeadAttentionBlock`, `FeedForwardBlock`, `LayerNormalization` and
 an `EncoderBlock` and a `DecoderBlock`. `Encoder` and `Decoder` stack those blocks. `ProjectionLayer` turns vectors into
 logits. `Transformer` holds everything together and offers `encode`, `decode` and `project`.
 
-The one thing that the paper leaves out is the key-value cache, with which decoding computes each position once.
+Two things are not in the paper: pre-norm, the default (`ResidualConnection`), and the key-value cache, without which
+each step of decoding would compute all positions before it again.
 
 A mask is boolean, and True means "may attend". dataset.py makes the masks. The softmax over the vocabulary belongs to
-the loss (training/objective.py) and to the search (decoding/search.py). Nothing here exists for speed alone: training
-and translating replace modules by faster forms from fast/ and decoding/, unless --plain is given.
+the loss (training/objective.py) and to the search (decoding/search.py). Training and translating replace
+modules by faster forms from fast/ and decoding/, unless --plain is given.
 """
 
 import math
@@ -68,9 +69,10 @@ class PositionalEncoding(nn.Module):
 
     def first(self, positions: int) -> Tensor:
         """The encodings of the first positions: (positions, D)."""
-        if positions > self.table.size(0):
-            self.table = self.sinusoids(2 * positions).to(self.table)
-        return self.table[:positions]
+        table = self.table  # which another thread may replace
+        if positions > table.size(0):
+            table = self.table = self.sinusoids(2 * positions).to(table)
+        return table[:positions]
 
 
 class LayerNormalization(nn.Module):

@@ -41,7 +41,15 @@ from text.tokenizer import learn_tokenizer
 from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, describe_test
-from training.failures import BrokenOffError, StoppedError, cause_of, not_finite, resume_command
+from training.failures import (
+    BrokenOffError,
+    StoppedError,
+    advice_after,
+    advice_if_over,
+    cause_of,
+    not_finite,
+    resume_command,
+)
 from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import Kind, check_back_translator
@@ -133,10 +141,11 @@ def loop(
             if training.must_translate:
                 for kind in training.translate():
                     say(translation_line(kind, training))
+                saved = -math.inf  # translating takes long: save with the next step
             recent.append(take_step(training, training.step + 1))
             training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
-            logs.steps(recent, training.padding)
+            logs.steps(recent, training.padding_share)
             speed = f"{tokens_per_second(recent[-20:]):,.0f}"
             bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
             bar.update()
@@ -266,8 +275,7 @@ def main(args: Sequence[str]) -> None:
         if not cause:
             raise
         can_resume = not options.dry_run and folder.state_file.is_file()
-        advice = f"\nthe last checkpoint stays; {resume_command(options.config.name, group)}" if can_resume else ""
-        raise BrokenOffError(cause + advice) from None
+        raise BrokenOffError(cause + (advice_after(error, options.config.name, group) if can_resume else "")) from None
 
 
 def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
@@ -296,16 +304,14 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     # The data, the tokenizer, and the training itself.
     if config.back_translator and not options.resume:
         check_back_translator(config, folder.path)
-    ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
-    training = load_training(options, config, folder, group, budget, ancestor)
-    report = describe(training, ancestor)
+    training, report = load_training(options, config, folder, group, budget)
     lines = report_lines(report)
     for line in lines:
         say(line)
     if warning := slow_precision(config.precision, training.device):
         say(warning)
     if options.dry_run:
-        if ancestor:
+        if config.init_from and not options.resume:
             result, hypotheses = training.validate()
             example = training.valid_texts[0][0], hypotheses[0]
             for line in validation_lines(result, [], (0, training.total_steps / training.steps_per_epoch), example, 0):
@@ -314,8 +320,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
     if options.resume:
-        advice = ": nothing is left to train; --epochs or --steps makes it longer" if training.is_over else ""
-        say(f"resumed   at step {training.step:,} of {training.total_steps:,}{advice}")
+        say(f"resumed   at step {training.step:,} of {training.total_steps:,}{advice_if_over(training)}")
 
     # The run folder and the logs.
     if is_main():
@@ -342,12 +347,9 @@ def load_training(
     folder: RunFolder,
     group: Group,
     budget: TimeBudget,
-    ancestor: Ancestor | None,
-) -> Training:
-    """Prepares the data and the tokenizer, and returns a training at its start or where it stopped.
-
-    ancestor is the run that a new training starts from, if any.
-    """
+) -> tuple[Training, dict[str, Any]]:
+    """Prepares the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
+    ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
         if options.resume:
@@ -367,14 +369,17 @@ def load_training(
         training = Training(config, corpus, tokenizer, group)
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
-    return training
+    return training, describe(training, ancestor)
 
 
 def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, Any], resume: bool) -> None:
     """Writes config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
     if resume:
         resumption = {"step": training.step, "changed": changes(folder.load_config(), training.config)}
-        report["resumed"] = [*folder.load_metrics().get("resumed", []), resumption]
+        metrics = folder.load_metrics()
+        report["resumed"] = [*metrics.get("resumed", []), resumption]
+        if "init_from" in metrics:  # the run that it started from is not read again, and need not exist
+            report |= {name: metrics[name] for name in ("sides", "rare tokens") if name in metrics}
         folder.save_config(training.config)
     else:
         folder.start(training.config, training.tokenizer)
@@ -397,8 +402,9 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     _, _, model = folder.load_model(training.device)
     searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
     translator = Translator(searcher, training.tokenizer, training.config, training.device)
-    if not training.config.unsure_below:
-        folder.save_config(replace(training.config, unsure_below=training.limit_of_unsure(translator)))
+    if training.config.unsure_below in (0, metrics.get("unsure below")):  # not given, or learned by a shorter training
+        metrics["unsure below"] = training.limit_of_unsure(translator)
+        folder.save_config(replace(training.config, unsure_below=metrics["unsure below"]))
     test_pairs = list(training.corpus.test)
     if test_pairs:
         numbers, origins = training.corpus.test.origins(), training.corpus.origins

@@ -118,6 +118,8 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     is_html = options.format == "html"
 
     def translated(lines: Sequence[str]) -> list[str]:
+        if not options.source:
+            warn_of_unlearned(translator, lines)
         return [ranked[0].text for ranked in translator.text(lines, search, is_html=is_html)]
 
     result = FORMATS[options.format](document, translated)
@@ -145,6 +147,8 @@ def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
 
 def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) -> None:
     """Prompts on the terminal until an end of file."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # the terminal may have another encoding
     print(f"{', '.join(translator.sources)} → {translator.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
@@ -165,15 +169,15 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
             raise ConfigError(f"--{name} is {number}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
         raise ConfigError(f"--attention {file}: the name must end in .png or .html")
-    units = [unit for text in options.sentences for unit in translator.split_line(text).units if has_letters(unit)]
-    if len(units) != 1:
-        raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(units)}")
+    sentences = [sentence for text in options.sentences for sentence in translator.sentences(text)]
+    if len(sentences) != 1:
+        raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(sentences)}")
 
     # Translate, and pick the layer and the heads.
-    translation, attention = translator.attention(units[0], search)
+    translation, attention = translator.attention(sentences[0], search)
     layer = options.layer or config.n_decoder_layers
     maps = attention.maps(layer - 1, options.head - 1 if options.head else None)
-    title = f"{units[0]} → {translation.text} (layer {layer} of {config.n_decoder_layers})"
+    title = f"{sentences[0]} → {translation.text} (layer {layer} of {config.n_decoder_layers})"
 
     # Write the file.
     if file.suffix == ".html":

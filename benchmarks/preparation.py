@@ -67,8 +67,9 @@ def prepare_and_train(config: Config, n: int, suffix: str) -> None:
     training = timed(f"encode, batch, build{suffix}", n, lambda: Training(config, corpus, tokenizer))
     records = [take_step(training, step) for step in range(1, STEPS + 1)]
     speed = sum(record.n_tokens for record in records) / sum(record.seconds for record in records)
+    share = training.padding_share
     print(
-        f"{STEPS} steps: {speed:,.0f} tokens/s; peak {peak_gigabytes(CPU):.2f} GB; padding {training.padding:.1%}",
+        f"{STEPS} steps: {speed:,.0f} tokens/s; peak {peak_gigabytes(CPU):.2f} GB; padding {share:.1%}",
         flush=True,
     )
 

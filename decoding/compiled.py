@@ -144,7 +144,6 @@ class CompiledTransformer:
         self.config = model.config
         self.vocab_size = model.projection.linear.weight.size(0)
         self.position = model.tgt_position
-        self.table = self.position.table  # of position encodings
         self.kept_alive: list[object] = []  # what the structures point to
 
         norms = (model.encoder.norm, model.decoder.norm)
@@ -231,13 +230,6 @@ class CompiledTransformer:
         )
         return values, places
 
-    def encodings(self, n: int) -> Tensor:
-        """The first n rows, or more, of the table of position encodings."""
-        table = self.table  # another thread may replace it
-        if n > len(table):
-            table = self.table = self.position.sinusoids(2 * n)
-        return table
-
 
 class CompiledSearch:
     """The translation of one batch by a `CompiledTransformer`, step by step: the sources, and the steps so far."""
@@ -251,7 +243,7 @@ class CompiledSearch:
         self.source_keys_values = self._new_keys_values(len(tokens))
         self.starts = F.pad(lengths.cumsum(0), (1, 0))
         longest = src.size(1)
-        encodings = compiled.encodings(longest)
+        encodings = compiled.position.first(longest)
         self.source = _Source(self.source_keys_values.data_ptr(), self.starts.data_ptr(), len(tokens), longest)
         is_done = compiled.encode(
             ctypes.byref(compiled.model),
@@ -283,7 +275,7 @@ class CompiledSearch:
         self.history[n_steps] = _Step(keys_values.data_ptr(), None if parents is None else parents.data_ptr(), n_rows)
 
         # Compute it.
-        encodings = self.compiled.encodings(n_steps + 1)
+        encodings = self.compiled.position.first(n_steps + 1)
         logits = torch.empty(*tokens.shape, self.compiled.vocab_size, dtype=torch.float32)
         is_done = self.compiled.step(
             ctypes.byref(self.compiled.model),

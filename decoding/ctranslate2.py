@@ -41,7 +41,7 @@ def exported_config(folder: Path) -> Config:
     """The config of the run that was exported. Raises EngineError if it cannot be read."""
     try:
         return Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ConfigError) as error:
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise EngineError(f"{folder / CONFIG} cannot be used: {error}") from None
 
 
@@ -74,19 +74,25 @@ class CTranslate2Searcher:
 
     def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
         has_scores = search.beam > 1
-        results = self.translator.translate_batch(
-            [[self.tokens[i] for i in source] for source in sources],
-            beam_size=search.beam,
-            num_hypotheses=search.beam,
-            # CTranslate2's penalty is a power of the length: 1 gives the mean over the tokens, EOS included.
-            length_penalty=1,
-            return_scores=has_scores,
-            return_end_token=True,
-            min_decoding_length=0,
-            max_decoding_length=max(limits),
-            max_input_length=0,
-            suppress_sequences=[[self.tokens[i]] for i in self.suppressed],
-        )
+        try:
+            results = self.translator.translate_batch(
+                [[self.tokens[i] for i in source] for source in sources],
+                beam_size=search.beam,
+                num_hypotheses=search.beam,
+                # CTranslate2's penalty is a power of the length: 1 gives the mean over the tokens, EOS included.
+                length_penalty=1,
+                return_scores=has_scores,
+                return_end_token=True,
+                min_decoding_length=0,
+                max_decoding_length=max(limits),
+                max_input_length=0,
+                suppress_sequences=[[self.tokens[i]] for i in self.suppressed],
+            )
+        except RuntimeError as error:
+            if "position" not in str(error):
+                raise
+            longest = max(map(len, sources))
+            raise EngineError(f"a sentence of {longest:,} tokens is too long for the export ({error})") from None
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):
             means = result.scores if has_scores else [math.nan] * len(result.hypotheses)

@@ -25,14 +25,14 @@ from decoding.inference import in_precision
 from decoding.lengths import Lengths
 from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
-from decoding.typed_text import Translation, translate_lines
+from decoding.typed_text import Translation, sentences_as_translated, translate_lines
 from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
 from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
-from text.cleaning import language_shares
+from text.cleaning import language_shares, repair
 from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -272,6 +272,10 @@ class Translator:
         """
         return translate_lines(self, lines, search, is_html, with_doubts)
 
+    def sentences(self, line: str) -> list[str]:
+        """The sentences of a line as the model sees them in `text`: without marks, and in usual letter case."""
+        return sentences_as_translated(self, line)
+
     def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""
         longest = self.config.max_length
@@ -282,7 +286,8 @@ class Translator:
 
         is_known = len(self.sources) == 1
         language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]
-        return split_line(replace_lone_surrogates(line), language, fits)
+        line = replace_lone_surrogates(line)
+        return split_line(line if "unicode" in self.config.skip_rules else repair(line), language, fits)
 
     def model_searcher(self, limit: str) -> ModelSearcher:
         """The searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""

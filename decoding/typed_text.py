@@ -82,6 +82,12 @@ def translate_lines(
     return results
 
 
+def sentences_as_translated(translator: SentenceTranslator, line: str) -> list[str]:
+    """The sentences of a line as the model sees them: without marks, and in usual letter case."""
+    units = translator.split_line(take_out(line).text).units
+    return [usual_case(unit, translator.tokenizer) for unit in units if has_letters(unit)]
+
+
 def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
     """Whether each translation has the numbers of the line."""
     expected = numbers(line)

@@ -50,6 +50,7 @@ def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: st
             "eps": next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
         },
         "directions": config.directions,
+        "repairs": "unicode" not in config.skip_rules,
         "tags": tokenizer.tags,
         "tokens": tokenizer.tokens(),
         "merges": tokenizer.merges,

@@ -63,8 +63,8 @@ def losses_and_gradient_in_place(logits: Tensor, labels: Tensor, smoothing: floa
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """The gradient of the loss is known in closed form, and the forward pass computes it.
 
-    The logits, their softmax and their gradient, each (N, V), exist for some tokens at a time. When they were written
-    out whole, in fp32 and several times over, they took a fifth of a step.
+    The logits, their softmax and their gradient, each (N, V), exist for some tokens at a time. Written out whole, as
+    by the plain loss, they take a fifth of a step.
     """
 
     @staticmethod

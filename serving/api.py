@@ -11,6 +11,8 @@ Requests are JSON or an HTML form; answers are JSON. An error has a status and {
 """
 
 import asyncio
+import html
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
@@ -18,6 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
+from urllib.parse import parse_qs
 
 from babel import Locale, UnknownLocaleError
 from fastapi import FastAPI, Request, Response
@@ -26,6 +29,7 @@ from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from config import ConfigError, TapisError
 from decoding.search import Search
@@ -43,7 +47,9 @@ T = TypeVar("T")
 AUTO = "auto"  # a source language to be identified
 MAX_ALTERNATIVES = 9
 MAX_TEXTS = 256  # in one request
+MAX_FIELDS = 1000  # of a form
 BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
+TAG = re.compile(r"<[^<>]*>")
 PATHS = ("/translate", "/detect", "/languages", "/health")  # that are measured
 
 
@@ -173,7 +179,8 @@ class Api:
         detected = None
         sources = [request.source] * len(texts)
         if request.source == AUTO:
-            shares = [self.identify(text, request.target) for text in texts]
+            is_html = request.format == "html"
+            shares = [self.identify(visible_text(text, is_html), request.target) for text in texts]
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
             sources = [source for source, _ in shares]
         ranked = await self.translate_texts(texts, sources, request)
@@ -267,13 +274,13 @@ class Api:
     async def read(self, http: Request, form: type[M]) -> M:
         """The body of a request, JSON or a form. Raises RequestError if it is neither, or its key is not accepted."""
         try:
-            if http.headers.get("content-type", "").lower().startswith("application/json"):
-                body = await http.json()
-            else:
-                fields = await http.form()
-                values = {name: fields.getlist(name) for name in fields}
-                body = {name: several if len(several) > 1 else several[0] for name, several in values.items()}
+            body = await body_of_request(http)
+            if isinstance(body, dict):  # a field without a value counts as absent
+                is_empty = {"format": ("", None)}
+                body = {name: value for name, value in body.items() if value not in is_empty.get(name, (None,))}
             request = form.model_validate(body)
+        except ClientDisconnect:
+            raise RequestError(400, "the request has no end") from None  # nobody reads this
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))
@@ -290,6 +297,28 @@ class Api:
         if n_characters > self.limits.max_characters:
             limit = f"the server accepts {self.limits.max_characters:,}"
             raise RequestError(400, f"the text has {n_characters:,} characters; {limit}")
+
+
+async def body_of_request(http: Request) -> Any:
+    """The fields of a request in JSON or in a form, with a list of the values that a field of a form has twice.
+
+    Raises ValueError, or RecursionError, if they cannot be read.
+    """
+    media_type = http.headers.get("content-type", "").lower()
+    if media_type.startswith("application/json"):
+        return await http.json()
+    if media_type.startswith("multipart/"):
+        form = await http.form()
+        fields: dict[str, list[Any]] = {name: form.getlist(name) for name in form}
+    else:  # Starlette would read bytes that are not percent-encoded, as curl sends them, as Latin-1
+        text = (await http.body()).decode("utf-8", "replace")
+        fields = dict(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+def visible_text(text: str, is_html: bool) -> str:
+    """The text of a fragment of a page, roughly, to identify its language by."""
+    return html.unescape(TAG.sub(" ", text)) if is_html else text
 
 
 def name_of(language: str) -> str:

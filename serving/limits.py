@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config import ConfigError
 
+GRADIO = "/gradio_api/"
+PAGE_SENDS = re.compile(f"{GRADIO}(queue/join|cancel|reset|(run|api|call)/.+)/?$")
 STOP_SECONDS = 0.5  # between two checks of whether the server is stopping
 
 
@@ -71,6 +74,23 @@ class BodyLimit:
             await refuse(refused.status, str(refused))(scope, receive, send)
 
 
+class PageRequests:
+    """Refuses what clients may send to Gradio and the page does not (status 404).
+
+    Gradio would keep files that are uploaded or recorded, and has tools for developers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_sent = scope["type"] == "http" and scope["method"] not in ("GET", "HEAD", "OPTIONS")
+        if is_sent and scope["path"].startswith(GRADIO) and not PAGE_SENDS.match(scope["path"]):
+            await refuse(404, "this server takes no files")(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
 def refuse(status: int, message: str) -> JSONResponse:
     """The answer to a request whose body is not read to its end."""
     return JSONResponse({"error": message}, status, {"Connection": "close"})
@@ -94,7 +114,8 @@ class ApiKeys:
             raise ConfigError(f"--api-key-file {file} is not UTF-8: {error.reason}") from None
         except OSError as error:
             raise ConfigError(f"--api-key-file {file} cannot be read: {error.strerror}") from None
-        keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        stripped = [line.strip() for line in lines]
+        keys = [line for line in stripped if line and not line.startswith("#")]
         if not keys:
             raise ConfigError(f"--api-key-file {file} has no keys: write one per line")
         return cls(keys)

@@ -15,7 +15,6 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from text.cleaning import language_shares
-from text.sentences import has_letters
 
 
 class Kind(NamedTuple):
@@ -28,15 +27,17 @@ class Kind(NamedTuple):
     search: Search
     is_html: bool = False
     with_details: bool = False
-    """Whether all fields of the answers are wanted"""
+    """Whether the doubts and the sentences of the answers are wanted"""
+    with_attention: bool = False
+    """Whether their attention is wanted, too, for which a line takes a search of its own"""
 
 
 class Answer(NamedTuple):
-    """The translations of a line, best first, and its details if they are wanted."""
+    """The translations of a line, best first; its details if they are wanted."""
 
     translations: list[Translation]
     sentences: tuple[str, ...] = ()
-    """The sentences of the line that were translated"""
+    """The sentences of the line, as the model saw them"""
     attention: Attention | None = None
     """Of the only sentence of a line, if the model gives access to it"""
 
@@ -108,9 +109,9 @@ def answers_of(translator: Translator, kind: Kind, lines: Sequence[str]) -> list
         return list(map(Answer, ranked))
     answers = []
     for line, translations in zip(lines, ranked, strict=True):
-        sentences = tuple(unit for unit in translator.split_line(line).units if has_letters(unit))
+        sentences = tuple(translator.sentences(line))
         attention = None
-        if len(sentences) == 1 and translator.can_show_attention:
+        if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
             _, attention = translator.attention(sentences[0], kind.search)
         answers.append(Answer(translations, sentences, attention))
     return answers

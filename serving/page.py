@@ -6,16 +6,18 @@ import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # by default, Gradio reports its use to its makers
+# By default, Gradio reports its use to its makers, keeps what visitors typed, and asks the hub for it.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("GRADIO_RUN_HISTORY", "False")
 
 import gradio
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI
 
 from config import Config, TapisError
 from decoding.attention import STYLE, tables
 from decoding.search import Search
 from serving.batches import Batches, QueueFullError
-from serving.limits import ApiKeys
+from serving.limits import ApiKeys, PageRequests
 from serving.models import Answer, Kind, Models
 
 MAX_CHARACTERS = 2000  # of a text
@@ -51,10 +53,14 @@ class Page:
             raise error_of("There is nothing to translate: type a sentence.")
         if len(text) > MAX_CHARACTERS:
             raise error_of(f"This text has {len(text):,} characters; the page accepts {MAX_CHARACTERS:,} at most.")
-        name, _, target = run.partition(TARGET_SEPARATOR)
-        kind = Kind(name, "", target or self.models.configs[name].target, SEARCH, with_details=True)
+        if run in self.models.configs:
+            name, target = run, self.models.configs[run].target
+        else:
+            name, _, target = run.rpartition(TARGET_SEPARATOR)
+        lines = text.splitlines()
+        kind = Kind(name, "", target, SEARCH, with_details=True, with_attention=len(lines) == 1)
         start = time.perf_counter()
-        answers = self.answers(kind, text.splitlines())
+        answers = self.answers(kind, lines)
         return shown(answers, time.perf_counter() - start)
 
     def answers(self, kind: Kind, lines: list[str]) -> list[Answer]:
@@ -153,16 +159,19 @@ def choices_of(name: str, config: Config) -> list[tuple[str, str]]:
 
 def with_page(app: FastAPI, page: Page, keys: ApiKeys) -> FastAPI:
     """The application with the page at its root. If the server has keys, the page asks for one as its password."""
-    # The page uploads nothing, so that nobody else may: Gradio would keep the files.
-    app.add_api_route("/gradio_api/upload", no_upload, methods=["POST"], include_in_schema=False)
+    app.add_middleware(PageRequests)
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
     auth = (lambda _, password: keys.allow(password)) if keys else None  # as a user name, anything will do
     message = "Any user name; the password is an API key of this server."
     return gradio.mount_gradio_app(
-        app, build(page), "/", theme=theme, css=STYLE, footer_links=[], auth=auth, auth_message=message, ssr_mode=False
+        app,
+        build(page),
+        "/",
+        theme=theme,
+        css=STYLE,
+        footer_links=[],
+        auth=auth,
+        auth_message=message,
+        show_error=False,  # of errors that are not gradio.Error
+        ssr_mode=False,
     )
-
-
-def no_upload() -> None:
-    """Refuses files."""
-    raise HTTPException(404, "this server takes no files")

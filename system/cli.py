@@ -83,6 +83,10 @@ class TranslateOptions(ModelOptions):
     head: int = 0
     """Attention head to draw, from 1; 0 for all heads and their mean"""
 
+    def __post_init__(self) -> None:
+        if self.zero_shot and not self.source:
+            raise ConfigError("--zero-shot is for the pair of --source and --target: name the language of the text")
+
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -339,8 +343,8 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # such as `| head`; send the rest to devnull, so that Python's flush at exit does not fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # such as `| head`
+        discard_output()
         sys.exit(141)
     except (MemoryError, RuntimeError) as error:  # train.py raises its own error
         if not is_out_of_memory(error):
@@ -349,7 +353,13 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a folder without write permission
         print_error(str(error))
+        discard_output()
         sys.exit(1)
+
+
+def discard_output() -> None:
+    """Send the rest of standard output to devnull, so that Python's flush at exit does not fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(message: str) -> None:

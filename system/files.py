@@ -51,8 +51,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         write(Path(temporary))
-        with open(temporary, "rb+") as file:  # noqa: PTH123
-            os.fsync(file.fileno())
+        flush_to_disk(Path(temporary))
 
         # Move it over the old file, readable by all users (mkstemp's files are readable by their owner only).
         os.chmod(temporary, 0o644)  # noqa: PTH101
@@ -66,6 +65,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
+def flush_to_disk(file: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+
+
 def whole_folder(path: Path, write: Callable[[Path], None]) -> None:
     """Create a folder atomically: `path` appears with all its files, or not at all.
 
@@ -77,6 +82,8 @@ def whole_folder(path: Path, write: Callable[[Path], None]) -> None:
         filled = Path(temporary) / "filled"
         filled.mkdir()
         write(filled)
+        for file in filled.iterdir():
+            flush_to_disk(file)
 
         if path.is_dir():
             path.rmdir()

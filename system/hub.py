@@ -5,6 +5,7 @@ release archive or of a model on the hub. No fetched file is executed. Only the 
 archive, and they are written into one flat folder, whatever their paths in the archive.
 """
 
+import contextlib
 import hashlib
 import shutil
 import sys
@@ -100,7 +101,11 @@ def unpack(archive: Path) -> Path:
     """
     folder = cache_file("release", digest_files([archive]), "")
     if folder.is_dir():
-        return folder
+        with contextlib.suppress(FetchError):
+            check_sums(folder)
+            if (folder / "config.json").is_file():
+                return folder
+        shutil.rmtree(folder)  # damaged since
     max_bytes = MAX_EXPANSION * archive.stat().st_size
 
     def write_files(into: Path) -> None:

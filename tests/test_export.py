@@ -132,6 +132,19 @@ def test_the_exported_folder_translates_with_and_without_tapis(
     assert again.returncode == 2 and again.stderr == "export.py: out already exists: name a new folder\n"
 
 
+def test_a_release_replaces_no_archive(demo_run: RunFolder, called: Command) -> None:
+    Path("given.tar.gz").write_bytes(b"of someone")
+    done = called("export.py", "--run", str(demo_run.path), "--release", "given")
+    assert done.returncode == 2 and "given.tar.gz already exists" in done.stderr
+    assert Path("given.tar.gz").read_bytes() == b"of someone" and not Path("given").exists()
+
+
+def test_a_sentence_beyond_the_positions_of_an_export_is_an_error_in_words(run_folder: RunFolder) -> None:
+    translator = exported(run_folder)
+    with pytest.raises(EngineError, match=r"a sentence of [0-9,]+ tokens is too long for the export"):
+        translator(["the cat " * 5000])
+
+
 def test_a_precision_that_the_cpu_lacks_is_a_config_error(run_folder: RunFolder) -> None:
     exported(run_folder)
     assert Translator.load("out-float32", "cpu", "int8")(["A cat."])

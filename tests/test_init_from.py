@@ -64,9 +64,12 @@ def test_a_run_that_began_with_another_goes_on_without_it(ancestor: str, few: Pa
     args = ["train.py", "--init-from", ancestor, "--data", str(few), "--epochs", "1", "--name", "next"]
     assert called(*args).returncode == 0
     shutil.rmtree("weights/demo")
+    before = RunFolder(Path("weights/next")).load_metrics()
     assert called("train.py", "--resume", "--name", "next", "--epochs", "2").returncode == 0
     metrics = RunFolder(Path("weights/next")).load_metrics()
     assert metrics["init_from"]["name"] == "demo" and metrics["resumed"]
+    assert "rare there" in metrics["sides"]["en"] and metrics["sides"] == before["sides"]
+    assert metrics["rare tokens"] == before["rare tokens"]
 
     # Its release, and the release of a run that began with it, name the ancestors and no path.
     assert called("export.py", "--run", "next", "--release", "given").returncode == 0

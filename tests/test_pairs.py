@@ -128,7 +128,7 @@ def test_one_pair_is_the_same_training_as_ever(tiny: Config, small: Corpus, toke
     assert one.directions == PRESETS["demo"].directions and not one.tagged_languages
     texts, as_before = load_corpus(one), load_corpus(PRESETS["demo"])
     assert list(texts.train) == list(as_before.train) and texts.train.key == as_before.train.key
-    assert Training(tiny, small, tokenizer).weights == [1.0]
+    assert Training(tiny, small, tokenizer).origin_weights == [1.0]
 
 
 def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
@@ -366,6 +366,10 @@ def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Comma
     unlearned = called(*translate, "The dog sleeps.", "Der Hund schläft im Garten.", "Die Katze ist sehr müde.")
     assert unlearned.returncode == 0 and unlearned.stderr.count("warning") == 1
     assert "has not learned de-fr, and this seems to be de: Der Hund schläft im Garten." in unlearned.stderr
+    Path("page.html").write_text("<p>Der Hund schläft im Garten.</p>", encoding="utf-8")
+    assert "has not learned de-fr" in called(*translate, "--format", "html", "page.html").stderr
+    without_source = called(*translate, "--zero-shot", "Der Hund schläft im Garten.")
+    assert without_source.returncode == 2 and "--zero-shot is for the pair of --source" in without_source.stderr
 
     evaluate = ["evaluate.py", "--run", triangle, "--device", "cpu", "--target", "fr", "--source", "de"]
     evaluate += ["--reference", "fr"]

@@ -266,8 +266,10 @@ def test_pages_of_other_sites_cannot_read_answers(page: str) -> None:
 
 
 def test_nobody_uploads_files(page: str) -> None:
-    status, _, text = ask(PORT, "POST", "/gradio_api/upload", b"x")
-    assert status == 404 and b"this server takes no files" in text
+    for path in ("upload", "upload/", "process_recording", "component_server", "run-history/connect", "vibe-edit"):
+        status, _, text = ask(PORT, "POST", f"/gradio_api/{path}", b"x")
+        assert status == 404 and b"this server takes no files" in text
+    assert ask(PORT, "GET", "/gradio_api/runs")[0] == 404
     assert ask(PORT, "POST", "/gradio_api/queue/join", b"x" * 500_000)[0] == 413
 
 

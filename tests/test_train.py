@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from config import Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
 from train import time_line
-from training.failures import cause_of
+from training.failures import advice_after, cause_of
 from training.options import resolve
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
@@ -131,6 +131,23 @@ def test_a_finished_run_goes_further_with_more_epochs(
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
 
 
+def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    """But keeps a limit that was given."""
+    folder = RunFolder(Path("weights/demo"))
+    metrics = folder.load_metrics()
+    assert metrics["unsure below"] == folder.load_config().unsure_below < 0
+    folder.save_metrics({**metrics, "unsure below": -9.0})
+    folder.save_config(replace(folder.load_config(), unsure_below=-9.0))
+    assert called("train.py", "demo", "--resume", "--epochs", "2").returncode == 0
+    learned = folder.load_config().unsure_below
+    assert -9 < learned < 0 and folder.load_metrics()["unsure below"] == learned
+    for flags in (["--unsure-below", "-5"], []):
+        assert called("train.py", "demo", "--resume", *flags).returncode == 0
+        assert folder.load_config().unsure_below == -5
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there, no limit can be set on files")
 def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedProcess[str]") -> None:
     """A limit on the size of files is as good as a full disk, and needs no disk: writing fails midway."""
@@ -160,6 +177,8 @@ def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
     assert "out of memory, after a peak of" in said and "a --batch-tokens below 256" in said
     assert not cause_of(RuntimeError("a fault of ours"), tiny, ALONE)
     assert cause_of(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this training has ended"
+    assert advice_after(error.value, "mine", ALONE).endswith("--init-from mine --name OTHER --batch-tokens N")
+    assert advice_after(OSError(), "mine", ALONE).endswith("resume with: python train.py --resume --name mine")
 
 
 def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:

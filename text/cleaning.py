@@ -55,7 +55,9 @@ _INVISIBLE = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD], "")
 _REPLACEMENTS = _CP1252 | _INVISIBLE
 
 _TAG = re.compile(r"<[^<>]*>")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_MARKS = "".join(chr(i) for i in range(0x300, 0x3100) if unicodedata.category(chr(i))[0] == "M")  # of letters
+_LETTERS = rf"(?:[^\W\d_]++|[{_MARKS}]++)++"
+_WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 _BOOK_HEADER = re.compile(
     r"^source\s*:\s*(https?:|www\.|project gutenberg)|project gutenberg ?audiobook", re.IGNORECASE
 )

@@ -8,14 +8,17 @@ Cleaning runs in batches, in several processes if there is much data. Its result
 reused (tables.py). Lengths in tokens are not known here: dataset.py leaves out pairs that are too long.
 """
 
+import contextlib
 import hashlib
 import multiprocessing
 import os
 import signal
 import unicodedata
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, cycle
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +32,7 @@ from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
 from text.readers import PARTS, DataError, Pair, Part, read_parts, read_text, takes_columns
-from text.tables import Ints, Pairs, cached_table, chunks, column, record_batches
+from text.tables import Ints, Pairs, cached_table, column, record_batches
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
@@ -37,6 +40,7 @@ CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsh
 CODE_FILES = [Path(__file__).parent / f"{name}.py" for name in CODE_MODULES]
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
+MAX_PROCESSES = 16  # that clean; each imports torch and takes 250 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 RULE_NAMES: list[RuleName] = list(RULES)
@@ -465,7 +469,7 @@ def _cleaned_batches(pairs: Iterator[Pair], settings: CleanerSettings) -> Iterat
     first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PARALLEL_THRESHOLD)), [])
     cleaner = settings.cleaner(first_pairs[:SAMPLE])
     is_large = len(first_pairs) >= PARALLEL_THRESHOLD
-    n_processes = (os.cpu_count() or 1) if is_large else 1
+    n_processes = min(_available_cpus(), MAX_PROCESSES) if is_large else 1
 
     # clean them and the rest
     batches = _chunks_of_text(chain(first_pairs, pairs), CLEANING_BATCH)
@@ -498,23 +502,47 @@ def _clean_in_processes(
             yield clean_batch(cleaner, batch)
         return
 
-    # The start method spawn exists on every system and is safe beside torch's threads.
-    with multiprocessing.get_context("spawn").Pool(n_processes, _start_worker, (cleaner,)) as pool:
-        # Pool.map reads all its input at once: hand it a few batches at a time.
-        for group in chunks(batches, 4 * n_processes):
-            yield from pool.map(_clean_in_worker, group, chunksize=1)
+    # The start method spawn exists on every system and is safe beside torch's threads. Each process has a pipe of its
+    # own, whose end is closed when it is killed: the pools of the standard library can hang then.
+    spawn = multiprocessing.get_context("spawn")
+    processes, pipes = [], []
+    try:
+        for _ in range(n_processes):
+            pipe, pipe_of_process = spawn.Pipe()
+            process = spawn.Process(target=_clean_what_comes, args=(cleaner, pipe_of_process), daemon=True)
+            process.start()
+            pipe_of_process.close()
+            processes.append(process)
+            pipes.append(pipe)
+
+        # Each process has one batch at a time, in turn.
+        at_work: deque[Connection] = deque()
+        for batch, pipe in zip(batches, cycle(pipes), strict=False):
+            if len(at_work) == n_processes:
+                yield at_work.popleft().recv()
+            pipe.send(batch)
+            at_work.append(pipe)
+        for pipe in at_work:
+            yield pipe.recv()
+    except (EOFError, ConnectionError):
+        raise DataError("a process that cleans the data was killed: perhaps memory is short") from None
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
 
 
-_worker_cleaner: list[AnyCleaner] = []  # the cleaner of this process, if it is a worker
-
-
-def _start_worker(cleaner: AnyCleaner) -> None:
+def _clean_what_comes(cleaner: AnyCleaner, pipe: Connection) -> None:
+    """Cleans the batches of a pipe until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
-    _worker_cleaner.append(cleaner)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(clean_batch(cleaner, pipe.recv()))
 
 
-def _clean_in_worker(pairs: list[Pair]) -> dict[str, Any]:
-    return clean_batch(_worker_cleaner[0], pairs)
+def _available_cpus() -> int:
+    """The CPUs that this process may use; a cluster may have given it a few of many."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def clean_batch(cleaner: AnyCleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
@@ -550,8 +578,13 @@ def normalize(text: str) -> str:
     A text without letters and digits keeps its symbols.
     """
     decomposed = unicodedata.normalize("NFKD", text).casefold()
-    letters_and_digits = "".join(filter(str.isalnum, decomposed))
+    letters_and_digits = "".join(c for c in decomposed if c.isalnum() or _is_vowel_sign(c))
     return letters_and_digits or decomposed
+
+
+def _is_vowel_sign(character: str) -> bool:
+    """Whether it is a mark as Hindi and Thai write vowels, which distinguishes words; accents are not."""
+    return unicodedata.category(character)[0] == "M" and not unicodedata.combining(character)
 
 
 def _hash(text: str) -> int:

@@ -6,10 +6,10 @@ lines to N lines, and keeps markup where it belongs (decoding/typed_text.py).
 
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from config import TapisError
 from text.marks import ATTRIBUTES, take_out
@@ -32,6 +32,8 @@ UNTRANSLATED = {
 }
 # Elements that end where the next one of their kind begins, or the element around them ends
 END_TAG_OPTIONAL = {"p", "li", "dt", "dd", "td", "th", "tr", "option"}
+# Elements that have such elements of their own
+LISTS = {"ul", "ol", "dl", "table", "select"}
 # Elements without content
 VOID = {
     *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"),
@@ -46,12 +48,15 @@ _TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?
 _ATTRIBUTE = re.compile(rf"(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
 
-_CHARACTER = r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);"
+_CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones stand for nothing
 _TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
+# A tag that text/marks.py reads as a tag, too. Others cannot be part of a line.
+_TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")
 _NEWLINE = r"(?:\r\n?|\n)"  # of Markdown
 # Settings before a Markdown document
 _FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)", re.DOTALL)
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
+_SHORT_REFERENCE = re.compile(r"(?<![\]\\])\[([^\[\]\n]+)\](?:\[\])?(?![\[(:])")
 _HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
 _TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
 
@@ -92,7 +97,7 @@ def _pieces(page: str) -> Iterator[_Piece]:
         if tag:
             name, end = tag["name"].lower(), tag.end()
             yield _Piece(place, _kind_of(tag), name)
-            if name in RAW and not tag["slash"]:
+            if name in RAW and _kind_of(tag) not in ("close", "void"):
                 closing = re.compile(rf"</{name}\b", re.IGNORECASE).search(page, end)
                 raw_end = closing.start() if closing else len(page)
                 if raw_end > end:
@@ -129,27 +134,27 @@ def translated_html(page: str, translate: Translate) -> str:
     kept: list[str] = []  # open elements whose content is kept, the outermost first
     for start, kind, name in _pieces(page):
         was_kept = bool(kept)
-        if (
-            kept
-            and kept[0] in END_TAG_OPTIONAL
-            and ((kind in ("open", "kept") and name == kept[0]) or (kind == "close" and name not in kept))
-        ):
-            kept, was_kept = [], False  # the next <li> ends the one before, and so does </ul>
+        if kept and kept[0] in END_TAG_OPTIONAL:
+            # The next <li> ends the one before, unless it is of a list within it; so does </ul>.
+            is_next = kind in ("open", "kept") and name == kept[0] and not LISTS.intersection(kept[1:])
+            if is_next or (kind == "close" and name not in kept):
+                kept, was_kept = [], False
         if kind in ("open", "kept") and name not in VOID and (kept or kind == "kept" or name in UNTRANSLATED):
             kept.append(name)
         elif kind == "close" and name in kept:
             while kept.pop() != name:
                 pass
-        is_in_line = not (was_kept or kept) and (kind == "text" or (kind != "other" and name in INLINE))
+        is_tag_of_line = kind != "other" and name in INLINE and _TAG_OF_LINE.match(page, start)
+        is_in_line = not (was_kept or kept) and (kind == "text" or bool(is_tag_of_line))
         if is_in_line != (lines[-1:] == [len(bounds) - 1]):
             bounds.append(start)
             if is_in_line:
                 lines.append(len(bounds) - 1)
 
     parts = [page[start:end] for start, end in pairwise([*bounds, len(page)])]
-    lines = [i for i in lines if has_text(parts[i])]
-    translations = translate([_as_typed(parts[i]) for i in lines])
-    for i, translation in zip(lines, translations, strict=True):
+    typed = {i: _as_typed(parts[i]) for i in lines}
+    typed = {i: text for i, text in typed.items() if has_text(text)}
+    for i, translation in zip(typed, translate(list(typed.values())), strict=True):
         before = parts[i][: len(parts[i]) - len(parts[i].lstrip())]
         after = parts[i][len(parts[i].rstrip()) :]
         parts[i] = before + translation + after
@@ -186,8 +191,9 @@ def translated_markdown(document: str, translate: Translate) -> str:
     Code, HTML blocks, link targets, front matter and the signs of the blocks stay as they are. A paragraph of several
     lines becomes one of one, except where a line ends in a hard break.
     """
-    front_matter = _FRONT_MATTER.match(document)
-    head = front_matter.group() if front_matter else ""
+    n_marks = document.startswith("\ufeff")  # a byte order mark
+    front_matter = _FRONT_MATTER.match(document, n_marks)
+    head = document[: front_matter.end() if front_matter else n_marks]
     body = document[len(head) :]
     places = [place for place in _places(body) if has_text(place.text)]
     translations = translate([place.text for place in places])
@@ -216,7 +222,9 @@ class _Place(NamedTuple):
 def _places(body: str) -> Iterator[_Place]:
     """The texts of a Markdown document without front matter, in order."""
     line_starts = [0, *(match.end() for match in re.finditer(_NEWLINE, body)), len(body)]
-    blocks = _markdown_parser().parse(body)
+    references: dict[str, Any] = {}
+    blocks = _markdown_parser().parse(body, references)
+    full = partial(_with_references, labels=references.get("references", {}))
     end = 0  # of the text before
     for before, block in pairwise(blocks):
         if block.type != "inline" or not block.map:
@@ -241,7 +249,20 @@ def _places(body: str) -> Iterator[_Place]:
             end = place + len(stripped)
             is_continued = not is_broken
             if is_broken or i + 1 == len(parts):
-                yield _Place(text, start, end)
+                yield _Place(full(text), start, end)
+
+
+def _with_references(text: str, labels: Collection[str]) -> str:
+    """The text with [label] and [label][], of which the label is both text and target, as [label][label].
+
+    labels are those of the document's links, normalized. The second label stays when the text is translated.
+    """
+    from markdown_it.common.utils import normalizeReference  # noqa: PLC0415
+
+    def full(match: re.Match[str]) -> str:
+        return f"[{match[1]}][{match[1]}]" if normalizeReference(match[1]) in labels else match.group()
+
+    return _SHORT_REFERENCE.sub(full, text) if labels else text
 
 
 def translated_srt(subtitles: str, translate: Translate) -> str:

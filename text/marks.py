@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 NUMBER = r"\d(?:[.,:/\u00a0\u202f-]?\d)++"
 
 # Pictographs, with their modifiers and joiners, and flags.
-_PICTOGRAPH = r"(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\u200d\U0001f3fb-\U0001f3ff]*+)++"
+_PICTOGRAPH = (
+    r"(?:[\u231a\u231b\u23e9-\u23fa\u25b6\u25c0\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+    r"[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)++"
+)
 _EDGE = r"(?<![\w@#$%&./:-])"  # where something of its own can begin
 
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
@@ -46,7 +49,10 @@ ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
 _OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>"
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
 # Elements that are kept whole
-_KEPT = rf"<(?P<name>code|kbd|samp|var|sub|sup)\b{ATTRIBUTES}>(?:[^<]|<(?!/?(?P=name)\b)){{0,1000}}+</(?P=name)>"
+_KEPT = (
+    rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}>"
+    r"(?:[^<]|<(?!/?(?i:(?P=name))\b)){0,1000}+</(?i:(?P=name))>"
+)
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
 _MARK = re.compile(
@@ -332,7 +338,7 @@ def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
         return n_target
     if mark.is_number:  # it belongs to the word after it
         return alignment.best(mark.word)
-    return alignment.best(mark.word - 1) + 1 if mark.word else 0
+    return min(alignment.best(mark.word - 1) + 1, n_target) if mark.word else 0
 
 
 def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int, tuple[int, int]]:

@@ -26,7 +26,7 @@ def mistyped(sentence: str, random: np.random.Generator) -> str:
     if is_lower:
         sentence = sentence.lower()
     if is_open:
-        sentence = sentence.rstrip(FINAL_PUNCTUATION) or sentence
+        sentence = sentence.rstrip(FINAL_PUNCTUATION).rstrip() or sentence
     if has_swaps:
         sentence = with_swaps(sentence, random)
     return sentence

@@ -227,14 +227,18 @@ def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pai
         has_both_fields = source in record and target in record
         record = record if has_both_fields else record["translation"]
     if not isinstance(record, dict):
-        raise DataError(f'{location}: expected {{"{source}": …, "{target}": …}}, got {json.dumps(record)[:40]}')
+        raise DataError(
+            f'{location}: expected {{"{source}": …, "{target}": …}}, got {json.dumps(record, default=repr)[:40]}'
+        )
 
     for language in (source, target):
         if language not in record:
             fields = ", ".join(map(str, record)) or "none"
             raise DataError(f'{location}: no field "{language}" (fields: {fields})')
         if not isinstance(record[language], str | None):
-            raise DataError(f'{location}: "{language}" must be a string, got {json.dumps(record[language])[:40]}')
+            raise DataError(
+                f'{location}: "{language}" must be a string, got {json.dumps(record[language], default=repr)[:40]}'
+            )
     return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
 
 

@@ -69,7 +69,9 @@ def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
             sentences.append(segment)
 
     # cut long sentences, and normalize whitespace
-    pieces = [piece for sentence in sentences for piece in cut_to_fit(sentence, fits)]
+    pieces: list[str] = []
+    for sentence in sentences:
+        pieces += cut_to_fit(sentence, fits) if has_letters(sentence) else [sentence]  # which is copied
     units = [" ".join(piece.split()) for piece in pieces]
     return Line(marker, [unit for unit in units if unit])
 

@@ -76,16 +76,20 @@ class TimeBudget:
 
     def settle(self, training: Training) -> None:
         """Half of the time is over: plans as many steps again as were made, for good."""
-        self.extend(training)
+        self._plan(training, 2 * training.step)
         self.deadline = math.inf
 
     def extend(self, training: Training) -> None:
-        """Plans as many steps again as were made.
+        """Plans so many steps that the next one still belongs to their first half.
 
-        At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way.
+        What begins at half of the steps, such as translating, then begins when half of the time is over.
         """
-        training.plan(max(2 * training.step, 10 * training.config.warmup_steps))
+        self._plan(training, 2 * training.step + 2)
+
+    def _plan(self, training: Training, steps: int) -> None:
+        """At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way."""
+        training.plan(max(steps, 10 * training.config.warmup_steps))
 
     def is_ahead_of_plan(self, training: Training) -> bool:
-        """Whether half of the planned steps were made before half of the time was over: the plan must grow."""
-        return self.is_open and 2 * training.step > training.total_steps
+        """Whether the next step is beyond half of the plan, before half of the time is over: the plan must grow."""
+        return self.is_open and 2 * training.step + 2 > training.total_steps

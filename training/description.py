@@ -52,7 +52,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, 
         "batches": {
             "in an epoch": training.batches_per_epoch,
             "tokens a side, at most": config.batch_tokens,
-            "padding": round(training.padding, 4),
+            "padding": round(training.padding_share, 4),
             "steps": training.total_steps,
         },
         "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
@@ -86,7 +86,9 @@ def describe_data(training: Training) -> dict[str, Any]:
                 "trained on": int(np.sum(pairs.origins == i)),
                 "weight": round(weight, 4),
             }
-            for i, (name, source, weight) in enumerate(zip(names, report["sources"], training.weights, strict=True))
+            for i, (name, source, weight) in enumerate(
+                zip(names, report["sources"], training.origin_weights, strict=True)
+            )
         ]
         report["pairs in an epoch"] = training.pairs_per_epoch
     return report

@@ -1,9 +1,10 @@
-"""Errors of a training, in words: what ended it, and what to type next."""
+"""The end of a training in words: what ended it, and what to type next."""
 
 from config import Config, TapisError
 from system.cli import is_out_of_memory
 from system.devices import choose_device, peak_gigabytes
 from system.distributed import Group
+from training.trainer import Training
 
 
 class TrainingError(TapisError):
@@ -35,6 +36,23 @@ def resume_command(name: str, group: Group) -> str:
     """What to type to resume the run of that name."""
     command = "python" if group.size == 1 else "torchrun …"
     return f"resume with: {command} train.py --resume --name {name}"
+
+
+def advice_if_over(training: Training) -> str:
+    """What makes a training go on that is over; empty if it is not."""
+    if not training.is_over:
+        return ""
+    if training.step < training.total_steps:
+        return f": --patience {training.config.patience} has ended it; a higher one, or 0, makes it go on"
+    return ": nothing is left to train; --epochs or --steps makes it longer"
+
+
+def advice_after(error: Exception, name: str, group: Group) -> str:
+    """What to type after an error from outside, on a line of its own, if the run of that name has a checkpoint."""
+    if is_out_of_memory(error):  # the batches of a run to resume cannot be smaller
+        again = f"--init-from {name} --name OTHER --batch-tokens N"
+        return f"\nthe last checkpoint stays, for more memory; with less, begin anew from its best weights: {again}"
+    return f"\nthe last checkpoint stays; {resume_command(name, group)}"
 
 
 def cause_of(error: Exception, config: Config, group: Group) -> str:

@@ -2,8 +2,8 @@
 
 train.py advances a `Training` step by step. What happens at a step is a pure function of the config, the data and the
 number of the step: the batch order depends on seed and epoch, dropout on seed, step and the batch's place in the step.
-Resuming therefore needs the weights, the moments of the optimizers and that number; and however many processes share
-the batches of a step, they make the same step (`system.distributed.Group`).
+Resuming therefore needs the weights, the moments of the optimizers, that number and the translations that were made;
+and however many processes share the batches of a step, they make the same step (`system.distributed.Group`).
 """
 
 import math
@@ -43,7 +43,7 @@ from system.distributed import ALONE, Group, collected, local_part, mean_in_orde
 from system.files import cache_folder, digest
 from text.corpus import Corpus, Origin
 from text.readers import DataError
-from text.tables import Ints, Pairs
+from text.tables import Ints, Pairs, chunks
 from text.tokenizer import Tokenizer
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
@@ -52,6 +52,7 @@ from training.records import Progress, StepRecord, Validation, perplexity
 from training.sharding import parts_of_state, shard
 
 VALIDATION_TOKENS = 4096  # of a validation batch, at least
+TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each take some 250 MB
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
 
 
@@ -91,7 +92,9 @@ class Training:
         if self.is_monolingual.all():
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
         self.config = self._with_lengths(config)
-        self.weights = weights_of_origins(config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins)))
+        self.origin_weights = weights_of_origins(
+            config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins))
+        )
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.translated: Translated | None = None
 
@@ -116,7 +119,7 @@ class Training:
         self.epoch_batches: tuple[int, list[Ints]] = 0, first_epoch  # an epoch, and its batches
         self.prepared: tuple[int, list[tuple[int, Batch | PackedBatch]]] = 0, []  # a step, and its batches
         # Of the original pairs, before --subword-dropout splits tokens. Distilled pairs differ a little.
-        self.padding = padding_share(self.train_pairs, first_epoch)
+        self.padding_share = padding_share(self.train_pairs, first_epoch)
         self.batches_per_epoch = len(first_epoch)
         self.pairs_per_epoch = sum(map(len, first_epoch))
         self.steps_per_epoch = math.ceil(self.batches_per_epoch / config.accumulate)
@@ -211,7 +214,7 @@ class Training:
         return self.n_moments > (self.translated.n_moments if self.translated else 0)
 
     def plan(self, steps: int) -> None:
-        """Sets the number of steps in all. For the first half of them it makes no difference."""
+        """Sets the number of steps in all. To the steps of their first half it makes no difference."""
         self.total_steps = steps
         self.config = replace(self.config, steps=steps)
 
@@ -238,7 +241,7 @@ class Training:
     def batches_of_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Ints]:
         """The rows of each batch of an epoch of all processes."""
         config = self.config
-        weights = self.weights
+        weights = self.origin_weights
         if pairs is self.train_pairs:  # without sources for the monolingual text
             weights = weights[: len(weights) - len(config.monolingual_directions)]
         return batches(pairs, config.batch_tokens, config.seed, epoch, weights)
@@ -421,14 +424,21 @@ class Training:
     def _translations_by_row(
         self, is_monolingual: bool, translate: Callable[[Origin, Pairs], list[list[int]]]
     ) -> dict[int, list[int]]:
-        """Translates the monolingual text or all else, each process a share. Returns token ids by row."""
+        """Translates the monolingual text or all else, each process a share. Returns token ids by row.
+
+        A share is translated in parts, since the hypotheses of a search take far more memory than what is chosen.
+        """
         by_row: dict[int, list[int]] = {}
         for number, origin in enumerate(self.corpus.origins):
             if origin.is_monolingual != is_monolingual:
                 continue
             rows = self.train_pairs.rows[self.train_pairs.origins == number]
-            local_pairs = self.corpus.train.select(rows[self.group.rank :: self.group.size])
-            local_ids = [ids[: self.config.max_length] for ids in translate(origin, local_pairs)]
+            local_rows = rows[self.group.rank :: self.group.size].tolist()
+            local_ids = [
+                ids[: self.config.max_length]
+                for part in chunks(local_rows, TRANSLATED_TOGETHER)
+                for ids in translate(origin, self.corpus.train.select(np.array(part)))
+            ]
             by_row.update(zip(rows.tolist(), self.group.gather(local_ids), strict=True))
         return by_row
 

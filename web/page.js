@@ -93,7 +93,8 @@ function start() {
     status.textContent = message;
     status.className = "error";
     output.setAttribute("aria-busy", "false");
-    input.disabled = true;
+    clearTimeout(timer);
+    for (const control of [input, target, search]) control.disabled = true;
     worker?.terminate();
   }
 

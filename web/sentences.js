@@ -16,13 +16,27 @@ function hasLetters(unit) {
   return /\p{L}/u.test(unit);
 }
 
+// The line as `repair` in text/cleaning.py writes it: in NFC, without invisible characters, and with the characters that
+// Windows-1252 has at the places of control characters.
+const REPAIRED = /[\u0080-\u009f\u200b\u2060\ufeff\u00ad]/g;
+const WINDOWS = new TextDecoder("windows-1252");
+function repaired(line) {
+  const replaced = line.replace(REPAIRED, (character) => {
+    const code = character.charCodeAt(0);
+    const other = code < 0xa0 ? WINDOWS.decode(Uint8Array.of(code)) : "";
+    return other === character ? "" : other;
+  });
+  return normalizeSpaces(replaced.normalize("NFC"));
+}
+
 // The code of a language without its region or script.
 function baseLanguage(code) {
   return code.split(/[-_]/)[0].toLowerCase();
 }
 
-// A language as the browser names it; undefined, which stands for the browser's own, if it has no such code.
+// A language as the browser names it; undefined, which stands for the browser's own, if it has none.
 function locale(language) {
+  if (!language) return undefined;
   try {
     return Intl.getCanonicalLocales(baseLanguage(language))[0];
   } catch {
@@ -45,7 +59,7 @@ function splitLine(line, language, fits) {
     if (last >= 0 && INITIAL.test(sentences[last])) sentences[last] += segment;
     else sentences.push(segment);
   }
-  const pieces = sentences.flatMap((sentence) => cutToFit(sentence, fits));
+  const pieces = sentences.flatMap((sentence) => (hasLetters(sentence) ? cutToFit(sentence, fits) : [sentence]));
   return { marker, units: pieces.map(normalizeSpaces).filter(Boolean) };
 }
 

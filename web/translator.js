@@ -12,6 +12,7 @@ class Translator {
     this.config = description.config;
     this.tags = description.tags;
     this.directions = description.directions;
+    this.repairs = description.repairs;
     this.tokenizer = new Tokenizer(description.tokens, description.merges, description.first_text_id);
     this.model = new Transformer(this.config, new Weights(description.weights, bytes));
     this.vocabSize = description.tokens.length;
@@ -58,7 +59,7 @@ class Translator {
     const longest = this.config.max_length;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
     const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
-    return splitLine(line, this.sourceOf(target), fits);
+    return splitLine(this.repairs ? repaired(line) : line, this.sourceOf(target), fits);
   }
 
   // What each token of a translation attended to: in the last layer, the mean of the heads.

@@ -3,6 +3,8 @@
 // In: { description, weights }, once; then { job, text, target, isBeam, wantsAttention }, of which the latest counts.
 // Out: { kind: "ready" }; { kind: "progress" | "done", job, text, nDone, nUnits }; { kind: "attention", job, attention }.
 
+const PROGRESS_PAUSE = 100; // milliseconds; each message has the whole text
+
 let translator = null;
 let latestJob = 0;
 let lastPause = 0;
@@ -48,13 +50,17 @@ async function translateText({ job, text, target, isBeam, wantsAttention }) {
   // Translate them one by one.
   let nDone = 0;
   let last = null;
+  let lastProgress = 0;
   for (const line of lines) {
     for (const unit of line.units) {
       await pauseOfJob();
       last = hasLetters(unit) ? await translator.translateSentence(unit, target, isBeam, pauseOfJob) : null;
       line.translations.push(last ? last.text : unit);
       nDone += 1;
-      if (nDone < nUnits) postMessage({ kind: "progress", job, text: joined(), nDone, nUnits });
+      if (nDone < nUnits && performance.now() - lastProgress > PROGRESS_PAUSE) {
+        postMessage({ kind: "progress", job, text: joined(), nDone, nUnits });
+        lastProgress = performance.now();
+      }
     }
   }
   postMessage({ kind: "done", job, text: joined(), nDone, nUnits });

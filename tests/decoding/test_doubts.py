@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.doubts import UNSURE_BELOW, doubts, limit_of_unsure
+from decoding.doubts import UNSURE_BELOW, doubts, limit_of_unsure, numbers
 from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
 from decoding.translator import Translator
 
@@ -68,6 +68,11 @@ def test_probabilities_below_the_limit_are_unsure(translator: Translator, monkey
     assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [{"unsure"}, set()]
     monkeypatch.setattr(Translator, "can_show_attention", False)  # as of an export
     assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [set(), set()]
+
+
+def test_numbers_are_the_same_in_the_digits_of_any_language() -> None:
+    assert numbers("In 2020, 1,500") == numbers("२०२० में १५००") == numbers("٢٠٢٠ و ١٬٥٠٠".replace("٬", "."))
+    assert numbers("In 2020") != numbers("२०२१ में")
 
 
 def test_the_limit_is_what_two_in_a_hundred_are_below() -> None:

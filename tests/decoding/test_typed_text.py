@@ -24,7 +24,14 @@ def plain(translator: Translator) -> str:
     return translated(translator, SENTENCE)
 
 
-@pytest.mark.parametrize("change", [str.upper, str.title, lambda text: f"  {text.replace(' ', '  ')} "])
+CHANGES = [
+    *(str.upper, str.title),
+    lambda text: f"  {text.replace(' ', '  ')} ",
+    lambda text: "\ufeff" + text.replace("sleep", "slee\u00adp\u200b"),  # invisible characters
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_letter_case_and_spaces_do_not_matter(translator: Translator, plain: str, change: object) -> None:
     assert callable(change)
     assert translated(translator, change(SENTENCE)) in (plain, plain.upper())

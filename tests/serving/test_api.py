@@ -88,6 +88,13 @@ def test_a_list_gives_a_list(client: TestClient) -> None:
 def test_a_form_is_a_request_too(client: TestClient) -> None:
     one = client.post("/translate", data={"q": "5", "source": "en", "target": "fr", "alternatives": "1"})
     assert one.json() == {"translatedText": "fr:5", "alternatives": ["fr1:5"]}
+    for_files = client.post("/translate", files={"q": (None, "é")}, data={"source": "en", "target": "fr"})
+    assert for_files.json() == {"translatedText": "fr:é"}
+    raw = "q=Il fait très beau + ça&source=fr&target=en".encode()  # as curl -d sends it
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.post("/translate", content=raw, headers=form).json() == {
+        "translatedText": "en:Il fait très beau   ça"
+    }
     two = client.post("/translate", data={"q": ["One.", "Two."], "source": "en", "target": "de"})
     assert two.json() == {"translatedText": ["de:One.", "de:Two."]}
 
@@ -109,6 +116,20 @@ def test_a_language_is_identified_for_each_text(client: TestClient, models: Echo
     assert {kind.source for kind in models.kinds} == {"de", "fr"}
     one = ask(client, texts[1], "auto", "en").json()["detectedLanguage"]
     assert one["language"] == "de" and 50 < one["confidence"] <= 100
+
+
+def test_fields_without_a_value_are_absent(client: TestClient) -> None:
+    body = {"q": "5", "source": "en", "target": "fr", "format": None, "alternatives": None, "api_key": None}
+    assert client.post("/translate", json=body).json() == {"translatedText": "fr:5"}
+    assert client.post("/translate", json={**body, "format": ""}).json() == {"translatedText": "fr:5"}
+    answer = client.post("/translate", json={**body, "q": None})
+    assert answer.status_code == 400 and answer.json() == {"error": "q: Field required"}
+
+
+def test_markup_has_no_language(client: TestClient) -> None:
+    page = '<p class="the house of the cat that is"><a href="/the/house/is/here">.</a> Bonjour à tous</p>'
+    answer = ask(client, page, "auto", "en", format="html").json()
+    assert answer["detectedLanguage"]["language"] == "fr"
 
 
 def test_a_text_in_the_target_language_stays(client: TestClient, models: Echo) -> None:

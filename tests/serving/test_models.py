@@ -10,6 +10,7 @@ pytest.importorskip("fastapi")
 
 from checkpoint import CheckpointError, RunFolder
 from config import Config, ConfigError
+from decoding.ctranslate2 import EngineError
 from decoding.search import Search
 from decoding.translator import Translator
 from export import to_ctranslate2
@@ -61,9 +62,20 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
         find_models(["tiny", str(run_folder.path.resolve())], load, 1)
     with pytest.raises(CheckpointError, match="no run 'nothing'"):
         find_models(["nothing"], load, 1)
-    Path("elsewhere/out/tapis.json").write_text("{", encoding="utf-8")
-    with pytest.raises(Exception, match=r"tapis\.json cannot be used"):
-        find_models(["elsewhere/out"], load, 1)
+    for damaged in (b"{", b"\xff"):
+        Path("elsewhere/out/tapis.json").write_bytes(damaged)
+        with pytest.raises(EngineError, match=r"tapis\.json cannot be used"):
+            find_models(["elsewhere/out"], load, 1)
+
+
+def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFolder) -> None:
+    models = find_models(["tiny"], load, 1)
+    kind = Kind("tiny", "", "fr", Search(2, 2), with_details=True, with_attention=True)
+    (answer,) = models.translator_of(kind)(["THE <b>CAT</b> IS SITTING."])
+    assert answer.sentences == ("The cat is sitting.",) and answer.attention
+    assert "".join(answer.attention.source).startswith("▁The")
+    (answer,) = models.translator_of(kind._replace(with_attention=False))(["A cat."])
+    assert answer.sentences == ("A cat.",) and not answer.attention
 
 
 def test_a_damaged_run_is_left_out(

@@ -8,7 +8,7 @@ import pytest
 from conftest import SHARED, needs_shared
 
 from config import RuleName
-from text.cleaning import RULES, Cleaner, TextCleaner, is_heading, repair
+from text.cleaning import RULES, Cleaner, TextCleaner, _words, is_heading, repair
 from text.corpus import Corpus
 from text.readers import Pair, read_parts
 
@@ -114,6 +114,10 @@ def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart
     ]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
     assert cleaner.judge(pair).pair == pair
+
+
+def test_words_have_their_vowel_signs() -> None:
+    assert _words("हिंदी में, 2020: don't <b>go</b>") == "हिंदी में don't go"
 
 
 def test_languages_with_regions_have_the_language_rules() -> None:

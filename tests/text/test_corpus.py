@@ -1,7 +1,10 @@
 """Tests of the corpus: splitting, leaks, reports, cached tables, the built-in demo, and datasets on the hub."""
 
+import contextlib
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 import time
 import unicodedata
@@ -15,7 +18,7 @@ import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
-from text.cleaning import Cleaner
+from text.cleaning import Cleaner, Verdict
 from text.corpus import Corpus, _clean_in_processes, clean_batch, labels, load_corpus, normalize
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
@@ -372,6 +375,63 @@ def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path:
     result = command("train.py", *args, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "hf"))
     assert result.returncode == 0, result.stderr
     assert "books: 300 pairs read" in result.stderr
+
+
+def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
+    assert normalize("लड़का दौड़ रहा है") != normalize("लड़की दौड़ रही है")
+    assert normalize("Déjà vu !") == normalize("deja vu")
+
+
+class DyingCleaner(Cleaner):
+    """Ends its process, as the system does where memory is short."""
+
+    def judge(self, raw: Pair) -> Verdict:
+        if raw == ("die", "now"):
+            os._exit(9)
+        return super().judge(raw)
+
+
+def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
+    with pytest.raises(DataError, match="a process that cleans the data was killed"):
+        list(_clean_in_processes(DyingCleaner("en", "fr"), iter([PAIRS[:10], [("die", "now")]]), 2))
+
+
+KILLED = """
+import os, time
+from text.cleaning import Cleaner
+from text.corpus import _clean_in_processes
+
+class SlowCleaner(Cleaner):
+    def judge(self, raw):
+        print(os.getpid(), flush=True)
+        time.sleep(2)
+        return super().judge(raw)
+
+if __name__ == "__main__":
+    list(_clean_in_processes(SlowCleaner("en", "fr"), iter([[("a", "b")]] * 20), 2))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc to see processes in")
+def test_cleaning_leaves_no_process_behind_when_it_is_killed() -> None:
+    Path("killed.py").write_text(KILLED, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "killed.py"], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        workers: set[int] = set()
+        while len(workers) < 2:
+            workers.add(int(process.stdout.readline()))
+        process.kill()
+
+    def lives(worker: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return Path(f"/proc/{worker}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return False
+
+    deadline = time.monotonic() + 30
+    while any(map(lives, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(lives, workers))
 
 
 @needs_shared("opus_books")

@@ -3,11 +3,11 @@
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from text.documents import DocumentError, translated_html, translated_markdown, translated_srt
+from text.documents import DocumentError, Translate, translated_html, translated_markdown, translated_srt
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
@@ -51,6 +51,57 @@ def test_only_the_text_of_a_page_is_translated() -> None:
         expected = expected.replace(text, f"«{i if i < 2 else i + 1}»", 1)
     start, end = expected.index("The <b>"), expected.index("</p>")
     assert translated == expected[:start] + "«2»" + expected[end:]
+
+
+def seen_in(document: str, translated: Callable[[str, Translate], str]) -> tuple[list[str], str]:
+    """The lines of a document that would be translated, and the document with each in guillemets."""
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{line}»" for line in lines]
+
+    return seen, translated(document, translate)
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        # text that is written as entities
+        ("<p>&#1055;&#1088;&#1080;&#x432;&#1110;&#1090;</p>", ["Привіт"]),
+        (f"<p>a &#{'1' * 5000};</p>", [f"a &#{'1' * 5000};"]),
+        # elements of XHTML without content
+        ('<head><title/></head><p>One.</p><script>var a="two words"</script><p>Three.</p>', ["One.", "Three."]),
+        ('<script src="x.js"/><p>One.</p><script>no</script>', ["One."]),
+        # tags that cannot be part of a line
+        ('<p>See <a href="x" title="a < b">this</a>.</p>', ["See", "this</a>."]),
+        ("<p>See <a title=it's>this</a>.</p>", ["See", "this</a>."]),
+        # lists within what is kept
+        ('<ul><li translate="no">no <ul><li>no</li></ul> no</li><li>One.</li></ul>', ["One."]),
+        ("<table><tr><td class=notranslate><table><tr><td>no</table><td>One.</table>", ["One."]),
+    ],
+)
+def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
+    seen, translated = seen_in(page, translated_html)
+    assert seen == lines
+    if "&#" not in page:
+        assert translated.replace("«", "").replace("»", "") == page
+
+
+@pytest.mark.parametrize(
+    ("document", "lines", "expected"),
+    [
+        ("\ufeff---\ntitle: No\n---\n\n# One\n", ["One"], "\ufeff---\ntitle: No\n---\n\n# «One»\n"),
+        ("\ufeff# One\n", ["One"], "\ufeff# «One»\n"),
+        (
+            "See [the docs] or [The Docs][], not [this].\n\n[the docs]: http://x\n",
+            ["See [the docs][the docs] or [The Docs][The Docs], not [this]."],
+            "«See [the docs][the docs] or [The Docs][The Docs], not [this].»\n\n[the docs]: http://x\n",
+        ),
+    ],
+)
+def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: str) -> None:
+    assert seen_in(document, translated_markdown) == (lines, expected)
 
 
 def test_any_page_comes_back_whole() -> None:

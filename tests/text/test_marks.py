@@ -101,6 +101,17 @@ def test_sentences_are_aligned_one_by_one() -> None:
     assert [same.best(word) for word in range(2)] == [1, 3] and same.shares(1, 2).tolist() == [0, 0, 1, 1]
 
 
+def test_a_thing_stays_within_a_translation_whose_last_sentence_is_empty() -> None:
+    taken = take_out("The cat sleeps. The {name} dog runs.")
+    alignment = Alignment([np.eye(3), np.zeros((0, 3))])
+    assert put_back("Le chat dort.", taken, alignment) == "Le chat dort. {name}"
+
+
+def test_code_is_kept_in_any_letter_case() -> None:
+    taken = take_out("Type <CODE>make all</Code> now ⏰ \U0001f3f4\U000e0067\U000e0062\U000e007f.")
+    assert taken.text == "Type now." and [mark.text for mark in taken.marks][:2] == ["<CODE>make all</Code>", "⏰"]
+
+
 def test_tags_are_around_what_comes_from_the_words_that_they_were_around() -> None:
     # "the black cat sleeps." → "le chat noir dort ."
     taken = take_out("the <i><b>black</b> cat</i> sleeps {now}.")

@@ -32,6 +32,11 @@ def test_swaps_exchange_neighbours_within_long_words() -> None:
     assert n_changed / (2000 * n_long) == pytest.approx(SWAPPED * (1 - same), rel=0.15)
 
 
+def test_no_space_is_left_before_a_sign_that_is_left_out() -> None:
+    typed = {mistyped("Vraiment ?", np.random.default_rng(seed)).lower() for seed in range(50)}
+    assert "vraiment" in typed and "vraiment " not in typed
+
+
 @pytest.mark.parametrize("text", ["", "!", "...", "a", "日本語。", "1"])
 def test_nothing_becomes_empty(text: str) -> None:
     random = np.random.default_rng(1)

@@ -41,6 +41,10 @@ def test_languages_without_spaces_are_joined_without_spaces() -> None:
         assert Line("", ["One.", "Two."]).join(["一。", "二。"], language) == "一。二。"
 
 
+def test_text_without_letters_is_not_cut() -> None:
+    assert units("=" * 200, longest=100) == ["=" * 200]
+
+
 def test_long_sentences_are_cut_at_the_best_cut_point() -> None:
     assert units("one two three, four five six seven", longest=20) == ["one two three,", "four five six seven"]
     assert units("one two three four five six", longest=15) == ["one two three", "four five six"]

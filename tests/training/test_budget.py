@@ -11,7 +11,9 @@ from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import loop, take_step
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks
+from training.failures import advice_if_over
 from training.optimizers import learning_rate
+from training.own_translations import Kind
 from training.records import StepRecord, Validation
 from training.tensorboard import Logs
 from training.trainer import Training
@@ -75,6 +77,40 @@ def test_the_end_comes_in_time_whatever_was_planned(
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
 
+@pytest.mark.parametrize("planned", [4, 90])
+def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
+    tiny: Config,
+    small: Corpus,
+    tokenizer: Tokenizer,
+    run_folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    planned: int,
+) -> None:
+    """Whether more steps fit than were planned, or fewer."""
+    records: list[StepRecord] = []
+    monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
+
+    def second(training: Training, step: int) -> StepRecord:
+        records.append(replace(take_step(training, step), seconds=1.0))
+        return records[-1]
+
+    monkeypatch.setattr("train.take_step", second)
+    config = replace(tiny, steps=planned, warmup_steps=1, valid_every=100, self_distillation=0.5)
+    training = Training(config, small, tokenizer)
+    constant(training, 10.0)
+    training.seconds_per_scored_pair = 0.001
+    translated_after: list[int] = []
+    translate = training.translate
+
+    def translate_and_note() -> list[Kind]:
+        translated_after.append(training.step)
+        return translate()
+
+    training.translate = translate_and_note  # type: ignore[method-assign]
+    loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
+    assert translated_after == [training.total_steps // 2] and training.total_steps == pytest.approx(60, abs=4)
+
+
 def test_a_pause_is_not_taken_for_a_slow_machine(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +137,7 @@ def test_patience_ends_a_training_that_gets_no_better(
     loop(training, run_folder, Logs(None, training.progress, 10), [])
     assert (training.step, training.validations_since_best, training.is_over) == (12, 5, True)
     assert training.best and training.best.step == 2
+    assert advice_if_over(training) == ": --patience 5 has ended it; a higher one, or 0, makes it go on"
     shown = capfd.readouterr().err
     assert "none of the last 5 validations was better than that of step 2" in shown and "--patience" in shown
 

@@ -139,6 +139,29 @@ def test_a_training_is_saved_before_it_translates(
     assert again.step == 6 and again.must_translate
 
 
+def test_translations_are_saved_with_the_next_step(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(tiny, steps=20, self_distillation=0.25, valid_every=20)
+    training = Training(config, replace(small, train=first(small.train, 40)), tokenizer)
+    saves: list[tuple[int, bool]] = []
+    monkeypatch.setattr("train.save", lambda one, _: saves.append((one.step, one.translated is not None)))
+    loop(training, run_folder, Logs(None, training.progress, 10), [])
+    assert saves == [(15, False), (16, True), (20, True)]
+
+
+def test_translating_in_parts_gives_the_same(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(replace(tiny, self_distillation=0.25), replace(small, train=first(small.train, 40)), tokenizer)
+    training.step = training.total_steps
+    training.translate()
+    whole, training.translated = training.translated, None
+    monkeypatch.setattr("training.trainer.TRANSLATED_TOGETHER", 7)
+    training.translate()
+    assert whole and training.translated and training.translated.targets == whole.targets
+
+
 def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -> list[list[int]]:
     """Translates as one of two processes. Returns what it hands to the other; gathered is what it gets."""
     shares: list[list[list[int]]] = []
