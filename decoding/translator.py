@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import Config, ConfigError, DeviceName, TranslatingPrecision, names_of_pairs
+from config import Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, names_of_pairs
 from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention
 from decoding.compiled import CompiledTransformer, choose_translating
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 # Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
+SHORTEST = 8  # tokens that a shorter sentence counts as: thousands in a batch would have millions of logits
 GREEDY = Search()
 
 
@@ -96,7 +97,10 @@ class ModelSearcher:
             max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
-            return beam_search(step, max_lengths, search, self.best)
+            results = beam_search(step, max_lengths, search, self.best)
+        if not all(results):
+            raise TapisError("the model's numbers are not finite in this precision: try --precision fp32")
+        return results
 
 
 def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
@@ -151,6 +155,8 @@ class Translator:
         if is_exported(folder.path):
             if plain:
                 raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
+            if where.type != "cuda":  # CTranslate2 knows no other GPU
+                where = torch.device("cpu")
             config, tokenizer, searcher = load_exported(folder.path, where, precision)
         else:
             if precision != "int8" and (warning := slow_precision(precision, where)):
@@ -238,7 +244,7 @@ class Translator:
         sources = self.source_ids(sentences)
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
         rows = [row for row in longest_first if sentences[row].strip()]
-        lengths = [len(ids) + 1 for ids in sources]
+        lengths = [max(SHORTEST, len(ids) + 1) for ids in sources]
         batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
 
         # Search.

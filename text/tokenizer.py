@@ -84,6 +84,12 @@ class Tokenizer:
             raise TokenizerError(
                 f"{origin} is not a tokenizer of Tapis: its first tokens must be {' '.join(SPECIAL_TOKENS)}"
             )
+        # With an id beyond the vocabulary, the C extension would read beyond the embeddings.
+        inner.no_padding()
+        inner.no_truncation()
+        size = inner.get_vocab_size()
+        if sorted(inner.get_vocab().values()) != list(range(size)):
+            raise TokenizerError(f"{origin} is not a tokenizer of Tapis: its ids must be 0 to {size - 1}")
         return cls(inner)
 
     def to_json(self) -> str:

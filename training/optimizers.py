@@ -13,7 +13,7 @@ MOMENTUM = 0.95  # of Muon
 
 
 def learning_rate(step: int, total: int, config: Config) -> float:
-    """The rate at a step from 1 to total: linear warm-up to config.lr, then decay.
+    """The rate at a step from 1 to total, and of "linear" 0 beyond: linear warm-up to config.lr, then decay.
 
     "inverse_sqrt" is section 5.3's, lr · √(warmup / step). "linear" stays at lr for half of the steps and then goes to
     zero in a straight line (a constant rate and a cooldown: Hägele et al. 2024, arXiv 2405.18392). The first half
@@ -24,7 +24,7 @@ def learning_rate(step: int, total: int, config: Config) -> float:
         return config.lr * step / warmup
     if config.schedule == "inverse_sqrt":
         return config.lr * math.sqrt(max(1, warmup) / step)
-    return config.lr * min(1.0, 2 * (total - step + 1) / total)
+    return config.lr * max(0.0, min(1.0, 2 * (total - step + 1) / total))
 
 
 class Muon(torch.optim.Optimizer):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from config import Config, ConfigError
+from config import Config, ConfigError, TapisError
 from dataset import collate, pad
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
 from decoding.steps import plain_step
-from decoding.translator import ModelSearcher, Translator, at_least
+from decoding.translator import SHORTEST, ModelSearcher, Translator, at_least
 from model import Transformer
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -33,6 +33,31 @@ def test_a_batch_is_translated_as_one_by_one(untrained: Translator, batch_tokens
     assert untrained(SENTENCES, batch_tokens=batch_tokens) == one_by_one
     assert one_by_one[1] == one_by_one[4] == ""
     assert untrained([]) == []
+
+
+def test_very_short_sentences_do_not_share_one_huge_batch(
+    untrained: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    class Counter:
+        releases_lock = False
+
+        def __call__(self, sources: Sequence[list[int]], *_: object) -> list[list[Hypothesis]]:
+            sizes.append(len(sources))
+            return [[Hypothesis([], 0.0)] for _ in sources]
+
+    monkeypatch.setattr(untrained, "searcher", Counter())
+    untrained(["a"] * 2000)
+    assert sum(sizes) == 2000 and max(sizes) == 4096 // SHORTEST
+
+
+def test_numbers_that_are_not_finite_are_an_error_in_words(untrained: Translator) -> None:
+    with torch.no_grad():
+        assert isinstance(untrained.searcher, ModelSearcher)
+        untrained.searcher.model.projection.linear.weight.fill_(torch.nan)
+    with pytest.raises(TapisError, match="not finite in this precision: try --precision fp32"):
+        untrained.n_best(["The cat."], Search(beam=2))
 
 
 def test_the_number_of_threads_changes_nothing(untrained: Translator) -> None:

@@ -85,3 +85,11 @@ def test_damaged_json_is_an_error_that_names_its_origin(tokenizer: Tokenizer, da
     }
     with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a tokenizer"):
         Tokenizer.from_json(damaged[damage], "tokenizer.json")
+
+
+def test_ids_beyond_the_vocabulary_are_rejected(tokenizer: Tokenizer) -> None:
+    data = json.loads(tokenizer.to_json())
+    vocabulary = data["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] = 4_000_000
+    with pytest.raises(TokenizerError, match=f"its ids must be 0 to {len(tokenizer) - 1}"):
+        Tokenizer.from_json(json.dumps(data), "tokenizer.json")

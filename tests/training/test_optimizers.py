@@ -18,6 +18,7 @@ def test_warm_up_and_decay_are_linear_and_end_near_zero() -> None:
     assert rates[:10] == pytest.approx([step / 10 for step in range(1, 11)])
     assert set(rates[9:501]) == {1.0}
     assert rates[500:] == pytest.approx([1 - step / 500 for step in range(500)])
+    assert learning_rate(100_000, 1000, config) == 0, "a dry run times steps of a whole epoch"
 
 
 @pytest.mark.parametrize("schedule", ["linear", "inverse_sqrt"])
