@@ -44,12 +44,15 @@ def main(args: Sequence[str]) -> None:
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
     load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
     models = find_models(options.run, load, options.loaded)
-    if not can_identify(models.languages):  # loads py3langid, too, so that the first request need not
-        languages = ", ".join(models.languages)
-        print(
-            f"warning: py3langid cannot tell {languages} apart: requests should name their source language",
-            file=sys.stderr,
-        )
+    # Identifying a language loads py3langid, so that the first request need not.
+    for target in dict.fromkeys(target for _, target in models.pairs):
+        languages = models.languages_of_texts(target)
+        if not can_identify(languages):
+            print(
+                f"warning: py3langid cannot tell {', '.join(languages)} apart: "
+                f"requests to translate into {target} should name their source language",
+                file=sys.stderr,
+            )
     try:
         app = application(options, models, keys)
     except ImportError as error:

@@ -274,8 +274,8 @@ def main(args: Sequence[str]) -> None:
         cause = cause_of(error, options.config, group)
         if not cause:
             raise
-        can_resume = not options.dry_run and folder.state_file.is_file()
-        raise BrokenOffError(cause + (advice_after(error, options.config.name, group) if can_resume else "")) from None
+        advice = "" if options.dry_run else advice_after(error, folder, group)
+        raise BrokenOffError(cause + advice) from None
 
 
 def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
@@ -404,6 +404,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     translator = Translator(searcher, training.tokenizer, training.config, training.device)
     if training.config.unsure_below in (0, metrics.get("unsure below")):  # not given, or learned by a shorter training
         metrics["unsure below"] = training.limit_of_unsure(translator)
+        folder.save_metrics(metrics)
         folder.save_config(replace(training.config, unsure_below=metrics["unsure below"]))
     test_pairs = list(training.corpus.test)
     if test_pairs:

@@ -34,6 +34,7 @@ from decoding.typed_text import Translation
 from system.files import write_text, write_whole
 from text.cleaning import can_identify
 from text.documents import FORMATS
+from text.marks import take_out
 from text.sentences import has_letters
 from text.tables import chunks
 
@@ -91,8 +92,9 @@ def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
     if set(translator.languages) <= set(translator.sources):
         return
     for line in lines:
-        language, share = translator.identify(line)
-        if language not in translator.sources and share > CLEAR and has_letters(line):
+        text = take_out(line).text  # without markup
+        language, share = translator.identify(text)
+        if language not in translator.sources and share > CLEAR and has_letters(text):
             pair = f"{language}-{translator.target}"
             print(
                 f"warning: the model has not learned {pair}, and this seems to be {language}: {line}", file=sys.stderr

@@ -74,17 +74,21 @@ class Models:
             raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
         return self.pairs[source, target]
 
+    def languages_of_texts(self, target: str) -> list[str]:
+        """What a text to translate into a language may be in: a source language of it, or that language itself."""
+        return [*(source for source, one in self.pairs if one == target), target]
+
     def identify(self, text: str, target: str) -> tuple[str, float]:
         """The language of a text to translate, and its probability.
 
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
         nothing is translated into it.
         """
-        languages = [source for source, one in self.pairs if one == target]
-        if not languages:
+        languages = self.languages_of_texts(target)
+        if len(languages) == 1:
             known = ", ".join(dict.fromkeys(target for _, target in self.pairs))
             raise ConfigError(f"no model translates into {target}, but into {known}")
-        return language_shares(text, (*languages, target))[0]
+        return language_shares(text, languages)[0]
 
     def load(self, run: str) -> Translator:
         """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-# By default, Gradio reports its use to its makers, keeps what visitors typed, and asks the hub for it.
+# By default, Gradio reports its use to its makers, and keeps a history of runs, which visitors may send to the hub.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("GRADIO_RUN_HISTORY", "False")
 

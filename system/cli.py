@@ -353,7 +353,10 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a folder without write permission
         print_error(str(error))
-        discard_output()
+        try:
+            sys.stdout.flush()
+        except OSError:  # it was standard output that failed
+            discard_output()
         sys.exit(1)
 
 

@@ -177,8 +177,16 @@ def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
     assert "out of memory, after a peak of" in said and "a --batch-tokens below 256" in said
     assert not cause_of(RuntimeError("a fault of ours"), tiny, ALONE)
     assert cause_of(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this training has ended"
-    assert advice_after(error.value, "mine", ALONE).endswith("--init-from mine --name OTHER --batch-tokens N")
-    assert advice_after(OSError(), "mine", ALONE).endswith("resume with: python train.py --resume --name mine")
+
+
+def test_what_to_do_after_an_error_depends_on_what_was_saved(run_folder: RunFolder) -> None:
+    assert advice_after(MemoryError(), run_folder, ALONE) == ""
+    run_folder.state_file.parent.mkdir()
+    run_folder.state_file.touch()
+    assert advice_after(MemoryError(), run_folder, ALONE).endswith("--init-from tiny --name OTHER --batch-tokens N")
+    assert advice_after(OSError(), run_folder, ALONE).endswith("resume with: python train.py --resume --name tiny")
+    run_folder.model_file.unlink()
+    assert advice_after(MemoryError(), run_folder, ALONE).endswith("can be resumed with more memory")
 
 
 def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:

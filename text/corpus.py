@@ -15,12 +15,13 @@ import os
 import signal
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import datasets
 import numpy as np
@@ -33,6 +34,8 @@ from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
 from text.readers import PARTS, DataError, Pair, Part, read_parts, read_text, takes_columns
 from text.tables import Ints, Pairs, cached_table, column, record_batches
+
+T = TypeVar("T")
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
@@ -518,24 +521,31 @@ def _clean_in_processes(
         # Each process has one batch at a time, in turn.
         at_work: deque[Connection] = deque()
         for batch, pipe in zip(batches, cycle(pipes), strict=False):
-            if len(at_work) == n_processes:
-                yield at_work.popleft().recv()
-            pipe.send(batch)
+            result = _exchange(at_work.popleft().recv) if len(at_work) == n_processes else None
+            _exchange(partial(pipe.send, batch))
             at_work.append(pipe)
+            if result:
+                yield result
         for pipe in at_work:
-            yield pipe.recv()
-    except (EOFError, ConnectionError):
-        raise DataError("a process that cleans the data was killed: perhaps memory is short") from None
+            yield _exchange(pipe.recv)
     finally:
         for process in processes:
             process.terminate()
             process.join()
 
 
+def _exchange(send_or_receive: Callable[[], T]) -> T:
+    """The result of using a pipe. Raises DataError if the process at its other end is gone."""
+    try:
+        return send_or_receive()
+    except (EOFError, OSError):
+        raise DataError("a process that cleans the data was killed: perhaps memory is short") from None
+
+
 def _clean_what_comes(cleaner: AnyCleaner, pipe: Connection) -> None:
     """Cleans the batches of a pipe until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
-    with contextlib.suppress(EOFError, ConnectionError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(clean_batch(cleaner, pipe.recv()))
 
@@ -584,7 +594,10 @@ def normalize(text: str) -> str:
 
 def _is_vowel_sign(character: str) -> bool:
     """Whether it is a mark as Hindi and Thai write vowels, which distinguishes words; accents are not."""
-    return unicodedata.category(character)[0] == "M" and not unicodedata.combining(character)
+    if not "\u0900" <= character < "\u1800" or unicodedata.category(character)[0] != "M":
+        return False
+    combining_class = unicodedata.combining(character)
+    return combining_class == 0 or 84 <= combining_class <= 132  # the classes of vowels below, in Telugu, Thai and Lao
 
 
 def _hash(text: str) -> int:

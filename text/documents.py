@@ -56,7 +56,8 @@ _NEWLINE = r"(?:\r\n?|\n)"  # of Markdown
 # Settings before a Markdown document
 _FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)", re.DOTALL)
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
-_SHORT_REFERENCE = re.compile(r"(?<![\]\\])\[([^\[\]\n]+)\](?:\[\])?(?![\[(:])")
+# Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
+_CODE_OR_REFERENCE = re.compile(r"`[^`\n]*+`|<[^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])")
 _HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
 _TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
 
@@ -260,9 +261,10 @@ def _with_references(text: str, labels: Collection[str]) -> str:
     from markdown_it.common.utils import normalizeReference  # noqa: PLC0415
 
     def full(match: re.Match[str]) -> str:
-        return f"[{match[1]}][{match[1]}]" if normalizeReference(match[1]) in labels else match.group()
+        label = match["label"]
+        return f"[{label}][{label}]" if label and normalizeReference(label) in labels else match.group()
 
-    return _SHORT_REFERENCE.sub(full, text) if labels else text
+    return _CODE_OR_REFERENCE.sub(full, text) if labels else text
 
 
 def translated_srt(subtitles: str, translate: Translate) -> str:

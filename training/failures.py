@@ -1,5 +1,6 @@
 """The end of a training in words: what ended it, and what to type next."""
 
+from checkpoint import RunFolder
 from config import Config, TapisError
 from system.cli import is_out_of_memory
 from system.devices import choose_device, peak_gigabytes
@@ -39,20 +40,27 @@ def resume_command(name: str, group: Group) -> str:
 
 
 def advice_if_over(training: Training) -> str:
-    """What makes a training go on that is over; empty if it is not."""
+    """How to continue a finished training; empty if it is not finished."""
     if not training.is_over:
         return ""
     if training.step < training.total_steps:
-        return f": --patience {training.config.patience} has ended it; a higher one, or 0, makes it go on"
+        return f": --patience {training.config.patience} ended it; raise it, or set it to 0, to continue"
     return ": nothing is left to train; --epochs or --steps makes it longer"
 
 
-def advice_after(error: Exception, name: str, group: Group) -> str:
-    """What to type after an error from outside, on a line of its own, if the run of that name has a checkpoint."""
-    if is_out_of_memory(error):  # the batches of a run to resume cannot be smaller
-        again = f"--init-from {name} --name OTHER --batch-tokens N"
-        return f"\nthe last checkpoint stays, for more memory; with less, begin anew from its best weights: {again}"
-    return f"\nthe last checkpoint stays; {resume_command(name, group)}"
+def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
+    """How to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
+    if not folder.state_file.is_file():
+        return ""
+    name = folder.path.name
+    if not is_out_of_memory(error):
+        return f"\nthe last checkpoint stays; {resume_command(name, group)}"
+    if not folder.model_file.is_file():
+        return "\nthe last checkpoint stays, and can be resumed with more memory"
+    return (  # the batches of a run to resume cannot be smaller
+        "\nthe last checkpoint stays, and can be resumed with more memory; a new run can start from its best weights:\n"
+        f"python train.py --init-from {name} --name OTHER --batch-tokens N"
+    )
 
 
 def cause_of(error: Exception, config: Config, group: Group) -> str:

@@ -13,11 +13,11 @@ MOMENTUM = 0.95  # of Muon
 
 
 def learning_rate(step: int, total: int, config: Config) -> float:
-    """The rate at a step from 1 to total, and of "linear" 0 beyond: linear warm-up to config.lr, then decay.
+    """The learning rate at a step, counted from 1: linear warm-up to config.lr, then decay.
 
     "inverse_sqrt" is section 5.3's, lr · √(warmup / step). "linear" stays at lr for half of the steps and then goes to
     zero in a straight line (a constant rate and a cooldown: Hägele et al. 2024, arXiv 2405.18392). The first half
-    therefore need not know how many steps there are.
+    therefore need not know how many steps there are. Beyond total, it is 0.
     """
     warmup = min(config.warmup_steps, total // 10)
     if step <= warmup:

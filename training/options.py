@@ -1,4 +1,7 @@
-"""The options of a training: those of the command line, beside a preset, a run to resume, or a run to start from."""
+"""The options of a training: the command line, combined with a preset or with the settings of a run.
+
+The run is one to resume (--resume), or one to start from (--init-from).
+"""
 
 import math
 from collections.abc import Sequence

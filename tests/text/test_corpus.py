@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -379,21 +381,33 @@ def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path:
 
 def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
     assert normalize("लड़का दौड़ रहा है") != normalize("लड़की दौड़ रही है")
-    assert normalize("Déjà vu !") == normalize("deja vu")
+    assert normalize("ดุ") != normalize("ดู")
+    assert normalize("Déjà vu !") == normalize("deja vu") and normalize("שָׁלוֹם") == normalize("שלום")
+    assert normalize("I ❤️") == normalize("I") and normalize("❤️") != normalize("☺️")
 
 
 class DyingCleaner(Cleaner):
-    """Ends its process, as the system does where memory is short."""
+    """Ends its process, as the system does where memory is short: at once, or while it sends its result."""
 
     def judge(self, raw: Pair) -> Verdict:
         if raw == ("die", "now"):
             os._exit(9)
+        if raw == ("die", "later"):
+            threading.Timer(2, os._exit, (9,)).start()
+            return Verdict(("x" * 2_000_000, "more than a pipe holds"), repaired=False, swapped=False, dropped=None)
         return super().judge(raw)
 
 
-def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
+@pytest.mark.parametrize(("last", "pause"), [([("die", "now")], 0), ([("die", "later")], 6)])
+def test_a_killed_process_of_the_cleaning_is_an_error_in_words(last: list[Pair], pause: float) -> None:
+    def slow_batches() -> Iterator[list[Pair]]:
+        yield PAIRS[:10]
+        yield last
+        time.sleep(pause)
+        yield PAIRS[:10]
+
     with pytest.raises(DataError, match="a process that cleans the data was killed"):
-        list(_clean_in_processes(DyingCleaner("en", "fr"), iter([PAIRS[:10], [("die", "now")]]), 2))
+        list(_clean_in_processes(DyingCleaner("en", "fr"), slow_batches(), 2))
 
 
 KILLED = """

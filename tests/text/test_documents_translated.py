@@ -94,9 +94,14 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
         ("\ufeff---\ntitle: No\n---\n\n# One\n", ["One"], "\ufeff---\ntitle: No\n---\n\n# «One»\n"),
         ("\ufeff# One\n", ["One"], "\ufeff# «One»\n"),
         (
-            "See [the docs] or [The Docs][], not [this].\n\n[the docs]: http://x\n",
-            ["See [the docs][the docs] or [The Docs][The Docs], not [this]."],
-            "«See [the docs][the docs] or [The Docs][The Docs], not [this].»\n\n[the docs]: http://x\n",
+            "See [the docs]: or [The Docs][], not [this].\n\n[the docs]: http://x\n",
+            ["See [the docs][the docs]: or [The Docs][The Docs], not [this]."],
+            "«See [the docs][the docs]: or [The Docs][The Docs], not [this].»\n\n[the docs]: http://x\n",
+        ),
+        (
+            'A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1].\n\n[^1]: http://x\n\n[1]: http://y\n',
+            ['A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].'],
+            '«A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].»\n\n[^1]: http://x\n\n[1]: http://y\n',
         ),
     ],
 )

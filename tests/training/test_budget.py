@@ -137,7 +137,7 @@ def test_patience_ends_a_training_that_gets_no_better(
     loop(training, run_folder, Logs(None, training.progress, 10), [])
     assert (training.step, training.validations_since_best, training.is_over) == (12, 5, True)
     assert training.best and training.best.step == 2
-    assert advice_if_over(training) == ": --patience 5 has ended it; a higher one, or 0, makes it go on"
+    assert advice_if_over(training) == ": --patience 5 ended it; raise it, or set it to 0, to continue"
     shown = capfd.readouterr().err
     assert "none of the last 5 validations was better than that of step 2" in shown and "--patience" in shown
 
