@@ -30,11 +30,6 @@ def test_each_argument_gives_one_line(run_folder: RunFolder, called: Command) ->
 
 
 def test_a_closed_pipe_ends_quietly(run_folder: RunFolder) -> None:
-    import subprocess
-    import sys
-
-    from conftest import ROOT
-
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "translate.py"), "--run", "tiny"],
         stdin=subprocess.PIPE,
@@ -104,3 +99,18 @@ def test_a_translation_imports_no_compiler(run_folder: RunFolder) -> None:
     script += "; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, str(ROOT)], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_an_error_in_words(demo_run: RunFolder) -> None:
+    line = [sys.executable, str(ROOT / "translate.py"), "--run", str(demo_run.path), "--device", "cpu", "The cat."]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "translate.py: [Errno 28] No space left on device\n")
+
+
+def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder, few: Path, command: Command) -> None:
+    Path("file").touch()
+    files = ["--source", str(few / "test.en"), "--reference", str(few / "test.fr"), "--output", "file/out.fr"]
+    done = command("evaluate.py", "--run", str(demo_run.path), "--device", "cpu", *files)
+    assert done.returncode == 1 and done.stdout.startswith("BLEU ") and "file/out.fr" in done.stderr
