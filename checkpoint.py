@@ -315,10 +315,11 @@ class RunFolder:
         write_text(self.metrics_file, text)
 
     def load_metrics(self) -> dict[str, Any]:
-        """Read metrics.json; empty if it is missing or damaged, since neither training nor translating needs it."""
+        """Read metrics.json; empty if it is missing or damaged, since translating does not need it."""
+        metrics: Any = {}
         with contextlib.suppress(ValueError, RecursionError, CheckpointError):
-            return dict(json.loads(self.read(self.metrics_file)))
-        return {}
+            metrics = json.loads(self.read(self.metrics_file))
+        return metrics if isinstance(metrics, dict) else {}
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Write the training state. It may contain tensors, numbers, strings, dicts and lists: see weights_only."""

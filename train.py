@@ -316,7 +316,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
             example = training.valid_texts[0][0], hypotheses[0]
             for line in validation_lines(result, [], (0, training.total_steps / training.steps_per_epoch), example, 0):
                 say(line)
-        minutes = seconds_per_step(training, take_step) * training.total_steps / 60
+        minutes = seconds_per_step(training, take_step) * (training.total_steps - training.step) / 60
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         return
     if options.resume:

@@ -25,6 +25,7 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from checkpoint import RunFolder  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 
@@ -61,7 +62,7 @@ def main() -> None:
     valid = {"valid": read(options.multi30k, "valid"), "topic": divide(options.multi30k, work / "data")}
     print(f"second validation set: {len(valid['topic']):,} captions", flush=True)
     for name in options.models:
-        if not (work / "weights" / name / "metrics.json").is_file():
+        if "seconds" not in RunFolder(work / "weights" / name).load_metrics():  # written when a training is done
             train(name, work, options.steps)
         translator = Translator.load(work / "weights" / name)
         learned = translator.config.directions
@@ -105,8 +106,11 @@ def train(name: str, work: Path, steps: int) -> None:
     factor = 4 if name != directions else 8 if directions in PAIRS_OF else 1
     args = ["multi30k", "--data", str(work / "data"), "--pairs", *PAIRS_OF.get(directions, (directions,))]
     args += ["--steps", str(factor * steps), "--valid-every", "1000", "--name", name]
-    if (work / "weights" / name / "config.json").is_file():
+    folder = RunFolder(work / "weights" / name)
+    if folder.state_file.is_file():
         args.append("--resume")
+    elif folder.config_file.is_file():
+        args.append("--overwrite")
     command: Sequence[str] = [sys.executable, str(ROOT / "train.py"), *args]
     subprocess.run(command, cwd=work, check=True, stderr=subprocess.DEVNULL)
 

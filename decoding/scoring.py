@@ -121,7 +121,7 @@ def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str],
     """The p-value of each metric: how likely two equally good runs differ as much on such sentences as these two do.
 
     Paired bootstrap resampling (Koehn 2004, "Statistical significance tests for machine translation evaluation") of
-    1,000 samples with a fixed seed.
+    1,000 samples with a fixed seed, two-sided: either run may be the better one by chance.
     """
     metrics = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
     test = PairedTest([("one", one), ("other", other)], metrics, [references], test_type="bs", n_samples=1000)
@@ -129,6 +129,7 @@ def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str],
     p_values = {}
     for name in metrics:
         first, second = (result for result in columns[name] if isinstance(result, Result))
-        # sacrebleu counts differences larger than the observed one, and gives two equal runs a p of 0.001.
-        p_values[name] = 1.0 if first.score == second.score or second.p_value is None else second.p_value
+        # sacrebleu counts larger differences in one direction, and gives two equal runs a p of 0.001.
+        is_equal = first.score == second.score
+        p_values[name] = 1.0 if is_equal or second.p_value is None else min(1.0, 2 * second.p_value)
     return p_values

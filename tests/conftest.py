@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from hypothesis import settings
 from launching import Launched, import_packages
 
 from checkpoint import RunFolder, parameters
@@ -37,6 +39,10 @@ SHARED = ROOT.parent / "shared" / "data"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytest_plugins = ["hub_double"]
+# The same examples in every run, however busy the machine is.
+settings.register_profile("tapis", deadline=None, derandomize=True, database=None)
+settings.load_profile("tapis")
+
 # Tests with these start other processes or train a model: `make quick` leaves them out.
 SLOW_FIXTURES = {"command", "launch", "forked", "trained", "once", "page", "browser", "board", "few"}
 
@@ -78,6 +84,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with FileLock(f"{folder}.lock"):
         result = folder / "result"
         if not result.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
             folder.mkdir()
             result.write_text(make(folder), encoding="utf-8")
     return folder, result.read_text(encoding="utf-8")
@@ -119,6 +126,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Each test in a folder of its own, which is where weights/ and runs/ are, with the random state of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", tmp_path / "no weights")
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # which a training replaces
     torch.manual_seed(0)
     yield
 

@@ -263,3 +263,13 @@ def test_starting_a_run_removes_the_files_of_the_earlier_one(
     run_folder.start(tiny, tokenizer)
     left = {path.relative_to(run_folder.path).as_posix() for path in run_folder.path.rglob("*")}
     assert left == {"config.json", "tokenizer.json", "training"}
+
+
+def test_temporary_files_of_a_killed_training_go_and_others_stay(run_folder: RunFolder) -> None:
+    (run_folder.path / "training").mkdir()
+    left = [run_folder.path / ".model.safetensors.x1", run_folder.path / "training/.state.pt.x2"]
+    for file in (*left, run_folder.path / ".gitignore"):
+        file.touch()
+    with run_folder.held():
+        assert not any(file.exists() for file in left)
+    assert (run_folder.path / ".gitignore").exists()

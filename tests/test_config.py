@@ -102,7 +102,7 @@ def test_a_wrong_flag_is_explained_in_two_lines(args: list[str], says: str) -> N
     assert len(str(error.value).splitlines()) <= 2
 
 
-@pytest.mark.parametrize("command", ["train", "translate", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "translate", "evaluate", "export", "serve"])
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--hlep", 2)])
 def test_help_and_wrong_flags_do_not_import_torch(command: str, argument: str, code: int) -> None:
     script = f"""

@@ -10,6 +10,10 @@ import pytest
 from conftest import ROOT, Command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from checkpoint import RunFolder
+from decoding.search import Search
+from decoding.translator import Translator
+
 
 def test_it_repeats_the_score_of_training(
     trained: "subprocess.CompletedProcess[str]", command: Command, called: Command, tmp_path: Path
@@ -22,12 +26,41 @@ def test_it_repeats_the_score_of_training(
     assert scored.stdout == expected.format(**metrics)
     files = ["--source", str(ROOT / "demo/test.en"), "--reference", str(ROOT / "demo/test.fr")]
     assert called("evaluate.py", "--run", run, *files).stdout == scored.stdout
+    best = json.loads(Path(run, "metrics.json").read_text(encoding="utf-8"))["best"]
+    of_valid = called("evaluate.py", "--run", run, "--device", "cpu", "--split", "valid").stdout
+    assert of_valid.startswith("BLEU {bleu:.1f}  chrF {chrf:.1f}  ".format(**best))
     against_itself = called("evaluate.py", "--run", run, *files[:3], "out.fr")
     assert against_itself.stdout.startswith("BLEU 100.0  chrF 100.0")
     both = called("evaluate.py", "--run", run, *files, "--against", run, "--beam", "3")
     assert both.returncode == 0, both.stderr
     one, other, chances = both.stdout.splitlines()
     assert one == other and chances == "BLEU p = 1.000  chrF2 p = 1.000"
+
+
+def test_the_search_is_that_of_the_flags(run_folder: RunFolder, few: Path, called: Command) -> None:
+    """By an untrained model, whose searches differ."""
+    sources = (few / "test.en").read_text(encoding="utf-8").splitlines()
+    files = ["--source", str(few / "test.en"), "--reference", str(few / "test.fr"), "--output", "out"]
+    common = ["--run", "tiny", "--device", "cpu", "--precision", "fp32"]
+    translate = Translator.load(run_folder.path, "cpu", "fp32")
+    results = []
+    for flags, search in (
+        ([], Search()),
+        (["--beam", "4"], Search(4)),
+        (["--beam", "4", "--length-penalty", "0"], Search(4, length_penalty=0.0)),
+    ):
+        done = called("evaluate.py", *common, *files, *flags)
+        assert done.returncode == 0, done.stderr
+        results.append(Path("out").read_text(encoding="utf-8").splitlines())
+        assert results[-1] == translate(sources, search)
+    assert results[0] != results[1] != results[2]
+
+
+def test_files_of_different_lengths_are_no_pairs(run_folder: RunFolder, called: Command) -> None:
+    Path("two").write_text("a\nb\n", encoding="utf-8")
+    Path("one").write_text("a\n", encoding="utf-8")
+    done = called("evaluate.py", "--run", "tiny", "--source", "two", "--reference", "one")
+    assert (done.returncode, done.stdout) == (1, "") and "they must be pairs" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Exports and releases: same translations as the run, complete folders or none, and checksums before loading."""
 
-import contextlib
 import io
 import json
 import shutil
@@ -132,6 +131,26 @@ def test_the_exported_folder_translates_with_and_without_tapis(
     assert again.returncode == 2 and again.stderr == "export.py: out already exists: name a new folder\n"
 
 
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_the_command_quantizes(kind: str, run_folder: RunFolder, called: Command) -> None:
+    for name, more in (("whole", []), ("small", ["--quantization", kind])):
+        assert called("export.py", "--run", "tiny", "--to", "ctranslate2", name, *more).returncode == 0
+    assert Path("small/model.bin").stat().st_size < Path("whole/model.bin").stat().st_size
+    assert Translator.load("small", "cpu")(["A cat."])
+
+
+def test_a_release_whose_archive_fails_leaves_nothing(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("export.pack", fail)
+    done = called("export.py", "--run", "tiny", "--release", "given")
+    assert done.returncode == 1 and "the disk is full" in done.stderr
+    assert [path.name for path in Path().iterdir()] == ["weights"]
+
+
 def test_a_release_replaces_no_archive(demo_run: RunFolder, called: Command) -> None:
     Path("given.tar.gz").write_bytes(b"of someone")
     done = called("export.py", "--run", str(demo_run.path), "--release", "given")
@@ -145,11 +164,18 @@ def test_a_sentence_beyond_the_positions_of_an_export_is_an_error_in_words(run_f
         translator(["the cat " * 5000])
 
 
-def test_a_precision_that_the_cpu_lacks_is_a_config_error(run_folder: RunFolder) -> None:
+def test_a_precision_that_the_cpu_lacks_is_a_config_error(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exported(run_folder)
     assert Translator.load("out-float32", "cpu", "int8")(["A cat."])
-    with contextlib.suppress(ConfigError):  # on CPUs without bf16
-        assert Translator.load("out-float32", "cpu", "bf16")(["A cat."])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("Requested bfloat16 compute type")
+
+    monkeypatch.setattr("ctranslate2.Translator", refuse)
+    with pytest.raises(ConfigError, match="--precision bf16: Requested"):
+        Translator.load("out-float32", "cpu", "bf16")
 
 
 @needs_shared("multi30k")
@@ -233,6 +259,7 @@ def test_a_release_translates_from_its_folder_its_archive_and_the_hub(
     assert (done.returncode, done.stdout.split()) == (0, ["given/demo", "given/demo.tar.gz"]), done.stderr
     files = {file.name for file in Path("given/demo").iterdir()}
     assert files == {"config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", "SHA256SUMS"}
+    assert "license: cc-by-4.0" in Path("given/demo/README.md").read_text(encoding="utf-8")
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd="given/demo", capture_output=True, check=True)
     Path("given/demo").rename(folder)

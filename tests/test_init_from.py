@@ -153,8 +153,10 @@ def test_an_ancestor_without_metrics_is_as_good(run_folder: RunFolder, tiny: Con
         {"sides": [], "rare tokens": 3},
         {"sides": {"en": {}}, "rare tokens": "1 2 x"},
         {"rare tokens": f"1 {10**30}"},
+        None,
+        [1],
     ):
-        run_folder.save_metrics(metrics)
+        run_folder.metrics_file.write_text(json.dumps(metrics), encoding="utf-8")
         ancestor = Ancestor.load(str(run_folder.path))
         assert ancestor.describe_side("en", np.ones(len(ancestor.tokenizer), dtype=np.int64)) == {}
     training = Training(replace(tiny, init_from="x"), small, ancestor.tokenizer)

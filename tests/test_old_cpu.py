@@ -1,6 +1,6 @@
 """On a CPU without instructions for narrow numbers, nothing computes in bf16, fp16 or int8 unless it is asked to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,10 +33,14 @@ class NoNarrowNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(autouse=True)
-def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A CPU of 2013: AVX2 and nothing newer. Without compiled.c, which computes in 8 bits with AVX2, too."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     monkeypatch.setattr(compiled, "library", lambda: None)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a search in threads of its own would escape NoNarrowNumbers
+    yield
+    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture
@@ -59,7 +63,6 @@ def training(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> Training:
 )
 def test_nothing_computes_in_narrow_numbers(training: Training, work: Callable[[Training], object]) -> None:
     training.step = 2  # self-distillation is due
-    torch.set_num_threads(1)  # a search in threads of its own would escape the mode
     training.model.eval()
     with NoNarrowNumbers():  # type: ignore[no-untyped-call]
         work(training)

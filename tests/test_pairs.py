@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -268,16 +269,23 @@ def test_exports_take_the_target_language(several: Path, called: Command) -> Non
 def test_the_page_offers_each_target_language(several: Path) -> None:
     pytest.importorskip("gradio")
     from serving.batches import Batches
-    from serving.models import find_models
+    from serving.models import Answer, Kind, find_models
     from serving.page import Page, choices_of
 
     models = find_models([str(several)], lambda folder: Translator.load(folder, "cpu"), 1)
     run = several.name
     choices = choices_of(run, models.configs[run])
     assert [label.removeprefix(run) for label, _ in choices] == [" (en → fr)", " (fr → en)"]
-    with Batches(models.translator_of, 10) as batches:
+    kinds: list[Kind] = []
+
+    def noted(kind: Kind) -> Callable[[Sequence[str]], list[Answer]]:
+        kinds.append(kind)
+        return models.translator_of(kind)
+
+    with Batches(noted, 10) as batches:
         page = Page(models, batches, 60)
         assert all(page.translate("The cat.", choice)[2] for _, choice in choices)
+    assert [kind.target for kind in kinds] == ["fr", "en"]
 
 
 def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) -> None:
@@ -416,6 +424,7 @@ def test_a_source_may_be_a_pipe(triangle: str, called: Command) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(Path("pipe").write_text, text, encoding="utf-8")
         done = called(*evaluate, "--source", "pipe")
+        os.close(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK))  # so that the writer ends if nobody has read
     assert done.returncode == 0 and "pipe: 300 sentences" in done.stderr, done.stderr
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -283,7 +284,8 @@ def with_keys(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Ite
     command = [sys.executable, str(ROOT / "serve.py"), *flags, "--api-key-file", str(folder / "keys")]
     with (folder / "log").open("w") as log:
         served = subprocess.Popen(command, cwd=trained.args[0], stderr=log)
-    eventually(lambda: answers(port), 100)
+    eventually(lambda: served.poll() is not None or answers(port), 100)
+    assert served.poll() is None, (folder / "log").read_text()
     yield port, served
     served.kill()
     served.wait(20)
@@ -297,8 +299,8 @@ def answers(port: int) -> bool:
         return False
 
 
-def test_a_server_with_keys_asks_for_one(with_keys: tuple[int, Any]) -> None:
-    port, _ = with_keys
+def test_a_server_with_keys_asks_for_one_and_finishes_what_has_begun(with_keys: tuple[int, Any]) -> None:
+    port, served = with_keys
     assert ask(port, "GET", "/gradio_api/info")[0] == 401
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for password, status in (("wrong", 400), ("right", 200)):
@@ -310,15 +312,17 @@ def test_a_server_with_keys_asks_for_one(with_keys: tuple[int, Any]) -> None:
         client.translate(SENTENCE, "en", "fr", timeout=60)
     error.value.close()
 
-
-def test_what_has_begun_is_answered_when_the_server_is_stopped(with_keys: tuple[int, Any]) -> None:
-    port, served = with_keys
+    # What has begun is answered when the server is stopped: it asks for the body once it has begun.
     sentences = [f"The {noun} is tired." for noun in NOUNS for _ in range(12)]
-    body = {"q": sentences, "source": "en", "target": "fr", "api_key": "right"}
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask, port, "POST", "/translate", body)
-        time.sleep(0.3)  # for the server to read it
+    body = json.dumps({"q": sentences, "source": "en", "target": "fr", "api_key": "right"}).encode()
+    head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert b"100 Continue" in connection.recv(1000)
         served.terminate()
-        assert len(json.loads(answer.result()[2])["translatedText"]) == len(sentences)
+        eventually(lambda: not answers(port))
+        connection.sendall(body)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert len(json.load(answer)["translatedText"]) == len(sentences)
     assert served.wait(40) == ENDED
-    assert not answers(port)

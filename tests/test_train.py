@@ -131,6 +131,15 @@ def test_a_finished_run_goes_further_with_more_epochs(
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
 
 
+def test_a_dry_run_of_a_resumption_changes_nothing(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    before = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+    done = called("train.py", "demo", "--resume", "--epochs", "2", "--dry-run")
+    assert done.returncode == 0 and "minutes of training" in done.stderr
+    assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
+
+
 def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command
 ) -> None:

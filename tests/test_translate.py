@@ -1,5 +1,6 @@
 """Sentences in, sentences out: the number of lines, the order, and that a batch changes nothing."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +115,23 @@ def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder,
     files = ["--source", str(few / "test.en"), "--reference", str(few / "test.fr"), "--output", "file/out.fr"]
     done = command("evaluate.py", "--run", str(demo_run.path), "--device", "cpu", *files)
     assert done.returncode == 1 and done.stdout.startswith("BLEU ") and "file/out.fr" in done.stderr
+
+
+def test_the_prompt_answers_line_by_line(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("A cat.\n\n"))
+    done = called("translate.py", "--run", "tiny", "--device", "cpu")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 2)
+    assert done.stderr == "en → fr; an end of file (Ctrl-D) ends\n> > > \n"
+
+
+@pytest.mark.parametrize(("kind", "start"), [("html", "<p>"), ("markdown", "# ")])
+def test_a_document_may_come_from_standard_input(kind: str, start: str, run_folder: RunFolder, forked: Command) -> None:
+    flags = ["--run", "tiny", "--device", "cpu", "--plain", "--format", kind]
+    done = forked("translate.py", *flags, text=f"{start}The cat.")
+    assert done.returncode == 0 and done.stdout.startswith(start) and done.stdout != f"{start}The cat.", done.stderr

@@ -69,15 +69,16 @@ def describe_data(training: Training) -> dict[str, Any]:
     def over_long(indices: Ints) -> dict[str, Any]:
         return {"pairs": len(indices), "examples": corpus.train.select(indices[:2])[:]}
 
+    origins_too_long = corpus.train.origins()[pairs.too_long]
+    of_pairs = [i for i, origin in enumerate(corpus.origins) if not origin.is_monolingual]
     report = {
         "name": ", ".join(training.config.data),
         **corpus.report,
-        "over-long": over_long(pairs.too_long),
+        "over-long": over_long(pairs.too_long[np.isin(origins_too_long, of_pairs)]),
         "trained on": int(np.sum(~training.is_monolingual)),
     }
     if "sources" in report:
         names = [origin.full_name for origin in corpus.origins]
-        origins_too_long = corpus.train.origins()[pairs.too_long]
         report["sources"] = [
             {
                 "name": name,

@@ -137,12 +137,16 @@ class Training:
             self.compile()
 
     def _with_lengths(self, config: Config) -> Config:
-        """The config with the lengths of the training pairs, unless it has lengths."""
-        if config.length_ratio:
+        """The config with the lengths of the training pairs, where it has none."""
+        if config.length_ratio and config.length_spread:
             return config
         src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
         lengths = Lengths.of(src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual])
-        return replace(config, length_ratio=lengths.ratio, length_spread=lengths.spread)
+        return replace(
+            config,
+            length_ratio=config.length_ratio or lengths.ratio,
+            length_spread=config.length_spread or lengths.spread,
+        )
 
     def _loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
         """A model with its loss: plain, or with the fast modules and packed batches."""

@@ -1,11 +1,17 @@
 """Lengths that limit a search, and what makes a translation doubtful."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from config import Config
 from decoding.doubts import UNSURE_BELOW, doubts, limit_of_unsure, numbers
 from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
 from decoding.translator import Translator
+from text.corpus import Corpus
+from text.tokenizer import Tokenizer
+from training.trainer import Training
 
 SOURCE, TRANSLATION = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
@@ -50,6 +56,16 @@ def test_the_training_pairs_have_lengths_and_the_run_keeps_them(translator: Tran
 )
 def test_doubts(translator: Translator, translation: str, expected: set[str]) -> None:
     assert doubts(translator, [SOURCE], [translation]) == [expected]
+
+
+@pytest.mark.parametrize(("ratio", "spread"), [(2.0, 0.5), (2.0, 0.0), (0.0, 0.5)])
+def test_lengths_that_are_given_are_kept_and_others_learned(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, ratio: float, spread: float
+) -> None:
+    learned = Training(tiny, small, tokenizer).config
+    config = Training(replace(tiny, length_ratio=ratio, length_spread=spread), small, tokenizer).config
+    assert config.length_ratio == (ratio or learned.length_ratio) > 0
+    assert config.length_spread == (spread or learned.length_spread) > 0
 
 
 def test_lengths_of_sources_include_the_tag(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

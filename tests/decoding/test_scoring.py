@@ -1,5 +1,6 @@
 """Scores against sacrebleu's own."""
 
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -40,6 +41,21 @@ def test_the_same_hypotheses_do_not_differ_and_much_worse_ones_do(demo: Corpus) 
     assert all(p < 0.01 for p in compare(hypotheses, worse, references, "fr").values())
     nearly = [*hypotheses[:-1], hypotheses[-1] + " x"]
     assert compare(hypotheses, nearly, references, "fr")["BLEU"] > 0.1
+
+
+def test_p_values_are_two_sided(demo: Corpus) -> None:
+    """Of equally good runs, one in ten has a p-value below 0.1, whichever is the better by chance."""
+    hypotheses, references = both(sample(demo)[:60])
+    random = np.random.default_rng(1)
+    p_values = []
+    for _ in range(40):
+        is_worse = random.random((2, len(hypotheses))) < 0.5  # in either run, other sentences lack their first word
+        one, other = (
+            [text.partition(" ")[2] if worse else text for text, worse in zip(hypotheses, of_run, strict=True)]
+            for of_run in is_worse
+        )
+        p_values.append(compare(one, other, references, "fr")["BLEU"])
+    assert np.mean(np.array(p_values) < 0.1) <= 0.15 and np.mean(p_values) > 0.3
 
 
 def test_without_a_common_four_gram_there_is_no_smoothing() -> None:

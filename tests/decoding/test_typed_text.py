@@ -34,8 +34,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_letter_case_and_spaces_do_not_matter(translator: Translator, plain: str, change: object) -> None:
     assert callable(change)
-    assert translated(translator, change(SENTENCE)) in (plain, plain.upper())
-    assert translated(translator, SENTENCE.upper()) == plain.upper()
+    assert translated(translator, change(SENTENCE)) == (plain.upper() if change is str.upper else plain)
 
 
 @pytest.mark.parametrize("thing", ["https://x.org/a?b=1", "jane@x.org", "%s", "{name}", "&amp;", "😀", "#42", "$HOME"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import eventually
 
 pytest.importorskip("fastapi")
 
@@ -20,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from config import Config, ConfigError, TapisError
 from decoding.typed_text import Translation
 from serve import application
+from serving.batches import Batches
 from serving.limits import ApiKeys, BodyLimit
 from serving.models import Answer, Kind, Models
 from system.cli import ServeOptions
@@ -224,21 +226,53 @@ def test_requests_over_the_limits_are_refused(models: Echo) -> None:
 
 def test_a_full_queue_is_429_and_a_late_answer_504(models: Echo) -> None:
     models.may_go_on.clear()
-    with client_of(models, max_waiting=2, timeout=3.0) as client, ThreadPoolExecutor(3) as pool:
+    with client_of(models, max_waiting=2, timeout=8.0) as client, ThreadPoolExecutor(3) as pool:
         first = pool.submit(ask, client, "first")
-        while not models.kinds:
-            time.sleep(0.01)
+        eventually(lambda: models.kinds)
         waiting = [pool.submit(ask, client, f"{i}") for i in range(2)]
-        while b"tapis_waiting_requests 2.0" not in client.get("/metrics").content:
-            time.sleep(0.01)
+        eventually(lambda: b"tapis_waiting_requests 2.0" in client.get("/metrics").content)
         refused = ask(client, "too many")
         assert refused.status_code == 429 and int(refused.headers["Retry-After"]) >= 1
         late = [first.result(), *(answer.result() for answer in waiting)]
         assert [answer.status_code for answer in late] == [504] * 3
-        assert late[0].json() == {"error": "the translation took more than 3 s"}
+        assert late[0].json() == {"error": "the translation took more than 8 s"}
         models.may_go_on.set()
         assert ask(client, "again").json() == {"translatedText": "fr:again"}
     assert len(models.kinds) == 2  # those that nobody waits for any more are not translated
+
+
+def test_the_beam_and_the_batches_are_those_of_the_options(models: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client_of(models, beam=4) as client:
+        ask(client)
+        ask(client, alternatives=1)
+    assert [(kind.search.beam, kind.search.n_best) for kind in models.kinds] == [(4, 1), (4, 2)]
+
+    passed: list[tuple[int, ...]] = []
+
+    class NotedBatches(Batches[Kind, Answer]):
+        def __init__(self, translator_of: Any, *limits: int) -> None:
+            passed.append(limits)
+            super().__init__(translator_of, *limits)
+
+    monkeypatch.setattr("serve.Batches", NotedBatches)
+    client_of(models, max_waiting=3, max_lines=7)
+    assert passed == [(3, 7)]
+
+
+def test_an_error_of_the_page_names_no_files(models: Echo, capfd: pytest.CaptureFixture[str]) -> None:
+    gradio = pytest.importorskip("gradio")
+    from serving.page import Page
+
+    with Batches(models.translator_of, 1) as batches, pytest.raises(gradio.Error, match="log says why") as error:
+        Page(models, batches, 30).translate("damaged", "one")
+    assert SECRET not in str(error.value) and f"page: {SECRET}" in capfd.readouterr().err
+    with Batches(models.translator_of, 0) as batches, pytest.raises(gradio.Error, match="Too many texts"):
+        Page(models, batches, 30).translate("x", "one")
+    models.may_go_on.clear()
+    with Batches(models.translator_of, 1) as batches:
+        with pytest.raises(gradio.Error, match="took more than"):
+            Page(models, batches, 0.05).translate("x", "one")
+        models.may_go_on.set()
 
 
 @pytest.mark.parametrize("text", ["damaged", "refused", "bug"])

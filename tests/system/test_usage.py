@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from config import PRESETS, ConfigError
-from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse, share_cores
+from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse, run_command, share_cores
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,20 @@ def test_threads_wait_briefly_unless_the_environment_says_otherwise(monkeypatch:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     share_cores()
     assert "GOMP_SPINCOUNT" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (MemoryError(), 1, "out of memory: shorter lines or a lower --beam need less"),
+        (PermissionError(13, "no", "file"), 1, "[Errno 13] no: 'file'"),
+    ],
+)
+def test_every_end_has_its_code(error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(args: Sequence[str]) -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        run_command(fail)
+    assert end.value.code == code and says in capsys.readouterr().err

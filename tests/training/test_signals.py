@@ -26,3 +26,11 @@ def test_a_signal_may_come_while_a_line_is_written(monkeypatch: pytest.MonkeyPat
     with interruption() as received:
         sys.stderr.write("a line")
     assert received == [signal.SIGTERM]
+
+
+def test_a_second_signal_ends_at_once_and_the_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), interruption() as received:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGINT] and signal.getsignal(signal.SIGINT) is before
