@@ -45,6 +45,7 @@ CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
 MAX_PROCESSES = 16  # that clean; each imports torch and takes 250 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
+EXTREME_LENGTH = 8  # words of a pair that is not drawn for validation, as a factor of --max-length, which is in tokens
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 RULE_NAMES: list[RuleName] = list(RULES)
 
@@ -379,10 +380,13 @@ def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Sele
     """Split a missing valid or test part off train.
 
     The draw of a pair decides its part: with shares of 0.02 each, valid takes the draws below 0.02, test those from
-    0.02 to 0.04, and train keeps the rest.
+    0.02 to 0.04, and train keeps the rest. It also keeps extremely long pairs, which are too long to learn from: one of
+    them would take gigabytes at every validation.
     """
     train = selections["train"]
     draws = train.column("draw")
+    n_words = np.maximum(train.column("words_source"), train.column("words_target"))
+    is_extreme = n_words > EXTREME_LENGTH * config.max_length
     is_train = np.ones(len(train), dtype=bool)
     split = dict(selections)
     low = 0.0
@@ -390,7 +394,7 @@ def _split(config: Config, selections: dict[str, _Selection]) -> dict[str, _Sele
         if name in selections:
             continue
         high = low + share
-        is_drawn = (low <= draws) & (draws < high)
+        is_drawn = (low <= draws) & (draws < high) & ~is_extreme
         split[name] = train.keep(is_drawn)
         is_train &= ~is_drawn
         low = high

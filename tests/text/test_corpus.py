@@ -379,6 +379,14 @@ def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path:
     assert "books: 300 pairs read" in result.stderr
 
 
+def test_extremely_long_pairs_are_not_drawn_for_validation() -> None:
+    long = "word " * (8 * EN_FR.max_length + 1)
+    extreme = [(f"{i} {long}", f"{i} {long}x") for i in range(50)]
+    parts = split_of([*PAIRS[:100], *extreme], valid_share=0.2, test_share=0.2)
+    assert max(len(source.split()) for source, _ in (*parts["valid"], *parts["test"])) < 10
+    assert min(map(len, parts.values())) > 10 and sum(map(len, parts.values())) == 150
+
+
 def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
     assert normalize("लड़का दौड़ रहा है") != normalize("लड़की दौड़ रही है")
     assert normalize("ดุ") != normalize("ดู")
