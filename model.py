@@ -9,8 +9,8 @@ Two things are not in the paper: pre-norm, the default (`ResidualConnection`), a
 each step of decoding would compute all positions before it again.
 
 A mask is boolean, and True means "may attend". dataset.py makes the masks. The softmax over the vocabulary belongs to
-the loss (training/objective.py) and to the search (decoding/search.py). Training and translating replace
-modules by faster forms from fast/ and decoding/, unless --plain is given.
+the loss (training/objective.py) and to the search (decoding/search.py). Training and translating replace modules by
+faster forms from fast/ and decoding/, unless --plain is given.
 """
 
 import math

@@ -276,8 +276,8 @@ class Api:
         try:
             body = await body_of_request(http)
             if isinstance(body, dict):  # a field without a value counts as absent
-                is_empty = {"format": ("", None)}
-                body = {name: value for name, value in body.items() if value not in is_empty.get(name, (None,))}
+                fields = [field for field in body.items() if field[1] is not None and field != ("format", "")]
+                body = dict(fields)
             request = form.model_validate(body)
         except ClientDisconnect:
             raise RequestError(400, "the request has no end") from None  # nobody reads this

@@ -75,9 +75,9 @@ class BodyLimit:
 
 
 class PageRequests:
-    """Refuses what clients may send to Gradio and the page does not (status 404).
+    """Refuses requests that Gradio accepts and the page never sends (status 404).
 
-    Gradio would keep files that are uploaded or recorded, and has tools for developers.
+    With some of them, clients could fill the disk with files.
     """
 
     def __init__(self, app: ASGIApp) -> None:

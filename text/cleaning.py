@@ -240,8 +240,8 @@ def language_shares(text: str, languages: Sequence[str]) -> list[tuple[str, floa
         return [(language, 1 / len(languages)) for language in languages]
     ranked = identifier.rank(text)  # by log P(text, language)
     shares = [math.exp(log_p - ranked[0][1]) for _, log_p in ranked]
-    with_region = {base_language(language): language for language in languages}
-    return [(with_region[base], share / sum(shares)) for (base, _), share in zip(ranked, shares, strict=True)]
+    of_base = {base_language(language): language for language in languages}
+    return [(of_base[base], share / sum(shares)) for (base, _), share in zip(ranked, shares, strict=True)]
 
 
 def _identifier_of(languages: Sequence[str]) -> Any:

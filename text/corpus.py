@@ -528,7 +528,7 @@ def _clean_in_processes(
             result = _exchange(at_work.popleft().recv) if len(at_work) == n_processes else None
             _exchange(partial(pipe.send, batch))
             at_work.append(pipe)
-            if result:
+            if result is not None:
                 yield result
         for pipe in at_work:
             yield _exchange(pipe.recv)
