@@ -44,16 +44,12 @@ def test_the_search_is_that_of_the_flags(run_folder: RunFolder, few: Path, calle
     common = ["--run", "tiny", "--device", "cpu", "--precision", "fp32"]
     translate = Translator.load(run_folder.path, "cpu", "fp32")
     results = []
-    for flags, search in (
-        ([], Search()),
-        (["--beam", "4"], Search(4)),
-        (["--beam", "4", "--length-penalty", "0"], Search(4, length_penalty=0.0)),
-    ):
+    for flags, search in (([], Search()), (["--beam", "4"], Search(4))):
         done = called("evaluate.py", *common, *files, *flags)
         assert done.returncode == 0, done.stderr
-        results.append(Path("out").read_text(encoding="utf-8").splitlines())
+        results.append(Path("out").read_text(encoding="utf-8").split("\n")[:-1])
         assert results[-1] == translate(sources, search)
-    assert results[0] != results[1] != results[2]
+    assert results[0] != results[1]
 
 
 def test_files_of_different_lengths_are_no_pairs(run_folder: RunFolder, called: Command) -> None:

@@ -10,6 +10,8 @@ import torch
 from conftest import ROOT, Command
 
 from checkpoint import RunFolder
+from decoding.search import Search
+from decoding.translator import Translator
 from system.devices import choose_device
 
 CPU = torch.device("cpu")
@@ -135,3 +137,15 @@ def test_a_document_may_come_from_standard_input(kind: str, start: str, run_fold
     flags = ["--run", "tiny", "--device", "cpu", "--plain", "--format", kind]
     done = forked("translate.py", *flags, text=f"{start}The cat.")
     assert done.returncode == 0 and done.stdout.startswith(start) and done.stdout != f"{start}The cat.", done.stderr
+
+
+def test_scores_are_those_of_the_length_penalty(run_folder: RunFolder, called: Command) -> None:
+    translate = Translator.load(run_folder.path, "cpu", "fp32")
+    flags = ["--run", "tiny", "--device", "cpu", "--precision", "fp32", "--beam", "2", "--n-best", "2"]
+    printed = set()
+    for penalty in ("0", "2"):
+        done = called("translate.py", *flags, "--length-penalty", penalty, "A cat.")
+        (ranked,) = translate.text(["A cat."], Search(2, 2, float(penalty)))
+        assert done.stdout == "".join(f"{one.score:.4f}\t{one.text}\n" for one in ranked)
+        printed.add(done.stdout)
+    assert len(printed) == 2

@@ -349,7 +349,7 @@ def test_the_file_holds_no_path_and_no_setting_of_the_training(tiny: Config, tok
     assert "/home" not in page and "letters" in page
     description = json.loads(part(page, "description"))
     assert set(description) == {
-        *("config", "directions", "tags", "tokens", "merges", "first_text_id", "weights", "facts"),
+        *("config", "directions", "repairs", "tags", "tokens", "merges", "first_text_id", "weights", "facts"),
     }
     assert set(description["config"]) == {*FIELDS, "eps"}
 
