@@ -112,10 +112,10 @@ def test_a_full_disk_is_an_error_in_words(demo_run: RunFolder) -> None:
     assert (done.returncode, done.stderr) == (1, "translate.py: [Errno 28] No space left on device\n")
 
 
-def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder, few: Path, command: Command) -> None:
+def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder, few: Path, forked: Command) -> None:
     Path("file").touch()
     files = ["--source", str(few / "test.en"), "--reference", str(few / "test.fr"), "--output", "file/out.fr"]
-    done = command("evaluate.py", "--run", str(demo_run.path), "--device", "cpu", *files)
+    done = forked("evaluate.py", "--run", str(demo_run.path), "--device", "cpu", *files)
     assert done.returncode == 1 and done.stdout.startswith("BLEU ") and "file/out.fr" in done.stderr
 
 

@@ -48,7 +48,7 @@ def test_p_values_are_two_sided(demo: Corpus) -> None:
     hypotheses, references = both(sample(demo)[:60])
     random = np.random.default_rng(1)
     p_values = []
-    for _ in range(40):
+    for _ in range(24):
         is_worse = random.random((2, len(hypotheses))) < 0.5  # in either run, other sentences lack their first word
         one, other = (
             [text.partition(" ")[2] if worse else text for text, worse in zip(hypotheses, of_run, strict=True)]
