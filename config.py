@@ -293,11 +293,6 @@ class Config:
         directions = self.directions
         return sorted({target for _, target in directions}) if len(directions) > 1 else []
 
-    @property
-    def asks_for_target(self) -> bool:
-        """Whether the model translates into several languages, of which one must be named."""
-        return len(self.tagged_languages) > 1
-
     def to_json(self) -> str:
         """All fields and the number of the format, as an indented JSON object."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"

@@ -10,7 +10,7 @@
 
 from functools import partial
 
-from system.cli import ExportOptions, answer_early, parse, run_command
+from system.cli import ExportOptions, answer_early, parse, run_command, target_flag
 
 answer_early(__name__, partial(parse, ExportOptions))  # before torch, which takes more than a second
 
@@ -593,7 +593,7 @@ def main(args: Sequence[str]) -> None:
     config = folder.load_config()
     next_step = NEXT_STEP[options.to].format(
         out=out,
-        flag="--target LANGUAGE " if config.asks_for_target else "",
+        flag=target_flag(config),
         argument="LANGUAGE " if config.tagged_languages else "",
     )
     print(f"{size / 1e6:,.1f} MB; {next_step}", file=sys.stderr)

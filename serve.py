@@ -45,7 +45,7 @@ def main(args: Sequence[str]) -> None:
     load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
     models = find_models(options.run, load, options.loaded)
     # Identifying a language loads py3langid, so that the first request need not.
-    for target in dict.fromkeys(target for _, target in models.pairs):
+    for target in models.target_languages:
         languages = models.languages_of_texts(target)
         if not can_identify(languages):
             print(

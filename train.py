@@ -10,7 +10,7 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from system.cli import TrainOptions, answer_early, parse_training, run_command
+from system.cli import TrainOptions, answer_early, parse_training, run_command, target_flag
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
@@ -418,7 +418,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
             say(line)
     folder.save_metrics(metrics)
     name = training.config.name
-    target = "--target LANGUAGE " if training.config.asks_for_target else ""
+    target = target_flag(training.config)
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')
     say(f"          or score it by beam search with: python evaluate.py --run {name} --beam 5")
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 # Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
-SHORTEST = 8  # tokens that a shorter sentence counts as: thousands in a batch would have millions of logits
+SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
 GREEDY = Search()
 
 

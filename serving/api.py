@@ -12,7 +12,6 @@ Requests are JSON or an HTML form; answers are JSON. An error has a status and {
 
 import asyncio
 import html
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
@@ -37,7 +36,7 @@ from serving.batches import Batches, QueueFullError
 from serving.limits import ApiKeys, BodyLimit, EndsWithServer
 from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
-from text.cleaning import language_shares
+from text.cleaning import TAG, language_shares
 from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
 
@@ -49,7 +48,6 @@ MAX_ALTERNATIVES = 9
 MAX_TEXTS = 256  # in one request
 MAX_FIELDS = 1000  # of a form
 BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
-TAG = re.compile(r"<[^<>]*>")
 PATHS = ("/translate", "/detect", "/languages", "/health")  # that are measured
 
 
@@ -280,7 +278,7 @@ class Api:
                 body = dict(fields)
             request = form.model_validate(body)
         except ClientDisconnect:
-            raise RequestError(400, "the request has no end") from None  # nobody reads this
+            raise RequestError(400, "the request ended too early") from None  # nobody reads this
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))

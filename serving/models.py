@@ -74,6 +74,11 @@ class Models:
             raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
         return self.pairs[source, target]
 
+    @property
+    def target_languages(self) -> list[str]:
+        """The languages that any of the models translates into."""
+        return list(dict.fromkeys(target for _, target in self.pairs))
+
     def languages_of_texts(self, target: str) -> list[str]:
         """What a text to translate into a language may be in: a source language of it, or that language itself."""
         return [*(source for source, one in self.pairs if one == target), target]
@@ -84,11 +89,9 @@ class Models:
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
         nothing is translated into it.
         """
-        languages = self.languages_of_texts(target)
-        if len(languages) == 1:
-            known = ", ".join(dict.fromkeys(target for _, target in self.pairs))
-            raise ConfigError(f"no model translates into {target}, but into {known}")
-        return language_shares(text, languages)[0]
+        if target not in self.target_languages:
+            raise ConfigError(f"no model translates into {target}, but into {', '.join(self.target_languages)}")
+        return language_shares(text, self.languages_of_texts(target))[0]
 
     def load(self, run: str) -> Translator:
         """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""

@@ -288,6 +288,11 @@ def named(config: Config, preset: str) -> Config:
     return config if config.name else replace(config, name="-".join([preset, *pairs]))
 
 
+def target_flag(config: Config) -> str:
+    """The flag, and a space, that translating with a run needs; empty unless it has several target languages."""
+    return "--target LANGUAGE " if len(config.tagged_languages) > 1 else ""
+
+
 def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:
     """Answer --help and wrong flags at once. Call it above the slow imports of a command, with its `__name__`.
 

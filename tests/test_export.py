@@ -411,6 +411,18 @@ def test_only_the_files_of_a_release_are_unpacked(members: list[tuple[tarfile.Ta
     assert [path.name for path in Path().iterdir()] == ["x.tar.gz"] and not Path("../config.json").exists()
 
 
+def test_a_release_that_was_damaged_in_the_cache_is_unpacked_again(run_folder: RunFolder) -> None:
+    whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
+    pack(Path("given"), Path("x.tar.gz"))
+    folder = fetch("x.tar.gz")
+    assert folder
+    expected = {file.name: file.read_bytes() for file in folder.iterdir()}
+    (folder / "model.safetensors").unlink()
+    (folder / "tokenizer.json").write_bytes(b"")
+    assert fetch("x.tar.gz") == folder
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == expected
+
+
 @pytest.mark.parametrize("spoil", [lambda raw: raw[: len(raw) // 2], lambda raw: b"", lambda raw: b"no archive"])
 def test_a_broken_archive_is_named(spoil: Callable[[bytes], bytes], run_folder: RunFolder) -> None:
     whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))

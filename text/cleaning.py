@@ -54,7 +54,7 @@ _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80
 _INVISIBLE = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD], "")
 _REPLACEMENTS = _CP1252 | _INVISIBLE
 
-_TAG = re.compile(r"<[^<>]*>")
+TAG = re.compile(r"<[^<>]*>")
 _MARKS = "".join(chr(i) for i in range(0x300, 0x3100) if unicodedata.category(chr(i))[0] == "M")  # of letters
 _LETTERS = rf"(?:[^\W\d_]++|[{_MARKS}]++)++"
 _WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
@@ -222,7 +222,7 @@ def _words(text: str) -> str:
 
     Punctuation depends on the publisher more than on the language: some books mark dialogue with — where others use “.
     """
-    return " ".join(_WORD.findall(_TAG.sub(" ", text)))
+    return " ".join(_WORD.findall(TAG.sub(" ", text)))
 
 
 def can_identify(languages: Sequence[str]) -> bool:
@@ -273,7 +273,7 @@ def _language_identifier(*languages: str) -> Any:
 def is_heading(pair: Pair) -> bool:
     """Whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
     has_book_header = any(_BOOK_HEADER.search(side) for side in pair)
-    return has_book_header or all(_CHAPTER_LABEL.match(_TAG.sub("", side)) for side in pair)
+    return has_book_header or all(_CHAPTER_LABEL.match(TAG.sub("", side)) for side in pair)
 
 
 def _log_length_ratio(pair: Pair) -> float:

@@ -45,7 +45,7 @@ CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
 MAX_PROCESSES = 16  # that clean; each imports torch and takes 250 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
-EXTREME_LENGTH = 8  # words of a pair that is not drawn for validation, as a factor of --max-length, which is in tokens
+EXTREME_LENGTH = 8  # times --max-length: a pair with more words than that is not drawn for validation or test
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 RULE_NAMES: list[RuleName] = list(RULES)
 

@@ -48,7 +48,7 @@ _TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?
 _ATTRIBUTE = re.compile(rf"(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
 
-_CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones stand for nothing
+_CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
 _TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
 # A tag that text/marks.py reads as a tag, too. Others cannot be part of a line.
 _TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")

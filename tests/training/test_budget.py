@@ -47,16 +47,9 @@ def constant(training: Training, bleu: float) -> None:
     training.validate = lambda *_: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("seconds_per_scored_pair", [0.0, 0.1])
-def test_the_end_comes_in_time_whatever_was_planned(
-    tiny: Config,
-    small: Corpus,
-    tokenizer: Tokenizer,
-    run_folder: RunFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds_per_scored_pair: float,
-) -> None:
-    """By a clock that steps alone move on, a second each. Time is left for the last scoring, known or estimated."""
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> list[StepRecord]:
+    """The steps that a training makes, by a clock that they alone move on, a second each."""
     records: list[StepRecord] = []
     monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
 
@@ -65,6 +58,19 @@ def test_the_end_comes_in_time_whatever_was_planned(
         return records[-1]
 
     monkeypatch.setattr("train.take_step", second)
+    return records
+
+
+@pytest.mark.parametrize("seconds_per_scored_pair", [0.0, 0.1])
+def test_the_end_comes_in_time_whatever_was_planned(
+    tiny: Config,
+    small: Corpus,
+    tokenizer: Tokenizer,
+    run_folder: RunFolder,
+    records: list[StepRecord],
+    seconds_per_scored_pair: float,
+) -> None:
+    """Time is left for the last scoring, known or estimated."""
     for planned in (4, 90):
         records.clear()
         training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
@@ -77,24 +83,16 @@ def test_the_end_comes_in_time_whatever_was_planned(
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
 
+@pytest.mark.usefixtures("records")
 @pytest.mark.parametrize("planned", [4, 90])
 def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     tiny: Config,
     small: Corpus,
     tokenizer: Tokenizer,
     run_folder: RunFolder,
-    monkeypatch: pytest.MonkeyPatch,
     planned: int,
 ) -> None:
     """Whether more steps fit than were planned, or fewer."""
-    records: list[StepRecord] = []
-    monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
-
-    def second(training: Training, step: int) -> StepRecord:
-        records.append(replace(take_step(training, step), seconds=1.0))
-        return records[-1]
-
-    monkeypatch.setattr("train.take_step", second)
     config = replace(tiny, steps=planned, warmup_steps=1, valid_every=100, self_distillation=0.5)
     training = Training(config, small, tokenizer)
     constant(training, 10.0)
