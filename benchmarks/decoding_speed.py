@@ -35,7 +35,7 @@ from training_speed import marian  # noqa: E402
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
 from decoding.lengths import Lengths  # noqa: E402
-from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step  # noqa: E402
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step, go_on  # noqa: E402
 from decoding.translator import ModelSearcher, search_batches  # noqa: E402
 from export import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
@@ -92,8 +92,10 @@ class FixedLengthSearcher(ModelSearcher):
 
         self.step_of = step_of_without_end
 
-    def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
-        return super().__call__(sources, [self.length] * len(limits), search)
+    def __call__(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
+        return super().__call__(sources, [self.length] * len(limits), search, check)
 
 
 def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:

@@ -6,6 +6,7 @@ the search chose the translation, token by token. `draw` makes the heat maps tha
 """
 
 import html
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,18 +52,32 @@ class Attention:
         return [("mean of the heads", heads.mean(dim=0)), *((f"head {i + 1}", x) for i, x in enumerate(heads))]
 
 
-@torch.no_grad()
 def cross_attention(model: Transformer, tokenizer: Tokenizer, source: list[int], target: list[int]) -> Attention:
     """Return the weights of a model that translates `source` to `target`, both given as ids without BOS and EOS."""
+    return cross_attentions(model, tokenizer, [source], [target])[0]
+
+
+@torch.no_grad()
+def cross_attentions(
+    model: Transformer, tokenizer: Tokenizer, sources: Sequence[list[int]], targets: Sequence[list[int]]
+) -> list[Attention]:
+    """Return `cross_attention` of each source and its target, computed as one batch."""
     device = model.src_embed.embedding.weight.device
-    src, tgt = pad([source]).to(device), pad([target], before=[BOS], after=()).to(device)
+    src, tgt = pad(sources).to(device), pad(targets, before=[BOS], after=()).to(device)
     mask = padding_mask(src)
 
     with _recorded_weights(model) as layers:
         model.decode(tgt, model.encode(src, mask), mask, causal_mask(tgt.size(1), device))
 
-    weights = torch.cat(layers).float().cpu()  # a batch of one: (1, H, T + 1, S + 1) from each layer
-    return Attention(weights, [*tokenizer.pieces(source), END], [*tokenizer.pieces(target), END])
+    weights = torch.stack(layers, dim=1).float().cpu()  # (B, layers, H, T + 1, S + 1) of the longest T and S
+    return [
+        Attention(
+            weights_of_pair[:, :, : len(target) + 1, : len(source) + 1],
+            [*tokenizer.pieces(source), END],
+            [*tokenizer.pieces(target), END],
+        )
+        for weights_of_pair, source, target in zip(weights, sources, targets, strict=True)
+    ]
 
 
 def word_alignment(attention: Attention) -> NDArray[np.float64]:
@@ -82,11 +97,14 @@ def word_alignment(attention: Attention) -> NDArray[np.float64]:
 
 @contextmanager
 def _recorded_weights(model: Transformer) -> Iterator[list[Tensor]]:
-    """Yield a list to which each layer's cross-attention appends its weights (B, H, T, S) when it runs."""
+    """Yield a list to which each layer's cross-attention appends its weights (B, H, T, S) when this thread runs it."""
     recorded: list[Tensor] = []
+    thread = threading.get_ident()
 
     def record(block: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(block, MultiHeadAttentionBlock)
+        if threading.get_ident() != thread:
+            return
         query, key, _, mask = args[:4]
         recorded.append(block.weights(query, key, mask))
 

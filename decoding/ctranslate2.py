@@ -13,13 +13,13 @@ search.py, except for ties, and except with a beam where our search continues af
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from config import EOS, Config, ConfigError, TapisError, TranslatingPrecision
-from decoding.search import NEVER_GENERATED, Hypothesis, Search, length_penalty
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on, length_penalty
 from system.hub import check_sums
 from text.tokenizer import Tokenizer
 
@@ -72,7 +72,10 @@ class CTranslate2Searcher:
         except RuntimeError as error:
             raise EngineError(f"{folder} cannot be loaded ({error}): export it again") from None
 
-    def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
+    def __call__(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
+        check()  # CTranslate2 cannot be interrupted while it searches
         has_scores = search.beam > 1
         try:
             results = self.translator.translate_batch(

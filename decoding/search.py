@@ -26,6 +26,11 @@ Step = Callable[[Tensor, Tensor | None], Tensor]
 # What finds the best continuations: `best_continuations`, or a faster form of it.
 FindBest = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
 
+
+def go_on() -> None:
+    """Never interrupt: the default of what is called before each step of a search."""
+
+
 NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
 
 

@@ -4,6 +4,7 @@ A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or
 (`decoding.ctranslate2.CTranslate2Searcher`).
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,14 +17,14 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, names_of_pairs
 from dataset import pad, to_device
-from decoding.attention import Attention, cross_attention
+from decoding.attention import Attention, cross_attention, cross_attentions
 from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
 from decoding.doubts import UNSURE_BELOW
 from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.lengths import Lengths
-from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
+from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, go_on, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
 from decoding.typed_text import Translation, sentences_as_translated, translate_lines
 from fast.attention import disable_cudnn_attention
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 # Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
+ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
 GREEDY = Search()
 
@@ -51,8 +53,9 @@ class Searcher(Protocol):
     """Whether searches on several threads compute at the same time, since they seldom hold Python's lock"""
 
     def __call__(
-        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search
-    ) -> list[list[Hypothesis]]: ...
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
+        """check is called before each step, where that is possible. What it raises ends the search."""
 
 
 class ModelSearcher:
@@ -89,11 +92,15 @@ class ModelSearcher:
             self.model = in_precision(model, chosen)
             self.step_of = partial(fast_step, self.model)
 
-    def __call__(self, sources: Sequence[list[int]], limits: Sequence[int], search: Search) -> list[list[Hypothesis]]:
+    def __call__(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
         with torch.inference_mode():
             step = self.step_of(to_device(pad(sources), self.device))
             if self.suppressed:
                 step = partial(without_tags, step, self.suppressed)
+            if check is not go_on:
+                step = partial(checked_step, step, check)
             max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
@@ -108,6 +115,12 @@ def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
     logits = step(*args)
     logits[..., tags[0] : tags[-1] + 1] = -torch.inf
     return logits
+
+
+def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:
+    """The logits of a step, unless `check` raises an error before it."""
+    check()
+    return step(*args)
 
 
 class Translator:
@@ -125,6 +138,7 @@ class Translator:
         self.sources = [config.source]  # languages that a text may be in
         self.zero_shot = False
         self.tag: list[int] = []  # that each source begins with
+        self.check: Callable[[], None] = go_on  # called before each step
         if isinstance(searcher, ModelSearcher):
             searcher.suppressed = list(tokenizer.tags.values())
 
@@ -191,6 +205,12 @@ class Translator:
         translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
         return translator
 
+    def checked_by(self, check: Callable[[], None]) -> "Translator":
+        """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
+        translator = copy.copy(self)
+        translator.check = check
+        return translator
+
     @property
     def languages(self) -> tuple[str, ...]:
         """The model's languages but the target, also those that it has not learned to translate into the target."""
@@ -251,7 +271,7 @@ class Translator:
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
         with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
             for batch, batch_hypotheses in search_batches(
-                self.searcher, sources, batches, search, self.device, self.lengths
+                self.searcher, sources, batches, search, self.device, self.lengths, self.check
             ):
                 for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
                     hypotheses[row] = row_hypotheses
@@ -340,12 +360,20 @@ class Translator:
             weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)
         return Translation(self._texts([best])[0], best.score), weights
 
-    def attention_of(self, source: str, target: str) -> Attention:
-        """What each token of a given translation attends to. Raises ConfigError for an export."""
+    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
+        """Yield what each token of a given translation attends to, for each (source, translation), in order.
+
+        Raises ConfigError for an export.
+        """
         searcher = self.model_searcher("shows no attention")
-        (source_ids,), (target_ids,) = self.source_ids([source]), self.tokenizer.encode([target])
-        with torch.inference_mode():
-            return cross_attention(searcher.original, self.tokenizer, source_ids, target_ids)
+        sources = self.source_ids([source for source, _ in pairs])
+        targets = self.tokenizer.encode([target for _, target in pairs])
+        for start in range(0, len(pairs), ALIGNED_TOGETHER):
+            self.check()
+            rows = slice(start, start + ALIGNED_TOGETHER)
+            with torch.inference_mode():
+                attentions = cross_attentions(searcher.original, self.tokenizer, sources[rows], targets[rows])
+            yield from attentions
 
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
@@ -367,6 +395,7 @@ def search_batches(
     search: Search,
     device: torch.device,
     lengths: Lengths,
+    check: Callable[[], None] = go_on,
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
     """Searches batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
 
@@ -377,7 +406,7 @@ def search_batches(
 
     def search_rows(rows: list[int]) -> list[list[Hypothesis]]:
         chosen = [sources[row] for row in rows]
-        return searcher(chosen, [lengths.limit(len(source)) for source in chosen], search)
+        return searcher(chosen, [lengths.limit(len(source)) for source in chosen], search, check)
 
     return zip(batches, spread(search_rows, batches, device), strict=True)
 

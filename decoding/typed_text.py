@@ -31,6 +31,8 @@ from text.loops import loops, without_loops
 from text.marks import Alignment, SamePlaces, Taken, put_back, take_out
 from text.sentences import Line, has_letters
 
+# For each (source, translation), (words of the target, words of the source): how much each word comes from each.
+Alignments = dict[tuple[str, str], NDArray[np.float64]]
 WIDER_BEAM = 5  # for translations that repeated themselves
 
 
@@ -53,8 +55,8 @@ class SentenceTranslator(Judge, Protocol):
     def n_best(self, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
         """The best translations of each sentence, best first."""
 
-    def attention_of(self, source: str, target: str) -> Attention:
-        """What each token of a given translation attends to."""
+    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterable[Attention]:
+        """What each token of a given translation attends to, for each (source, translation)."""
 
 
 def translate_lines(
@@ -107,12 +109,19 @@ def _translated(
         ranked = _with_doubts(translator, usual, ranked)
     translations = iter(zip(usual, ranked, strict=True))
 
-    # Put the lines together again.
+    # Put the lines together again: the translations of each line by rank, and the marks by alignments.
+    of_lines: list[list[tuple[str, Sequence[Translation]]]] = [
+        [next(translations) if has_letters(unit) else (unit, []) for unit in line.units] for line in lines
+    ]
+    marked = [units for units, line_taken in zip(of_lines, taken, strict=True) if line_taken.marks]
+    pairs = [(source, one.text) for units in marked for source, ranked in units for one in ranked]
+    alignments = _alignments(translator, pairs) if pairs else {}
     results = []
-    for line, line_taken in zip(lines, taken, strict=True):
-        of_units = [next(translations) if has_letters(unit) else (unit, []) for unit in line.units]
-        n_ranks = min((len(ranked) for _, ranked in of_units if ranked), default=search.n_best)
-        results.append([_joined(translator, line, line_taken, of_units, rank, is_html) for rank in range(n_ranks)])
+    for line, line_taken, units in zip(lines, taken, of_lines, strict=True):
+        n_ranks = min((len(ranked) for _, ranked in units if ranked), default=search.n_best)
+        results.append(
+            [_joined(translator, line, line_taken, units, rank, alignments, is_html) for rank in range(n_ranks)]
+        )
     return results
 
 
@@ -164,6 +173,7 @@ def _joined(
     taken: Taken,
     of_units: Sequence[tuple[str, Sequence[Translation]]],
     rank: int,
+    alignments: Alignments,
     is_html: bool,
 ) -> Translation:
     """One translation of a line. of_units has each of its sentences, as translated, with its translations.
@@ -181,7 +191,7 @@ def _joined(
     else:
         blocks = [np.eye(len(line.marker.split()))]
         for (source, ranked), target in zip(of_units, texts, strict=True):
-            blocks.append(_alignment(translator, source, target) if ranked else np.eye(len(source.split())))
+            blocks.append(alignments[source, target] if ranked else np.eye(len(source.split())))
         alignment = Alignment(blocks)
         shape = len(text.split()), len(taken.words)
         if alignment.shape != shape:  # words were cut, or have no spaces between them
@@ -190,12 +200,13 @@ def _joined(
     return Translation(text, sum(scores) / max(1, len(scores)), _in_order(all_doubts))
 
 
-def _alignment(translator: SentenceTranslator, source: str, target: str) -> NDArray[np.float64]:
-    """(words of the target, words of the source): how much each target word comes from each source word.
-
-    By the model's attention; of an export, which does not give access to it, by place.
-    """
-    if translator.can_show_attention and target:
-        return word_alignment(translator.attention_of(source, target))
-    same = SamePlaces(len(target.split()), len(source.split()))
-    return np.stack([same.shares(i, i + 1) for i in range(len(source.split()))], axis=1)
+def _alignments(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]) -> Alignments:
+    """The alignment of each (source, translation), by the model's attention; of an export, which has none, by place."""
+    distinct = list(dict.fromkeys(pairs))
+    attended = [pair for pair in distinct if pair[1]] if translator.can_show_attention else []
+    alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
+    for source, target in distinct:
+        if (source, target) not in alignments:
+            same = SamePlaces(len(target.split()), len(source.split()))
+            alignments[source, target] = np.stack([same.shares(i, i + 1) for i in range(len(source.split()))], axis=1)
+    return alignments

@@ -248,10 +248,11 @@ class Alignment:
     def shares(self, start: int, end: int) -> NDArray[np.float64]:
         """For each word of the translation, the share of it that comes from words of the source from start to end."""
         shares = np.zeros(self.rows[-1])
-        for i, block in enumerate(self.blocks):
-            first, last = (np.clip(place - self.columns[i], 0, block.shape[1]) for place in (start, end))
+        first_block = max(0, int(np.searchsorted(self.columns, start, side="right")) - 1)
+        for i in range(first_block, int(np.searchsorted(self.columns, end, side="left"))):
+            first, last = (np.clip(place - self.columns[i], 0, self.blocks[i].shape[1]) for place in (start, end))
             if first < last:
-                shares[self.rows[i] : self.rows[i + 1]] = block[:, first:last].sum(axis=1)
+                shares[self.rows[i] : self.rows[i + 1]] = self.blocks[i][:, first:last].sum(axis=1)
         return shares
 
 

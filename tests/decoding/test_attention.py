@@ -3,6 +3,7 @@
 import itertools
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from conftest import Command
 from torch import Tensor
 
 import model as model_module
-from decoding.attention import END, Attention, cross_attention, draw, to_html
+from decoding.attention import END, Attention, cross_attention, cross_attentions, draw, to_html
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
+from model import Transformer
 from text.tokenizer import Tokenizer
 
 SENTENCE = "The cat is sitting on the mat."
@@ -55,6 +57,33 @@ def test_weights_equal_those_computed_during_the_search(
         steps = [decoder_calls[calls_per_step * t + 2 * layer + 1] for t in range(n_target)]  # (1, H, 1, S + 1)
         torch.testing.assert_close(attention.weights[layer], torch.cat(steps, dim=2)[0])
         assert steps[0].size(-1) == n_source
+
+
+def test_weights_of_a_batch_are_those_of_each_pair_alone(model: Transformer, tokenizer: Tokenizer) -> None:
+    pairs = [
+        ("The cat.", "Le chat."),
+        ("A very long sentence, with many words.", "x"),
+        ("x", "Une longue phrase."),
+        ("", "a"),
+    ]
+    sources, targets = (tokenizer.encode(side) for side in zip(*pairs, strict=True))
+    for together, source, target in zip(
+        cross_attentions(model, tokenizer, sources, targets), sources, targets, strict=True
+    ):
+        alone = cross_attention(model, tokenizer, source, target)
+        assert (together.source, together.target) == (alone.source, alone.target)
+        torch.testing.assert_close(together.weights, alone.weights)
+
+
+def test_weights_of_another_thread_are_not_recorded(model: Transformer, tokenizer: Tokenizer) -> None:
+    """As in a server, whose two threads use one model."""
+    sources = tokenizer.encode([f"The cat number {i} is here." for i in range(40)])
+    alone = [cross_attention(model, tokenizer, source, source) for source in sources]
+    with ThreadPoolExecutor(4) as pool:
+        for one, expected in zip(
+            pool.map(lambda source: cross_attention(model, tokenizer, source, source), sources), alone, strict=True
+        ):
+            torch.testing.assert_close(one.weights, expected.weights)
 
 
 def test_a_target_word_attends_most_to_its_source_word(translator: Translator) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +34,25 @@ def test_a_batch_is_translated_as_one_by_one(untrained: Translator, batch_tokens
     assert untrained(SENTENCES, batch_tokens=batch_tokens) == one_by_one
     assert one_by_one[1] == one_by_one[4] == ""
     assert untrained([]) == []
+
+
+def test_a_translation_ends_at_the_step_before_which_it_is_interrupted(untrained: Translator) -> None:
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise InterruptedError
+
+    unchecked, checked = untrained.text(SENTENCES), untrained.checked_by(lambda: None).text(SENTENCES)
+    assert [ranked[0].text for ranked in checked] == [ranked[0].text for ranked in unchecked]
+    for search in (Search(), Search(beam=2)):
+        calls = 0
+        with pytest.raises(InterruptedError):
+            untrained.checked_by(check).text(SENTENCES, search)
+        assert calls == 3
+    assert untrained.text(SENTENCES)  # the original is not interrupted
 
 
 def test_very_short_sentences_do_not_share_one_huge_batch(
@@ -111,10 +131,10 @@ def test_a_sentence_longer_than_in_training_is_translated_in_pieces(
     search_sources = ModelSearcher.__call__
 
     def spy(
-        searcher: ModelSearcher, sources: Sequence[list[int]], limits: Sequence[int], search: Search
+        searcher: ModelSearcher, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Any
     ) -> list[list[Hypothesis]]:
         lengths.extend(map(len, sources))
-        return search_sources(searcher, sources, limits, search)
+        return search_sources(searcher, sources, limits, search, check)
 
     monkeypatch.setattr(ModelSearcher, "__call__", spy)
     assert len(untrained.text([long, "x" * 3000])) == 2

@@ -22,6 +22,18 @@ def same_order(n: int) -> Alignment:
     return Alignment([np.eye(n)])
 
 
+def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
+    draw = np.random.default_rng(1)
+    blocks = [draw.random(shape) + 0.01 for shape in ((3, 2), (0, 1), (2, 0), (4, 5), (1, 1))]
+    alignment = Alignment(blocks)
+    whole = np.zeros(alignment.shape)
+    for i, block in enumerate(alignment.blocks):
+        whole[alignment.rows[i] : alignment.rows[i + 1], alignment.columns[i] : alignment.columns[i + 1]] = block
+    for start in range(alignment.shape[1] + 1):
+        for end in range(start, alignment.shape[1] + 1):
+            np.testing.assert_allclose(alignment.shares(start, end), whole[:, start:end].sum(axis=1), atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("line", "left", "n_marks"),
     [
