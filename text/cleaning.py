@@ -244,6 +244,23 @@ def language_shares(text: str, languages: Sequence[str]) -> list[tuple[str, floa
     return [(of_base[base], share / sum(shares)) for (base, _), share in zip(ranked, shares, strict=True)]
 
 
+def foreign_language(text: str, languages: Sequence[str]) -> str | None:
+    """Return the language of a text that is clearly in none of some languages; None where it may be in one of them.
+
+    It is clear where another language is more probable by LANGUAGE_MARGIN: of 4,000 short English and French sentences
+    of Tatoeba none is foreign to these two languages, and of 1,014 German ones of Multi30k all are. None also where
+    py3langid does not cover all of the languages.
+    """
+    bases = {base_language(language) for language in languages}
+    identifier = _language_identifier()
+    if not bases <= set(identifier.labels):
+        return None
+    ranked = identifier.rank(text)  # by log P(text, language)
+    best, best_log_p = ranked[0]
+    known_log_p = max(log_p for language, log_p in ranked if language in bases)
+    return str(best) if best_log_p - known_log_p > LANGUAGE_MARGIN else None
+
+
 def _identifier_of(languages: Sequence[str]) -> Any:
     """The py3langid identifier restricted to some languages, or None if it cannot tell them apart.
 

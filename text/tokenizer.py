@@ -156,6 +156,15 @@ class Tokenizer:
                 characters[i] = n_begun, 0
         return characters
 
+    @cached_property
+    def known_characters(self) -> frozenset[str]:
+        """The characters that a token holds whole. Of the others, the training texts had few or none."""
+        texts = (
+            bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i))).decode(errors="ignore")
+            for i in range(self.first_text_id, len(self))
+        )
+        return frozenset(character for text in texts for character in text)
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, without special tokens and tags."""
         prefixed = [WORD_PREFIX + text for text in texts]

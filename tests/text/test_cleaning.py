@@ -8,7 +8,7 @@ import pytest
 from conftest import SHARED, needs_shared
 
 from config import RuleName
-from text.cleaning import RULES, Cleaner, TextCleaner, _words, is_heading, repair
+from text.cleaning import RULES, Cleaner, TextCleaner, _words, foreign_language, is_heading, repair
 from text.corpus import Corpus
 from text.readers import Pair, read_parts
 
@@ -114,6 +114,31 @@ def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart
     ]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
     assert cleaner.judge(pair).pair == pair
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Das Wetter ist heute sehr schön.", "de"),
+        ("El gato está sentado en la alfombra.", "es"),
+        ("مرحبا بالعالم", "ar"),
+        ("The weather is nice today.", None),
+        ("Il fait beau.", None),
+        ("OK", None),
+        ("", None),
+        ("12 + 34", None),
+    ],
+)
+def test_a_text_in_another_language_is_foreign_if_that_is_clear(text: str, language: str | None) -> None:
+    assert foreign_language(text, ["en", "fr"]) == language
+    assert foreign_language(text, ["en", "xx"]) is None  # py3langid does not know xx
+
+
+@needs_shared("tatoeba")
+def test_short_sentences_are_not_foreign_to_their_language() -> None:
+    for language in ("en", "fr"):
+        lines = (SHARED / f"tatoeba/valid.{language}").read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if foreign_language(line, ["en", "fr"])]
 
 
 def test_words_have_their_vowel_signs() -> None:

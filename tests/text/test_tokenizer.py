@@ -37,6 +37,11 @@ def test_any_text_round_trips(tokenizer: Tokenizer, text: str) -> None:
     assert not {PAD, UNK, BOS, EOS} & set(ids)
 
 
+def test_known_characters_are_those_that_a_token_holds_whole(tokenizer: Tokenizer) -> None:
+    assert set("The cat é") <= tokenizer.known_characters
+    assert not {"ж", "中", "😀"} & tokenizer.known_characters
+
+
 def test_special_tokens_are_the_first_ids(tokenizer: Tokenizer) -> None:
     assert [tokenizer.inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] == SPECIAL_TOKENS
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
