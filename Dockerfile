@@ -18,4 +18,4 @@ WORKDIR /tapis
 USER tapis
 EXPOSE 7860
 HEALTHCHECK --start-period=120s CMD ["/venv/bin/python", "-c", "import http.client as h; c = h.HTTPConnection('127.0.0.1', 7860, timeout=5); c.request('GET', '/health'); raise SystemExit(c.getresponse().status != 200)"]
-ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0", "--run"]
+ENTRYPOINT ["/venv/bin/python", "serve.py", "--host", "0.0.0.0", "--allow-host", "localhost", "--run"]

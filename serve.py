@@ -3,17 +3,19 @@
     python serve.py [--run NAME …]      then open the address that it prints; /docs describes the API
 
 Requests that arrive together are translated together. The server needs an extra: `pip install -e ".[serve]"`. It
-listens on this machine only, unless --host says otherwise, and needs no API key, unless --api-key-file is given.
+listens on this machine only, unless --host says otherwise, and needs no API key, unless --api-key-file is given. It
+answers to the names of this machine's loopback interface, and to those of --host and --allow-host.
 """
 
 from functools import partial
 
 from system.cli import ServeOptions, answer_early, parse, run_command
 
-answer_early(__name__, partial(parse, ServeOptions))  # before torch and Gradio, which take seconds to import
+answer_early(__name__, partial(parse, ServeOptions))  # before torch, which takes seconds to import
 
+import asyncio
 import gc
-import math
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -21,20 +23,26 @@ from collections.abc import Sequence
 from config import TapisError
 from decoding.translator import Translator
 from text.cleaning import can_identify
+from web import served_page
 
 try:
-    import uvicorn
     from fastapi import FastAPI
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+    from granian.server.embed import Server
 
-    from serving.api import Api, Limits, api_app
-    from serving.batches import Batches
-    from serving.limits import ApiKeys
+    from serving.api import Api, Limits, add_page, api_app
+    from serving.batches import Lanes
+    from serving.limits import WILDCARDS, ApiKeys
     from serving.metrics import Metrics
     from serving.models import Models, find_models
 except ImportError as error:
     raise SystemExit(f'serve.py: {error.name} is not installed: pip install -e ".[serve]"') from None
 
 VERSION = "1"  # of the API
+MAX_CONNECTIONS = 1024  # at once; further ones wait to be accepted
+HEADER_SECONDS = 10  # for sending the headers of a request, and between two requests of a connection
+HEADER_BYTES = 16_384  # of a request, its first line included; it may have 100 headers
 GARBAGE_THRESHOLD = 50_000  # new objects until Python collects garbage; 700 by default
 
 
@@ -53,46 +61,60 @@ def main(args: Sequence[str]) -> None:
                 f"requests to translate into {target} should name their source language",
                 file=sys.stderr,
             )
+    app = application(options, models, keys)
+    address = listening_address(options)
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"serving {', '.join(models.configs)} at http://{host}:{options.port} (API: /docs)", flush=True)
+
+    # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    asyncio.run(serve(app, address, options.port))
+
+
+def listening_address(options: ServeOptions) -> str:
+    """The address of --host that can be listened on. Raises TapisError if there is none."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
-        app = application(options, models, keys)
-    except ImportError as error:
-        raise TapisError(f'{error.name} is not installed: pip install -e ".[serve]"') from None
-    try:
-        listener = socket.create_server(
-            (options.host, options.port),
-            family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
-            backlog=1024,
-        )
+        with socket.create_server((options.host, options.port), family=family) as listener:
+            return str(listener.getsockname()[0])
     except PermissionError:
         raise TapisError(f"port {options.port} needs privileges: choose a --port from 1024 on") from None
     except OSError:
         address = f"port {options.port} at {options.host}"
         raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
 
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    print(f"serving {', '.join(models.configs)} at http://{host}:{options.port} (API: /docs)", flush=True)
-    seconds = math.ceil(options.timeout)  # for requests that have begun, when the server is stopped
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=seconds)
-    server = uvicorn.Server(config)
-    app.state.is_stopping = lambda: server.should_exit
 
-    # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
-    server.run(sockets=[listener])
+async def serve(app: FastAPI, address: str, port: int) -> None:
+    """Answer requests until SIGTERM or SIGINT, and then finish those that have begun."""
+    server = Server(
+        app,
+        address,
+        port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=1024,
+        backpressure=MAX_CONNECTIONS,
+        http1_settings=HTTP1Settings(header_read_timeout=1000 * HEADER_SECONDS, max_buffer_size=HEADER_BYTES),
+        log_enabled=False,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
+    await server.serve()
 
 
 def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI:
     """The API, and the page unless --no-page leaves it out, as an application for a web server."""
     metrics = Metrics()
-    batches = Batches(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
+    batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
     metrics.waiting.set_function(lambda: batches.n_waiting)
-    limits = Limits(options.char_limit, options.timeout, keys, options.cors)
+    hosts = (*options.allow_host, *(() if options.host in WILDCARDS else (options.host,)))
+    limits = Limits(options.char_limit, options.timeout, options.work_limit, keys, options.cors, hosts)
     app = api_app(Api(models, batches, metrics, limits, options.beam), VERSION)
     if not options.no_page:
-        from serving.page import Page, with_page  # noqa: PLC0415 - Gradio takes seconds, and may be missing
-
-        app = with_page(app, Page(models, batches, options.timeout), keys)
+        add_page(app, served_page())
     return app
 
 

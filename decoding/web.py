@@ -1,9 +1,12 @@
 """A web page with a model in it: one HTML file that translates in a browser, without a server and without a network.
 
-The sources of the page are in web/. `web_page` puts them and the model together. Weights are in 8 bits, rounded as in
-compiled.py, and web/model.js computes with them as compiled.c does. The file holds, in this order:
+The sources of the page are in web/, which the page of a server shares. `web_page` puts them and the model together.
+Weights are in 8 bits, rounded as in compiled.py, and web/model.js computes with them as compiled.c does. The file
+holds, in this order:
 
-    page.js       shows the page, and checks the four parts below by their checksums
+    page.css      how the page looks
+    page.js       shows the page
+    offline.js    checks the four parts below by their checksums, and starts the worker
     engine        the tokenizer, the model and the search, as text
     worker        the script of the page's worker, as text: it runs the engine
     description   what the model is, its sizes, its vocabulary, and where each weight is, as JSON
@@ -13,10 +16,8 @@ compiled.py, and web/model.js computes with them as compiled.c does. The file ho
 import base64
 import html
 import json
-import re
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,14 +27,22 @@ from config import Config
 from decoding.compiled import quantize_rows
 from model import LayerNormalization, Transformer
 from text.tokenizer import Tokenizer
+from web import filled_in, web_files
 
-SOURCES = Path(__file__).parent.parent / "web"
 # The files that a worker of the page runs, in the order of what they need.
-ENGINE = ("tokenizer.js", "linear.js", "model.js", "search.js", "sentences.js", "translator.js")
+ENGINE = (
+    *("tokenizer.js", "linear.js", "model.js", "search.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
+    *("marks.js", "notices.js", "translator.js"),
+)
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' blob:; worker-src blob:; style-src 'unsafe-inline'; "
+    "form-action 'none'; base-uri 'none'"
+)
+LOADING = "Loading the model. If this line stays, the file is damaged or the browser is too old."
 # What model.js reads of the config, by the same names.
 FIELDS = (
     *("d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "norm", "max_length"),
-    *("length_ratio", "length_spread"),
+    *("length_ratio", "length_spread", "unsure_below"),
 )
 
 EMBEDDINGS = ("src_embed", "tgt_embed")
@@ -58,21 +67,22 @@ def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: st
         "weights": table,
         "facts": list(facts.items()),
     }
-    parts = {
-        "title": html.escape(title),
-        "style": web_file("page.css"),
-        "page": script(web_file("page.js")),
-        "engine": checked("engine", "\n".join(map(web_file, ENGINE))),
-        "worker": checked("worker", web_file("worker.js")),
-        "description": checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
-        "weights": checked("weights", base64.b64encode(weights).decode("ascii")),
-    }
-    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], web_file("page.html"))
-
-
-def web_file(name: str) -> str:
-    """The text of a file of web/."""
-    return (SOURCES / name).read_text(encoding="utf-8")
+    files = web_files()
+    parts = (
+        checked("engine", "\n".join(files[name] for name in ENGINE)),
+        checked("worker", files["worker.js"]),
+        checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
+        checked("weights", base64.b64encode(weights).decode("ascii")),
+    )
+    return filled_in(
+        {
+            "policy": f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            "description": html.escape(title),
+            "head": f"<style>\n{files['page.css']}</style>\n{script(files['page.js'])}\n{script(files['offline.js'])}",
+            "status": LOADING,
+            "parts": "\n".join(parts),
+        }
+    )
 
 
 def script(code: str) -> str:

@@ -1,25 +1,28 @@
 """The HTTP API that clients of LibreTranslate speak (https://docs.libretranslate.com), over the models of a server.
 
-    POST /translate    q, source, target, format, alternatives, api_key: a text or a list of them
-    POST /detect       q, api_key: the languages that a text may be in
-    GET  /languages    the language pairs
-    GET  /health       whether the server runs
-    GET  /metrics      counters and times, for Prometheus
-    GET  /docs         this API, to read and to try
+    POST /translate          q, source, target, format, alternatives, api_key: a text or a list of them
+    POST /detect             q, api_key: the languages that a text may be in
+    POST /translate_file     file, source, target, api_key: a file of text, HTML, Markdown or subtitles
+    GET  /download_file/NAME its translation
+    GET  /languages          the language pairs
+    GET  /frontend/settings  limits and formats
+    GET  /health             whether the server runs
+    GET  /metrics            counters and times, for Prometheus
+    GET  /docs, /spec        this API, to read and to try; its description
 
-Requests are JSON or an HTML form; answers are JSON. An error has a status and {"error": what is wrong}.
+Requests are JSON, an HTML form, or parameters of the URL; answers are JSON. An error has a status and {"error": what is
+wrong}. Nothing in a request is opened as a path or fetched as a URL.
 """
 
 import asyncio
 import html
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from babel import Locale, UnknownLocaleError
 from fastapi import FastAPI, Request, Response
@@ -32,11 +35,13 @@ from starlette.requests import ClientDisconnect
 
 from config import ConfigError, TapisError
 from decoding.search import Search
-from serving.batches import Batches, QueueFullError
-from serving.limits import ApiKeys, BodyLimit, EndsWithServer
+from decoding.typed_text import Translation
+from serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
+from serving.files import SUFFIXES, Downloads, Upload, read_upload, translated_name
+from serving.limits import ApiKeys, BodyLimit, Guard, TooManyKeysError
 from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
-from text.cleaning import TAG, language_shares
+from text.cleaning import TAG, foreign_language, language_shares
 from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
 
@@ -48,7 +53,11 @@ MAX_ALTERNATIVES = 9
 MAX_TEXTS = 256  # in one request
 MAX_FIELDS = 1000  # of a form
 BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
-PATHS = ("/translate", "/detect", "/languages", "/health")  # that are measured
+PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/languages", "/health")  # that are measured
+LINE_WORK = 20  # what a line takes beside its characters, in characters
+MARKUP_WORK = 1.5  # times the work of plain text
+PAGE_SEARCH = Search(beam=5)
+PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of which the page shows alternatives
 
 
 class TranslateRequest(BaseModel):
@@ -76,6 +85,30 @@ class DetectedLanguage(BaseModel):
     confidence: float = Field(description="Probability in per cent, among the languages of the server")
 
 
+class PageRequest(BaseModel):
+    """What the page of the server asks for."""
+
+    q: str
+    source: str
+    target: str
+    api_key: str = ""
+
+
+class FileRequest(BaseModel):
+    """A file to translate."""
+
+    file: Any = Field(description="A file of UTF-8 text: " + ", ".join(SUFFIXES))
+    source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
+    target: str = Field(description="The language to translate into", examples=["fr"])
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class FileAnswer(BaseModel):
+    """Where the translated file is, for ten minutes."""
+
+    translatedFileUrl: str  # noqa: N815 - LibreTranslate's name
+
+
 class TranslateAnswer(BaseModel):
     """The translation, with the language and the alternatives if they were asked for; lists of them if q was a list."""
 
@@ -89,7 +122,7 @@ class Language(BaseModel):
 
     code: str
     name: str
-    targets: list[str] = Field(description="Languages that it is translated into")
+    targets: list[str] = Field(description="Languages that it is translated into, and itself")
 
 
 class ErrorAnswer(BaseModel):
@@ -115,9 +148,13 @@ class Limits:
     """Of the texts of one request"""
     max_seconds: float
     """For reading a request, and for answering it"""
+    max_work: float = 100_000
+    """Of one request (`work_of`)"""
     keys: ApiKeys = field(default_factory=ApiKeys)
     origins: tuple[str, ...] = ()
-    """Sites whose pages may read answers"""
+    """Sites whose pages may send requests and read answers"""
+    hosts: tuple[str, ...] = ()
+    """Names of the server, besides those of the loopback interface"""
 
 
 class SplitText(NamedTuple):
@@ -154,17 +191,36 @@ async def away_if_long(is_long: bool, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if is_long else work()
 
 
+def work_of(lines: Sequence[str], search: Search, is_html: bool) -> float:
+    """Estimate the work of a request, in characters of plain text translated by greedy search."""
+    n_characters = sum(len(line) + LINE_WORK for line in lines if line.strip())
+    return n_characters * search.beam * (MARKUP_WORK if is_html else 1)
+
+
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """Look at the error of a future that nobody awaits any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def until_disconnected(http: Request) -> None:
+    """Return once the client of a request, whose body was read, has gone."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
 class Api:
     """The answers to requests."""
 
     def __init__(
-        self, models: Models, batches: Batches[Kind, Answer], metrics: Metrics, limits: Limits, beam: int
+        self, models: Models, batches: Lanes[Kind, Answer], metrics: Metrics, limits: Limits, beam: int
     ) -> None:
         self.models = models
         self.batches = batches
         self.metrics = metrics
         self.limits = limits
         self.beam = beam
+        self.downloads = Downloads()
 
     async def translate(self, http: Request) -> TranslateAnswer:
         """Answers /translate. Raises RequestError."""
@@ -181,7 +237,7 @@ class Api:
             shares = [self.identify(visible_text(text, is_html), request.target) for text in texts]
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
             sources = [source for source, _ in shares]
-        ranked = await self.translate_texts(texts, sources, request)
+        ranked = await self.translate_texts(http, texts, sources, request)
 
         best = [translations[0] for translations in ranked]
         others = [translations[1:] for translations in ranked] if request.alternatives else None
@@ -201,7 +257,7 @@ class Api:
             raise RequestError(400, str(error)) from None
 
     async def translate_texts(
-        self, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
+        self, http: Request, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
     ) -> list[list[str]]:
         """The translations of each text, best first. A text in the target language stays as it is.
 
@@ -218,7 +274,7 @@ class Api:
 
         # One request to the queue for each language.
         parts = [[line for row in rows for line in split[row].lines] for rows in rows_of.values()]
-        answers = await self.answers(kinds, parts)
+        answers = await self.answers(http, request.api_key, kinds, parts)
 
         for rows, of_language in zip(rows_of.values(), answers, strict=True):
             begin = 0
@@ -237,45 +293,176 @@ class Api:
         n_best = 1 + request.alternatives
         return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), request.format == "html")
 
-    async def answers(self, kinds: Sequence[Kind], parts: Sequence[list[str]]) -> list[list[Answer]]:
+    async def answers(
+        self, http: Request, key: str, kinds: Sequence[Kind], parts: Sequence[list[str]]
+    ) -> list[list[Answer]]:
         """The answers to several parts of a request, of one kind each.
 
-        Raises RequestError if too many requests wait, or if they take too long.
+        Raises RequestError if they are too much work, if too many requests wait, if they take too long, or if the
+        client has gone.
         """
-        answers: list[Future[list[Answer]]] = []
+        works = [work_of(lines, kind.search, kind.is_html) for kind, lines in zip(kinds, parts, strict=True)]
+        if sum(works) > self.limits.max_work:
+            share = self.limits.max_work / sum(works)
+            raise RequestError(
+                400,
+                f"this text, with this many alternatives, is more work than the server accepts at once: send about "
+                f"{share:.0%} of it at a time, or ask for fewer alternatives",
+            )
+
+        client = self.client_of(http, key)
+        answers: list[Awaited[list[Answer]]] = []
+        leaving = asyncio.ensure_future(until_disconnected(http))
         try:
-            for kind, lines in zip(kinds, parts, strict=True):
-                answers.append(self.batches.submit(kind, lines))
-            async with asyncio.timeout(self.limits.max_seconds):
-                return list(await asyncio.gather(*map(asyncio.wrap_future, answers)))
+            for kind, lines, work in zip(kinds, parts, works, strict=True):
+                answers.append(self.batches.submit(kind, lines, client, work))
+            translating = asyncio.gather(*map(asyncio.wrap_future, answers))
+            translating.add_done_callback(retrieve)
+            waiting: set[asyncio.Future[Any]] = {translating, leaving}
+            await asyncio.wait(waiting, timeout=self.limits.max_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if translating.done():
+                return list(translating.result())
+            translating.cancel()
+            if leaving.done():
+                raise RequestError(400, "the client has gone")  # nobody reads this
+            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s")
         except QueueFullError as error:
             raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
-        except TimeoutError:
+        except AbandonedError:
             raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s") from None
         finally:
+            leaving.cancel()
             for answer in answers:
                 answer.cancel()  # does nothing once it is translated
+
+    def client_of(self, http: Request, key: str) -> str:
+        """Who sends a request: the owner of its key or, where the server has no keys, an address."""
+        address = http.client.host if http.client else ""
+        return f"key {key}" if self.limits.keys else address
+
+    async def translate_page(self, http: Request) -> dict[str, Any]:
+        """Answers /page/translate: the translation with what the page shows beside it. Raises RequestError."""
+        request = await self.read(http, PageRequest)
+        text = replace_lone_surrogates(request.q)
+        self.check_length([text])
+
+        # Find the language, and say what the models do not know.
+        source, detected, notices = request.source, None, []
+        languages = self.models.languages_of_texts(request.target)
+        foreign = foreign_language(text, languages)
+        if foreign:
+            notices.append(
+                f"This seems to be {name_of(foreign)}, from which no model here translates into "
+                f"{name_of(request.target)}."
+            )
+        if source == AUTO:
+            source, share = language_shares(text, languages)[0]
+            found = (foreign, 1.0) if foreign else (source, share)
+            detected = {"language": found[0], "confidence": round(100 * found[1])}
+        lines = text.split("\n")
+        if source == request.target:
+            return page_answer([Answer([Translation(line, 0.0)]) for line in lines], detected, notices)
+
+        # Translate.
+        search = PAGE_SEARCH_OF_LINE if len(lines) == 1 else PAGE_SEARCH
+        try:
+            run = self.models.run_for(source, request.target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
+        kind = Kind(run, source, request.target, search, with_details=True, with_attention=len(lines) == 1)
+        (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+        unknown = "".join(dict.fromkeys("".join(answer.unknown for answer in answers)))
+        if unknown:
+            notices.append(f"The model has not learned: {' '.join(unknown[:20])}. They may be lost or mistranslated.")
+        return page_answer(answers, detected, notices)
+
+    async def translate_file(self, http: Request) -> FileAnswer:
+        """Answers /translate_file. Raises RequestError."""
+        request = await self.read(http, FileRequest)
+        if not isinstance(request.file, Upload):
+            raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
+        try:
+            document = request.file.document()
+        except TapisError as error:
+            raise RequestError(400, str(error)) from None
+        self.check_length([document.text])
+        source = request.source
+        if source == AUTO:
+            source, _ = self.identify(visible_text(document.text, document.is_html), request.target)
+        if source == request.target and source in self.models.languages:
+            result = document.text
+        else:
+            try:
+                run = self.models.run_for(source, request.target)
+                lines = await asyncio.to_thread(document.lines)
+            except TapisError as error:
+                raise RequestError(400, str(error)) from None
+            search = Search(self.beam)
+            kind = Kind(run, source, request.target, search, document.is_html)
+            (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+            result = await asyncio.to_thread(document.joined, [answer.translations[0].text for answer in answers])
+        name = self.downloads.add(
+            translated_name(request.file.name, request.target), result.encode(), self.client_of(http, request.api_key)
+        )
+        return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=name)))
+
+    def download(self, http: Request, name: str) -> Response:
+        """Answers /download_file. Raises RequestError."""
+        key = ""
+        if self.limits.keys:
+            scheme, _, given = http.headers.get("authorization", "").partition(" ")
+            key = given.strip() if scheme.lower() == "bearer" else http.query_params.get("api_key", "")
+            self.check_key(http, key)
+        file = self.downloads.get(name)
+        if file is None or (self.limits.keys and file.client != self.client_of(http, key)):
+            raise RequestError(404, "there is no such file; translated files are kept for ten minutes")
+        disposition = f"attachment; filename*=UTF-8''{quote(file.name)}"
+        return Response(
+            file.content, media_type="application/octet-stream", headers={"Content-Disposition": disposition}
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Answers /frontend/settings."""
+        source, target = next(iter(self.models.pairs))
+        return {
+            "charLimit": self.limits.max_characters,
+            "frontendTimeout": 250,
+            "apiKeys": bool(self.limits.keys),
+            "keyRequired": bool(self.limits.keys),
+            "suggestions": False,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(SUFFIXES),
+            "language": {
+                "source": {"code": source, "name": name_of(source)},
+                "target": {"code": target, "name": name_of(target)},
+            },
+        }
 
     async def detect(self, http: Request) -> list[DetectedLanguage]:
         """Answers /detect. Raises RequestError."""
         request = await self.read(http, DetectRequest)
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
+        if foreign := foreign_language(text, self.models.languages):
+            return [DetectedLanguage(language=foreign, confidence=100)]
         shares = language_shares(text, self.models.languages)
         return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
 
     def languages(self) -> list[Language]:
         """Answers /languages."""
-        sources = dict.fromkeys(source for source, _ in self.models.pairs)
-        return [Language(code=one, name=name_of(one), targets=self.models.targets(one)) for one in sources]
+        return [
+            Language(code=one, name=name_of(one), targets=sorted({one, *self.models.targets(one)}))
+            for one in self.models.languages
+        ]
 
     async def read(self, http: Request, form: type[M]) -> M:
         """The body of a request, JSON or a form. Raises RequestError if it is neither, or its key is not accepted."""
         try:
             body = await body_of_request(http)
-            if isinstance(body, dict):  # a field without a value counts as absent
-                fields = [field for field in body.items() if field[1] is not None and field != ("format", "")]
-                body = dict(fields)
+            if isinstance(body, dict):  # a field without a value counts as absent, except an empty text
+                body = {
+                    name: value for name, value in body.items() if value is not None and (value != "" or name == "q")
+                }
             request = form.model_validate(body)
         except ClientDisconnect:
             raise RequestError(400, "the request ended too early") from None  # nobody reads this
@@ -285,9 +472,17 @@ class Api:
             raise RequestError(400, f"{place or 'body'}: {first['msg']}") from None
         except (ValueError, RecursionError):
             raise RequestError(400, "the body of the request is not JSON") from None
-        if not self.limits.keys.allow(getattr(request, "api_key", "")):
-            raise RequestError(403, "a valid api_key is needed")
+        self.check_key(http, getattr(request, "api_key", ""))
         return request
+
+    def check_key(self, http: Request, key: str) -> None:
+        """Raises RequestError if the server has keys and this is none of them."""
+        try:
+            is_accepted = self.limits.keys.allow(key, http.client.host if http.client else "")
+        except TooManyKeysError:
+            raise RequestError(429, "too many wrong keys; try again in a minute", {"Retry-After": "60"}) from None
+        if not is_accepted:
+            raise RequestError(403, "a valid api_key is needed")
 
     def check_length(self, texts: Sequence[str]) -> None:
         """Raises RequestError if the texts are too long together."""
@@ -298,20 +493,53 @@ class Api:
 
 
 async def body_of_request(http: Request) -> Any:
-    """The fields of a request in JSON or in a form, with a list of the values that a field of a form has twice.
+    """The fields of a request: of its body, JSON or a form, and of its URL. A field that comes twice is a list.
 
-    Raises ValueError, or RecursionError, if they cannot be read.
+    Raises RequestError, ValueError or RecursionError if they cannot be read.
     """
     media_type = http.headers.get("content-type", "").lower()
+    in_url = {name: http.query_params.getlist(name) for name in http.query_params}
     if media_type.startswith("application/json"):
-        return await http.json()
+        body = await http.json()
+        return {**only_values(in_url), **body} if isinstance(body, dict) else body
+    fields: dict[str, list[Any]]
     if media_type.startswith("multipart/"):
-        form = await http.form()
-        fields: dict[str, list[Any]] = {name: form.getlist(name) for name in form}
+        fields = await read_upload(http, MAX_FIELDS)
     else:  # Starlette would read bytes that are not percent-encoded, as curl sends them, as Latin-1
         text = (await http.body()).decode("utf-8", "replace")
-        fields = dict(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        try:
+            fields = dict(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        except ValueError:
+            raise RequestError(400, f"the form has more than {MAX_FIELDS:,} fields") from None
+        if text.lstrip().startswith("{") and "q" not in {**in_url, **fields}:
+            raise RequestError(400, "this looks like JSON: send it with the header Content-Type: application/json")
+    return only_values({**in_url, **fields})
+
+
+def only_values(fields: dict[str, list[Any]]) -> dict[str, Any]:
+    """Fields with their only value, or with the list of their values."""
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) -> dict[str, Any]:
+    """What the page shows for the answers to the lines of a text."""
+    best = [answer.translations[0] for answer in answers]
+    n_sentences = sum(len(answer.sentences) for answer in answers)
+    alternatives: list[Translation] = answers[0].translations if len(answers) == n_sentences == 1 else []
+    attention = answers[0].attention if alternatives else None
+    return {
+        "lines": [{"text": one.text, "doubts": one.doubts, "sentences": []} for one in best],
+        "detectedLanguage": detected,
+        "notices": notices,
+        "alternatives": [{"text": one.text, "score": one.score, "doubts": one.doubts} for one in alternatives],
+        "attention": attention
+        and {
+            "source": attention.source,
+            "target": attention.target,
+            "rows": attention.weights[-1].mean(dim=0).tolist(),
+        },
+        "sentences": n_sentences,
+    }
 
 
 def visible_text(text: str, is_html: bool) -> str:
@@ -340,6 +568,7 @@ def api_app(api: Api, version: str) -> FastAPI:
         version=version,
         description="Translation by models that Tapis trained; the API of LibreTranslate.",
         redoc_url=None,
+        redirect_slashes=False,  # no answer leads elsewhere
         lifespan=lifespan,
     )
     errors: dict[int | str, dict[str, Any]] = {
@@ -365,11 +594,39 @@ def api_app(api: Api, version: str) -> FastAPI:
         """The languages that a text may be in, the most probable first."""
         return await api.detect(http)
 
+    @app.post("/translate_file", responses=errors, openapi_extra=body_of(FileRequest, ["multipart/form-data"]))
+    async def translate_file(http: Request) -> FileAnswer:
+        """Translates a file. Its translation is kept in memory, for ten minutes."""
+        return await api.translate_file(http)
+
+    @app.get("/download_file/{name}", response_class=Response, responses={404: {"model": ErrorAnswer}, **errors})
+    async def download_file(http: Request, name: str) -> Response:
+        """A translated file. A server with keys wants the key that made it, as `Authorization: Bearer KEY`."""
+        return api.download(http, name)
+
+    @app.post("/page/translate", include_in_schema=False)
+    async def translate_page(http: Request) -> dict[str, Any]:
+        return await api.translate_page(http)
+
+    @app.post("/suggest", include_in_schema=False)
+    async def suggest() -> None:
+        raise RequestError(403, "Suggestions are disabled on this server.")
+
+    @app.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """The limits and the formats of files."""
+        return api.settings()
+
+    @app.get("/spec", include_in_schema=False)
+    async def spec() -> dict[str, Any]:
+        return app.openapi()
+
     @app.get("/languages")
     async def languages() -> list[Language]:
         """The languages to translate from."""
         return api.languages()
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
         """Returns "ok" while the server runs."""
@@ -399,19 +656,37 @@ def api_app(api: Api, version: str) -> FastAPI:
     async def on_bug(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({"error": "the server failed; its log says why"}, 500)
 
-    # Middleware that is added last runs first. Without CORSMiddleware, Gradio would allow every site to read answers.
+    # Middleware that is added last runs first.
     limits = api.limits
     max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
     app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=limits.max_seconds)
-    app.add_middleware(CORSMiddleware, allow_origins=limits.origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(EndsWithServer, path="/gradio_api/heartbeat")
-    app.state.is_stopping = lambda: False
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=limits.origins,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After"],
+    )
+    app.add_middleware(Guard, hosts=limits.hosts, origins=limits.origins)
     app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
     return app
 
 
-def body_of(form: type[BaseModel]) -> dict[str, Any]:
-    """The description of a body that may be JSON or a form."""
+def add_page(app: FastAPI, files: Mapping[str, tuple[str, bytes]]) -> None:
+    """Add the page: files has the media type and the content of each path."""
+    for path, (media_type, content) in files.items():
+        app.add_route(path, partial(file_response, media_type, content), methods=["GET"], include_in_schema=False)
+
+
+async def file_response(media_type: str, content: bytes, _: Request) -> Response:
+    """A file from memory."""
+    return Response(content, media_type=media_type)
+
+
+FORM_TYPES = ("application/json", "application/x-www-form-urlencoded")
+
+
+def body_of(form: type[BaseModel], types: Sequence[str] = FORM_TYPES) -> dict[str, Any]:
+    """The description of a body that may be of several types."""
     schema = {"schema": form.model_json_schema()}
-    types = ("application/json", "application/x-www-form-urlencoded")
     return {"requestBody": {"required": True, "content": dict.fromkeys(types, schema)}}

@@ -2,23 +2,32 @@
 
 A model translates fifty sentences in little more time than five. So a request does not wait for its turn alone: while
 one batch is translated, the next requests gather.
+
+The queue is fair between clients (start-time fair queuing, Goyal et al. 1996): a request begins, in the queue's own
+time, when the client's earlier requests end, and the one that begins first is taken first. A client that sends much
+waits for itself. `Lanes` has two such queues, so that little requests do not wait for large ones.
 """
 
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 K = TypeVar("K")  # what the requests of a batch have in common
 R = TypeVar("R")  # the result of a line
 
 GATHER_SECONDS = 0.004  # while there are several clients, a batch waits this long for more requests
 MAX_LINES = 256  # of several requests in one batch; more would delay the first answers without being faster
-MAX_CHARACTERS = 25_000  # of several requests in one batch, so that no batch takes much longer than others
+MAX_WORK = 25_000  # of several requests in one batch, so that no batch takes much longer than others
 MAX_RETRY_SECONDS = 60
+QUICK_WORK = 2_000  # requests of less work have a queue of their own
+
+Check = Callable[[], None]
+"""Called before each step of a translation; raises AbandonedError if nobody waits for it any more"""
+Translate = Callable[[list[str], Check], list[R]]
 
 
 class QueueFullError(Exception):
@@ -30,25 +39,40 @@ class QueueFullError(Exception):
         """Seconds until those that wait are likely to be answered, from 1 to MAX_RETRY_SECONDS"""
 
 
-class _Request(NamedTuple, Generic[K, R]):
+class AbandonedError(Exception):
+    """Nobody waits for a translation any more."""
+
+
+class Awaited(Future[R]):
+    """A result that somebody waits for, until it is cancelled, also while it is computed."""
+
+    is_abandoned = False
+
+    def cancel(self) -> bool:
+        self.is_abandoned = True
+        return super().cancel()
+
+
+@dataclass(frozen=True, eq=False)
+class _Request(Generic[K, R]):
     kind: K
     lines: Sequence[str]
-    answer: Future[list[R]]
-
-    @property
-    def n_characters(self) -> int:
-        return sum(map(len, self.lines))
+    answer: Awaited[list[R]]
+    client: str
+    work: float
+    start: float
+    """When it begins in the queue's own time"""
 
 
 class Batches(Generic[K, R]):
-    """A queue of requests, and the thread that answers them in order, those of one kind together.
+    """A queue of requests, and the thread that answers them, those of one kind together.
 
     Use it as a context manager, or call `close`.
     """
 
     def __init__(
         self,
-        translator_of: Callable[[K], Callable[[list[str]], list[R]]],
+        translator_of: Callable[[K], Translate[R]],
         max_waiting: int,
         max_lines: int = MAX_LINES,
     ) -> None:
@@ -59,8 +83,10 @@ class Batches(Generic[K, R]):
         self.translator_of = translator_of
         self.max_waiting = max_waiting
         self.max_lines = max_lines
-        self.seconds_per_character = 0.0  # of the last batch
-        self._waiting: deque[_Request[K, R]] = deque()
+        self.seconds_per_work = 0.0  # of the last batch
+        self._waiting: list[_Request[K, R]] = []
+        self._time = 0.0  # the queue's own: the start of the last request that was taken
+        self._ends: dict[str, float] = {}  # of each client's last request, in this time
         self._closed = False
         self._has_several_clients = False
         self._changed = threading.Condition()
@@ -85,22 +111,43 @@ class Batches(Generic[K, R]):
         """Requests that wait to be translated."""
         return len(self._waiting)
 
-    def submit(self, kind: K, lines: Sequence[str]) -> Future[list[R]]:
-        """Queue a request. The result has as many items as lines. If it is cancelled in time, it is not translated.
+    def submit(self, kind: K, lines: Sequence[str], client: str = "", work: float = 0.0) -> Awaited[list[R]]:
+        """Queue a request of a client. The result has as many items as lines. If it is cancelled, its work ends.
 
-        Raises QueueFullError.
+        work says how much there is to do; by default, it is the number of characters. Where the queue is full, a client
+        with fewer requests takes the place of the latest request of the client that has most. Raises QueueFullError,
+        or sets it as the exception of the request that lost its place.
         """
-        request = _Request(kind, lines, Future[list[R]]())
+        work = work or float(sum(map(len, lines)))
         with self._changed:
             if len(self._waiting) >= self.max_waiting:
-                self._waiting = deque(waiting for waiting in self._waiting if not waiting.answer.cancelled())
-            if self._closed or len(self._waiting) >= self.max_waiting:
-                n_characters = sum(waiting.n_characters for waiting in self._waiting)
-                seconds = math.ceil(n_characters * self.seconds_per_character)
-                raise QueueFullError(min(max(1, seconds), MAX_RETRY_SECONDS))
+                self._waiting = [waiting for waiting in self._waiting if not waiting.answer.cancelled()]
+            if self._closed or (len(self._waiting) >= self.max_waiting and not self._make_room(client)):
+                raise self._full()
+            start = max(self._time, self._ends.get(client, 0.0))
+            self._ends[client] = start + work
+            request = _Request(kind, lines, Awaited[list[R]](), client, work, start)
             self._waiting.append(request)
             self._changed.notify()
         return request.answer
+
+    def _full(self) -> QueueFullError:
+        seconds = math.ceil(sum(waiting.work for waiting in self._waiting) * self.seconds_per_work)
+        return QueueFullError(min(max(1, seconds), MAX_RETRY_SECONDS))
+
+    def _make_room(self, client: str) -> bool:
+        """Refuse a request of the client with most, if it has two more than this client. Return whether it had."""
+        of_client: dict[str, list[_Request[K, R]]] = {client: []}
+        for waiting in self._waiting:
+            of_client.setdefault(waiting.client, []).append(waiting)
+        most = max(of_client.values(), key=len)
+        if len(most) < len(of_client[client]) + 2:
+            return False
+        latest = most[-1]
+        self._waiting.remove(latest)
+        if latest.answer.set_running_or_notify_cancel():
+            latest.answer.set_exception(self._full())
+        return True
 
     def _answer_all(self) -> None:
         while True:
@@ -111,7 +158,7 @@ class Batches(Generic[K, R]):
                 self._answer(batch)
 
     def _next_batch(self) -> list[_Request[K, R]] | None:
-        """Wait for requests, and take those of the first one's kind. Returns None once closed and empty."""
+        """Wait for requests, and take those of the first one's kind. Return None once closed and empty."""
         with self._changed:
             # If a request came during the last batch, more are likely to come now.
             self._has_several_clients |= bool(self._waiting)
@@ -122,26 +169,26 @@ class Batches(Generic[K, R]):
         if has_room and self._has_several_clients:
             time.sleep(GATHER_SECONDS)
         with self._changed:
-            batch, remaining = self._split_queue()
-            self._waiting = remaining
+            batch, self._waiting = self._split_queue()
             self._has_several_clients = len(batch) > 1
+            if not self._waiting:  # the past of clients no longer matters
+                self._time, self._ends = 0.0, {}
         return batch
 
-    def _split_queue(self) -> tuple[list[_Request[K, R]], deque[_Request[K, R]]]:
-        """The next batch, and the requests that go on waiting. A single request may be larger than the limits."""
+    def _split_queue(self) -> tuple[list[_Request[K, R]], list[_Request[K, R]]]:
+        """Return the next batch, and the requests that go on waiting. A single request may exceed the limits."""
         batch: list[_Request[K, R]] = []
-        remaining: deque[_Request[K, R]] = deque()
-        n_lines = n_characters = 0
-        for request in self._waiting:
-            is_small = (
-                n_lines + len(request.lines) <= self.max_lines and n_characters + request.n_characters <= MAX_CHARACTERS
-            )
+        remaining: list[_Request[K, R]] = []
+        n_lines, work = 0, 0.0
+        for request in sorted(self._waiting, key=lambda request: request.start):
+            is_small = n_lines + len(request.lines) <= self.max_lines and work + request.work <= MAX_WORK
             if batch and not (is_small and request.kind == batch[0].kind):
                 remaining.append(request)
             elif request.answer.set_running_or_notify_cancel():
+                self._time = max(self._time, request.start) if not batch else self._time
                 batch.append(request)
                 n_lines += len(request.lines)
-                n_characters += request.n_characters
+                work += request.work
         return batch, remaining
 
     def _answer(self, batch: list[_Request[K, R]]) -> None:
@@ -154,23 +201,65 @@ class Batches(Generic[K, R]):
         else:
             self._answer_by(translate, batch)
 
-    def _answer_by(self, translate: Callable[[list[str]], list[R]], batch: list[_Request[K, R]]) -> None:
+    def _answer_by(self, translate: Translate[R], batch: list[_Request[K, R]]) -> None:
         """Translate requests together. If that fails, each is translated alone, so that no other fails with it."""
+
+        def check() -> None:
+            if all(request.answer.is_abandoned for request in batch):
+                raise AbandonedError
+
         lines = [line for request in batch for line in request.lines]
         start = time.perf_counter()
         try:
-            results = translate(lines)
+            check()
+            results = translate(lines, check)
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].answer.set_exception(error)
+            if len(batch) == 1 or isinstance(error, AbandonedError):
+                for request in batch:
+                    request.answer.set_exception(error)
                 return
             for request in batch:
                 self._answer_by(translate, [request])
             return
-        self.seconds_per_character = (time.perf_counter() - start) / max(1, sum(map(len, lines)))
+        self.seconds_per_work = (time.perf_counter() - start) / max(1.0, sum(request.work for request in batch))
 
         begin = 0
         for request in batch:
             end = begin + len(request.lines)
             request.answer.set_result(results[begin:end])
             begin = end
+
+
+class Lanes(Generic[K, R]):
+    """Two queues with a thread each, which share the processor: one for requests of little work, one for the others."""
+
+    def __init__(
+        self, translator_of: Callable[[K], Translate[R]], max_waiting: int, max_lines: int = MAX_LINES
+    ) -> None:
+        """Take the arguments of `Batches`. Two threads call translator_of. max_waiting requests wait in each queue."""
+        self.quick = Batches(translator_of, max_waiting, max_lines)
+        self.long = Batches(translator_of, max_waiting, max_lines)
+
+    def __enter__(self) -> "Lanes[K, R]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait to be translated."""
+        return self.quick.n_waiting + self.long.n_waiting
+
+    def submit(self, kind: K, lines: Sequence[str], client: str = "", work: float = 0.0) -> Awaited[list[R]]:
+        """Queue a request, as `Batches.submit` does."""
+        queue = self.quick if work < QUICK_WORK else self.long
+        return queue.submit(kind, lines, client, work)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Accept no more requests, and return once those that wait are answered, or after timeout seconds."""
+        closing = [threading.Thread(target=queue.close, args=(timeout,)) for queue in (self.quick, self.long)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()

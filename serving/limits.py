@@ -1,20 +1,85 @@
-"""Limits on the bodies of requests, streams that end with the server, and API keys."""
+"""What a server accepts: host names, sizes of bodies, and API keys; and what every answer tells browsers."""
 
 import asyncio
 import hmac
-import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from starlette.datastructures import Headers
+from starlette._utils import parse_host_header
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config import ConfigError
+from web import POLICY
 
-GRADIO = "/gradio_api/"
-PAGE_SENDS = re.compile(f"{GRADIO}(queue/join|cancel|reset|(run|api|call)/.+)/?$")
-STOP_SECONDS = 0.5  # between two checks of whether the server is stopping
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+WILDCARDS = ("0.0.0.0", "::", "")  # addresses that stand for all interfaces
+# Of /docs, whose framework writes a script into the page. It shows nothing of any request.
+DOCS_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+WRONG_KEYS = 20  # of one client in WRONG_KEY_SECONDS; then its keys are refused unread
+WRONG_KEY_SECONDS = 60.0
+MAX_CLIENTS = 10_000  # whose wrong keys are remembered
+
+
+class Guard:
+    """Answer only requests to the server's own names, and add SECURITY_HEADERS to every answer.
+
+    A page of another site whose name was rebound to this machine's address sends the name of that site (status 421).
+    Browsers also name the site of a page in `Origin`: pages of other sites are refused (status 403) unless allowed.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        """Hosts are names without ports, besides those of the loopback interface."""
+        self.app = app
+        self.hosts = {host.lower() for host in (*LOOPBACK_NAMES, *map(bracketed, hosts))}
+        self.origins = set(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if scope["path"] == "/docs":
+                    headers["Content-Security-Policy"] = DOCS_POLICY
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self.refusal(Headers(scope=scope)) or self.app
+        await answer(scope, receive, send_with_headers)
+
+    def refusal(self, headers: Headers) -> JSONResponse | None:
+        """Return the answer to a request that is not for this server; None for others."""
+        hosts = headers.getlist("host")
+        host = parse_host_header(hosts[0]) if len(hosts) == 1 else None
+        if host is None or host.host.lower() not in self.hosts:
+            return refuse(421, "this server has no such name; serve.py --allow-host NAME adds one")
+        origin = headers.get("origin", "")
+        is_page = origin == "null" or origin.startswith(("http://", "https://"))
+        is_own = origin.partition("://")[2].lower() == hosts[0].lower()
+        if is_page and not is_own and not {"*", origin} & self.origins:
+            return refuse(403, "pages of other sites are not answered; serve.py --cors SITE allows one")
+        return None
+
+
+def bracketed(host: str) -> str:
+    """Return a host name as it stands in a URL, with an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 class _RefusedBodyError(Exception):
@@ -26,7 +91,7 @@ class _RefusedBodyError(Exception):
 
 
 class BodyLimit:
-    """Refuses requests whose body is too long (status 413), or does not arrive in time (408)."""
+    """Refuse requests whose body is too long (status 413), or does not arrive in time (408)."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, max_seconds: float) -> None:
         self.app = app
@@ -74,26 +139,13 @@ class BodyLimit:
             await refuse(refused.status, str(refused))(scope, receive, send)
 
 
-class PageRequests:
-    """Refuses requests that Gradio accepts and the page never sends (status 404).
-
-    With some of them, clients could fill the disk with files.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_sent = scope["type"] == "http" and scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        if is_sent and scope["path"].startswith(GRADIO) and not PAGE_SENDS.match(scope["path"]):
-            await refuse(404, "this server takes no files")(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-
 def refuse(status: int, message: str) -> JSONResponse:
-    """The answer to a request whose body is not read to its end."""
+    """Return the answer to a request whose body is not read to its end."""
     return JSONResponse({"error": message}, status, {"Connection": "close"})
+
+
+class TooManyKeysError(Exception):
+    """A client has sent too many wrong keys."""
 
 
 class ApiKeys:
@@ -101,10 +153,11 @@ class ApiKeys:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self.keys = [key.encode() for key in keys]
+        self._failures: dict[str, list[float]] = {}  # by client, the times of its latest wrong keys
 
     @classmethod
     def read(cls, file: Path) -> "ApiKeys":
-        """The keys of a file, one per line; blank lines and lines that begin with # are ignored.
+        """Return the keys of a file, one per line; blank lines and lines that begin with # are ignored.
 
         Raises ConfigError if it cannot be read or has no keys.
         """
@@ -123,43 +176,23 @@ class ApiKeys:
     def __bool__(self) -> bool:
         return bool(self.keys)
 
-    def allow(self, key: str) -> bool:
-        """Whether a request with this key is accepted. Takes the same time for every key of the same length."""
+    def allow(self, key: str, client: str = "") -> bool:
+        """Return whether a request with this key is accepted. Takes the same time for every key of the same length.
+
+        client is the address of who sends it. Raises TooManyKeysError after WRONG_KEYS wrong ones of one client.
+        """
+        if not self.keys:
+            return True
+        now = time.monotonic()
+        failures = [then for then in self._failures.get(client, []) if now - then < WRONG_KEY_SECONDS]
+        if len(failures) >= WRONG_KEYS:
+            raise TooManyKeysError
         given = key.encode(errors="replace")
-        matches = [hmac.compare_digest(given, one) for one in self.keys]
-        return any(matches) or not self.keys
-
-
-class EndsWithServer:
-    """Ends requests under a path when the server is stopping.
-
-    A page keeps such streams open, and shutdown would wait for them until its time-out. The application's
-    `state.is_stopping` returns whether the server is stopping.
-    """
-
-    def __init__(self, app: ASGIApp, path: str) -> None:
-        self.app = app
-        self.path = path
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(self.path):
-            await self.app(scope, receive, send)
-            return
-        state = scope["app"].state  # read now: a mounted application replaces scope["app"]
-        is_open = False  # whether the answer has begun and not ended
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal is_open
-            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
-            await send(message)
-
-        stream = asyncio.ensure_future(self.app(scope, receive, send_and_note))
-        while not stream.done() and not state.is_stopping():
-            await asyncio.wait({stream}, timeout=STOP_SECONDS)
-        if stream.done():
-            stream.result()
-        else:
-            stream.cancel()
-            await asyncio.wait({stream})
-            if is_open:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        is_right = sum(hmac.compare_digest(given, one) for one in self.keys) > 0
+        if is_right:
+            self._failures.pop(client, None)
+        elif key:  # a request without a key is no attempt to guess one
+            if len(self._failures) >= MAX_CLIENTS:
+                self._failures.clear()
+            self._failures[client] = [*failures, now]
+        return is_right

@@ -7,6 +7,8 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.batches import Check, Translate
+
 K = TypeVar("K")
 R = TypeVar("R")
 
@@ -33,16 +35,14 @@ class Metrics:
         """All values in Prometheus' format."""
         return generate_latest(self.registry)
 
-    def counted(
-        self, translator_of: Callable[[K], Callable[[Sequence[str]], list[R]]]
-    ) -> Callable[[K], Callable[[list[str]], list[R]]]:
+    def counted(self, translator_of: Callable[[K], Translate[R]]) -> Callable[[K], Translate[R]]:
         """Wrap the argument of `Batches`, so that lines and characters are counted as they are translated."""
 
-        def counted_translator_of(kind: K) -> Callable[[list[str]], list[R]]:
+        def counted_translator_of(kind: K) -> Translate[R]:
             translate = translator_of(kind)
 
-            def counted_translate(lines: list[str]) -> list[R]:
-                results = translate(lines)
+            def counted_translate(lines: list[str], check: Check) -> list[R]:
+                results = translate(lines, check)
                 self.batch_lines.observe(len(lines))
                 self.characters.inc(sum(map(len, lines)))
                 return results

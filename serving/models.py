@@ -1,11 +1,15 @@
 """The models of a server: which one translates a language pair, and those in memory."""
 
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import category
+
+import torch
 
 from checkpoint import CheckpointError, RunFolder
 from config import Config, ConfigError, names_of_pairs
@@ -14,7 +18,9 @@ from decoding.ctranslate2 import exported_config, is_exported
 from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
-from text.cleaning import language_shares
+from serving.batches import Check, Translate
+from text.cleaning import foreign_language, language_shares, repair
+from text.marks import take_out
 
 
 class Kind(NamedTuple):
@@ -40,12 +46,14 @@ class Answer(NamedTuple):
     """The sentences of the line, as the model saw them"""
     attention: Attention | None = None
     """Of the only sentence of a line, if the model gives access to it"""
+    unknown: str = ""
+    """The letters, numbers and symbols of the line that the model has not learned, each once"""
 
 
 class Models:
     """Trained runs by name, of which the last used are in memory.
 
-    Models are not used by two threads at the same time: `translator_of`, and what it returns, are for one thread.
+    Several threads may use them. While one translates with a model that made room for another, both are in memory.
     """
 
     def __init__(self, configs: dict[str, Config], load: Callable[[str], Translator], max_loaded: int) -> None:
@@ -58,6 +66,8 @@ class Models:
         self._load = load
         self._max_loaded = max_loaded
         self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
+        self._loading = threading.Lock()
+        self._n_threads = torch.get_num_threads()
 
     @property
     def languages(self) -> list[str]:
@@ -87,40 +97,52 @@ class Models:
         """The language of a text to translate, and its probability.
 
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
-        nothing is translated into it.
+        nothing is translated into it, or if the text is clearly in another language.
         """
         if target not in self.target_languages:
             raise ConfigError(f"no model translates into {target}, but into {', '.join(self.target_languages)}")
-        return language_shares(text, self.languages_of_texts(target))[0]
+        languages = self.languages_of_texts(target)
+        if foreign := foreign_language(text, languages):
+            raise ConfigError(
+                f"the text seems to be in another language ({foreign}) than the server's models translate into "
+                f"{target}: {', '.join(languages)}; name its source language to have it translated all the same"
+            )
+        return language_shares(text, languages)[0]
 
     def load(self, run: str) -> Translator:
         """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
-        if run not in self._loaded:
-            # Make room first, so that there are never more models in memory.
-            while len(self._loaded) >= self._max_loaded:
-                self._loaded.popitem(last=False)
-            self._loaded[run] = self._load(run)
-        self._loaded.move_to_end(run)
-        return self._loaded[run]
+        with self._loading:
+            if run not in self._loaded:
+                # Make room first, so that there are never more models in memory.
+                while len(self._loaded) >= self._max_loaded:
+                    self._loaded.popitem(last=False)
+                self._loaded[run] = self._load(run)
+            self._loaded.move_to_end(run)
+            return self._loaded[run]
 
-    def translator_of(self, kind: Kind) -> Callable[[Sequence[str]], list[Answer]]:
+    def translator_of(self, kind: Kind) -> Translate[Answer]:
         """The function that translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
+        # A thread that first computes while another has torch's threads set to one would stay at one.
+        torch.set_num_threads(self._n_threads)
         translator = self.load(kind.run).towards(kind.target, kind.source)
         return partial(answers_of, translator, kind)
 
 
-def answers_of(translator: Translator, kind: Kind, lines: Sequence[str]) -> list[Answer]:
+def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
     """The answers to lines of one kind."""
+    translator = translator.checked_by(check)
     ranked = translator.text(lines, kind.search, is_html=kind.is_html, with_doubts=kind.with_details)
     if not kind.with_details:
         return list(map(Answer, ranked))
     answers = []
     for line, translations in zip(lines, ranked, strict=True):
         sentences = tuple(translator.sentences(line))
+        known = translator.tokenizer.known_characters
+        unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
         attention = None
         if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
             _, attention = translator.attention(sentences[0], kind.search)
-        answers.append(Answer(translations, sentences, attention))
+        answers.append(Answer(translations, sentences, attention, "".join(unknown)))
     return answers
 
 

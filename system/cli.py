@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -111,8 +111,13 @@ class ServeOptions:
     """Serve the API alone"""
     loaded: int = 2
     """Models in memory, of which the least recently used makes room for another"""
+    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = field(default=(), metadata={"may_repeat": True})
+    """A name by which clients reach the server, besides localhost and --host; may be given several times, and must be
+    given once at least with --host 0.0.0.0"""
     char_limit: int = 10_000
     """Characters of one request, at most"""
+    work_limit: float = 100_000
+    """Work of one request, at most: its characters, times the size of the beam, times 1.5 for HTML"""
     max_waiting: int = 256
     """Requests that wait to be translated; further ones get status 429"""
     max_lines: int = 256
@@ -129,9 +134,17 @@ class ServeOptions:
             raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
         if not 1 <= self.beam <= 1000:
             raise ConfigError(f"--beam is {self.beam}; it must be from 1 to 1000")
-        for name in ("loaded", "char_limit", "max_waiting", "max_lines", "timeout"):
+        for name in ("loaded", "char_limit", "work_limit", "max_waiting", "max_lines", "timeout"):
             if not 0 < getattr(self, name) < 1e9:
                 raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0 and less than 1e9")
+        if self.host in ("0.0.0.0", "::", "") and not self.allow_host:
+            raise ConfigError(
+                f"--host {self.host} listens on all networks: name the server as clients do, with --allow-host, "
+                "such as --allow-host translate.example.org or 192.168.0.7"
+            )
+        for name in self.allow_host:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
+                raise ConfigError(f"--allow-host {name}: give a name or an address, without http:// and without a port")
         for site in self.cors:
             if not re.fullmatch(r"\*|https?://[^/]+", site):
                 raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
@@ -234,9 +247,10 @@ def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
     Of a flag that is given twice, the last one counts, which would lose values.
     """
     names = [argument.partition("=")[0] for argument in args]
-    for field in fields(options):
-        if isinstance(field.default, tuple) and names.count(flag(field.name)) > 1:
-            raise ConfigError(f"{flag(field.name)} is given twice: all its values follow one {flag(field.name)}")
+    for one in fields(options):
+        is_single = isinstance(one.default, tuple) and not one.metadata.get("may_repeat")
+        if is_single and names.count(flag(one.name)) > 1:
+            raise ConfigError(f"{flag(one.name)} is given twice: all its values follow one {flag(one.name)}")
     return names
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -277,28 +276,6 @@ def test_exports_take_the_target_language(several: Path, called: Command) -> Non
     tokenizer = tokenizers.Tokenizer.from_file("hf/tokenizer.json")
     ours = Tokenizer.from_json((several / "tokenizer.json").read_text(encoding="utf-8"), "")
     assert tokenizer.encode("<2fr>The cat is here.").ids == [5, *ours.encode(["The cat is here."])[0], 3]
-
-
-def test_the_page_offers_each_target_language(several: Path) -> None:
-    pytest.importorskip("gradio")
-    from serving.batches import Batches
-    from serving.models import Answer, Kind, find_models
-    from serving.page import Page, choices_of
-
-    models = find_models([str(several)], lambda folder: Translator.load(folder, "cpu"), 1)
-    run = several.name
-    choices = choices_of(run, models.configs[run])
-    assert [label.removeprefix(run) for label, _ in choices] == [" (en → fr)", " (fr → en)"]
-    kinds: list[Kind] = []
-
-    def noted(kind: Kind) -> Callable[[Sequence[str]], list[Answer]]:
-        kinds.append(kind)
-        return models.translator_of(kind)
-
-    with Batches(noted, 10) as batches:
-        page = Page(models, batches, 60)
-        assert all(page.translate("The cat.", choice)[2] for _, choice in choices)
-    assert [kind.target for kind in kinds] == ["fr", "en"]
 
 
 def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) -> None:

@@ -17,32 +17,38 @@ function lengthPenalty(length) {
   return ((5 + length) / 6) ** LENGTH_PENALTY;
 }
 
-// The most probable token at every position.
+// log of the sum of the exponentials of logits.
+function logSumExp(logits) {
+  let largest = -Infinity;
+  let sum = 0;
+  for (let id = 0; id < logits.length; id++) largest = Math.max(largest, logits[id]);
+  for (let id = 0; id < logits.length; id++) sum += Math.exp(logits[id] - largest);
+  return largest + Math.log(sum);
+}
+
+// The most probable token at every position: the ids, and log P of them and the end.
 async function greedySearch(step, limit, vocabSize, firstTextId) {
   const ids = [];
+  let logP = 0;
   let token = BOS;
   while (ids.length < limit) {
     const logits = await step([token], [0]);
     suppress(logits, vocabSize, firstTextId);
     token = EOS;
     for (let id = EOS; id < vocabSize; id++) if (logits[id] > logits[token]) token = id;
+    logP += logits[token] - logSumExp(logits);
     if (token === EOS) break;
     ids.push(token);
   }
-  return ids;
+  return { ids, logP };
 }
 
 // The n best continuations of the hypotheses, best first, each with its score, log P.
 function bestContinuations(logits, n, scores, vocabSize) {
   const best = [];
   for (let parent = 0; parent < scores.length; parent++) {
-    // log of the sum of the exponentials
     const row = logits.subarray(parent * vocabSize, (parent + 1) * vocabSize);
-    let largest = -Infinity;
-    let sum = 0;
-    for (let id = 0; id < vocabSize; id++) largest = Math.max(largest, row[id]);
-    for (let id = 0; id < vocabSize; id++) sum += Math.exp(row[id] - largest);
-    const start = scores[parent] - largest - Math.log(sum);
+    const start = scores[parent] - logSumExp(row);
 
     // Enter each token that is good enough at its place.
     for (let token = 0; token < vocabSize; token++) {
@@ -56,10 +62,11 @@ function bestContinuations(logits, n, scores, vocabSize) {
   return best;
 }
 
-// The best of the hypotheses that end, each step keeping the `beam` best continuations.
-async function beamSearch(step, limit, beam, vocabSize, firstTextId) {
+// The nBest best hypotheses that end, best first, each step keeping the `beam` best continuations. Of each: the ids,
+// log P of them and the end, and the score, which is log P over the length penalty.
+async function beamSearch(step, limit, beam, nBest, vocabSize, firstTextId) {
   let hypotheses = [{ score: 0, ids: [], token: BOS, parent: 0 }];
-  let result = { score: -Infinity, ids: [] };
+  const results = [];
   let nResults = 0;
   for (let length = 1; length <= limit; length++) {
     // Find the best continuations. 2K of them: up to K may end, and K must be left to continue.
@@ -75,21 +82,24 @@ async function beamSearch(step, limit, beam, vocabSize, firstTextId) {
     for (const { score, parent, token } of candidates.slice(0, beam)) {
       if (token !== EOS && length < limit) continue;
       nResults += 1;
-      const penalized = score / lengthPenalty(length);
       const { ids } = hypotheses[parent];
-      if (penalized > result.score) result = { score: penalized, ids: token === EOS ? ids : [...ids, token] };
+      const endedIds = token === EOS ? ids : [...ids, token];
+      results.push({ ids: endedIds, logP: score, score: score / lengthPenalty(length) });
     }
+    results.sort((a, b) => b.score - a.score);
+    results.splice(nBest);
 
-    // Continue with the others, unless none of them can still win.
+    // Continue with the others, unless none of them can still be among the best.
     hypotheses = candidates
       .filter(({ token }) => token !== EOS)
       .slice(0, beam)
       .map(({ score, parent, token }) => ({ score, ids: [...hypotheses[parent].ids, token], token, parent }));
     if (!hypotheses.length) break;
     const [{ score }] = hypotheses;
-    const canWin = score / lengthPenalty(limit) > result.score;
-    const isBehind = nResults >= beam && score / lengthPenalty(length) <= result.score;
+    const scoreToBeat = results.length < nBest ? -Infinity : results[nBest - 1].score;
+    const canWin = score / lengthPenalty(limit) > scoreToBeat;
+    const isBehind = nResults >= beam && score / lengthPenalty(length) <= scoreToBeat;
     if (!canWin || isBehind) break;
   }
-  return result.ids;
+  return results;
 }

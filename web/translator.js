@@ -16,12 +16,7 @@ class Translator {
     this.tokenizer = new Tokenizer(description.tokens, description.merges, description.first_text_id);
     this.model = new Transformer(this.config, new Weights(description.weights, bytes));
     this.vocabSize = description.tokens.length;
-  }
-
-  // The language of texts that are translated into target, or none if there are several.
-  sourceOf(target) {
-    const sources = this.directions.filter(([, into]) => into === target).map(([source]) => source);
-    return sources.length === 1 ? sources[0] : undefined;
+    this.known = knownCharacters(this.tokenizer);
   }
 
   // The ids of a sentence, after the tag of the target language if the model has several.
@@ -37,8 +32,9 @@ class Translator {
     return Math.ceil(ratio * sourceLength + LIMIT_SPREADS * spread * Math.sqrt(sourceLength)) + EXTRA_LENGTH;
   }
 
-  // One sentence → its translation, and the ids of both. `pause` is awaited before each step, and may throw.
-  async translateSentence(sentence, target, isBeam, pause = async () => {}) {
+  // A sentence → its best translations, best first: the text, the ids of both, and log P. With a beam of 1, the search
+  // is greedy. `pause` is awaited before each step, and may throw.
+  async nBest(sentence, target, { beam = 1, nBest = 1 }, pause = async () => {}) {
     const source = this.sourceIds(sentence, target);
     const cache = new DecoderCache(this.model.encode([...source, EOS]));
     const step = async (tokens, parents) => {
@@ -48,18 +44,55 @@ class Translator {
     };
     const limit = this.limit(source.length);
     const { firstTextId } = this.tokenizer;
-    const ids = isBeam
-      ? await beamSearch(step, limit, BEAM, this.vocabSize, firstTextId)
-      : await greedySearch(step, limit, this.vocabSize, firstTextId);
-    return { text: normalizeSpaces(this.tokenizer.decode(ids)), source, ids };
+    const found =
+      beam === 1
+        ? [await greedySearch(step, limit, this.vocabSize, firstTextId)]
+        : await beamSearch(step, limit, beam, nBest, this.vocabSize, firstTextId);
+    return found.map((one) => ({ ...one, text: normalizeSpaces(this.tokenizer.decode(one.ids)), source }));
   }
 
-  // A line of text as the sentences that are translated one by one.
-  splitLine(line, target) {
+  // A unit of a line → its best translations with their doubts, as decoding/typed_text.py: without marks and in usual
+  // letter case for the model; not repeating themselves if there is one that does not.
+  async translateUnit(unit, target, search, pause) {
+    const { before, body, after } = unit;
+    const sentence = usualCase(body, this.tokenizer);
+    let found = await this.nBest(sentence, target, search, pause);
+    let hasLooped = false;
+    if (found.some(({ text }) => loops(sentence, text))) {
+      hasLooped = true;
+      const others = await this.nBest(sentence, target, { beam: BEAM, nBest: BEAM }, pause);
+      const candidates = [...found, ...others];
+      const good = candidates.filter(({ text }) => !loops(sentence, text));
+      const cut = candidates.map((one) => ({ ...one, text: withoutLoops(one.text) }));
+      found = distinct([...good, ...cut]).slice(0, found.length);
+    }
+
+    return found.map((one) => {
+      const doubts = doubtsAbout(sentence, one.text, {
+        nSource: one.source.length,
+        nTarget: this.tokenizer.encode(one.text).length,
+        meanLogP: one.logP / (one.ids.length + 1),
+        config: this.config,
+      });
+      const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
+      const cased = isInCapitals(body) ? one.text.toLocaleUpperCase(locale(target)) : one.text;
+      return { ...one, text: before + cased + after, doubts: all };
+    });
+  }
+
+  // A line of text as the units that are translated one by one: each with the marks before and after it.
+  splitLine(line, source) {
     const longest = this.config.max_length;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
     const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
-    return splitLine(this.repairs ? repaired(line) : line, this.sourceOf(target), fits);
+    const { marker, units } = splitLine(this.repairs ? repaired(line) : line, source, fits);
+    return { marker, units: units.map(takeMarks) };
+  }
+
+  // What a reader of the translations of these units should know.
+  notices(units) {
+    const translated = units.filter(({ body }) => hasLetters(body)); // the others are copied
+    return noticesAbout(translated, this.known);
   }
 
   // What each token of a translation attended to: in the last layer, the mean of the heads.
@@ -76,4 +109,9 @@ class Translator {
     }
     return { source: [...this.tokenizer.pieces(source), END], target: [...this.tokenizer.pieces(ids), END], rows };
   }
+}
+
+// The translations of different texts.
+function distinct(translations) {
+  return translations.filter(({ text }, i) => translations.findIndex((one) => one.text === text) === i);
 }

@@ -1,15 +1,16 @@
 // The worker: it translates, so that the page stays responsive. The engine's files stand before this one.
 //
-// In: { description, weights }, once; then { job, text, target, isBeam, wantsAttention }, of which the latest counts.
-// Out: { kind: "ready" }; { kind: "progress" | "done", job, text, nDone, nUnits }; { kind: "attention", job, attention }.
+// In: { description, weights }, once; then { job, text, source, target, isBeam }, and { cancel: job }.
+// Out: { kind: "ready" }; { kind: "progress" | "done", job, result }, with a result as page.js describes it;
+//      { kind: "failed", message }.
 
 const PROGRESS_PAUSE = 100; // milliseconds; each message has the whole text
 
 let translator = null;
-let latestJob = 0;
 let lastPause = 0;
+const jobs = new Set(); // those that are neither done nor cancelled
 
-class Outdated extends Error {}
+class Cancelled extends Error {}
 
 function bytesOf(base64) {
   const characters = atob(base64);
@@ -20,73 +21,100 @@ function bytesOf(base64) {
 
 // Let messages arrive, every few milliseconds. setTimeout would wait for some more.
 const channel = new MessageChannel();
+const waiting = [];
+channel.port1.onmessage = () => waiting.shift()();
 function messagesArrive() {
   return new Promise((resolve) => {
-    channel.port1.onmessage = resolve;
+    waiting.push(resolve);
     channel.port2.postMessage(null);
   });
 }
 
-// Ends a job once there is a later one.
+// Ends a job that was cancelled meanwhile.
 async function pause(job) {
   if (performance.now() - lastPause > 10) {
     await messagesArrive();
     lastPause = performance.now();
   }
-  if (job !== latestJob) throw new Outdated();
+  if (!jobs.has(job)) throw new Cancelled();
 }
 
-async function translateText({ job, text, target, isBeam, wantsAttention }) {
-  // Split the text into lines, and the lines into sentences.
+// The result so far: each line from its translated units.
+function resultOf(lines, target) {
+  return lines.map(({ marker, translations }) => ({
+    text: joinLine(marker, translations.map(({ text }) => text), target),
+    doubts: Array.from(new Set(translations.flatMap(({ doubts }) => doubts))),
+    sentences: translations.map(({ text, doubts }) => ({ text, doubts })),
+  }));
+}
+
+async function translateText({ job, text, source, target, isBeam }) {
+  // Split the text into lines, and the lines into units.
   const pauseOfJob = () => pause(job);
+  const search = isBeam ? { beam: BEAM } : {};
   const lines = [];
   for (const line of text.split(/\r\n|\r|\n/)) {
     await pauseOfJob();
-    lines.push({ ...translator.splitLine(line, target), translations: [] });
+    lines.push({ ...translator.splitLine(line, source), translations: [] });
   }
-  const nUnits = lines.reduce((sum, { units }) => sum + units.length, 0);
-  const joined = () => lines.map((line) => joinLine(line.marker, line.translations, target)).join("\n");
+  const units = lines.flatMap((line) => line.units);
+  const rest = { detected: null, notices: translator.notices(units), sentences: units.length };
+  const nothing = { alternatives: [], attention: null };
 
   // Translate them one by one.
   let nDone = 0;
   let last = null;
   let lastProgress = 0;
+  const postProgress = () => {
+    const result = { ...rest, ...nothing, lines: resultOf(lines, target), nDone };
+    postMessage({ kind: "progress", job, result });
+    lastProgress = performance.now();
+  };
   for (const line of lines) {
     for (const unit of line.units) {
       await pauseOfJob();
-      last = hasLetters(unit) ? await translator.translateSentence(unit, target, isBeam, pauseOfJob) : null;
-      line.translations.push(last ? last.text : unit);
+      const isText = hasLetters(unit.body);
+      [last] = isText ? await translator.translateUnit(unit, target, search, pauseOfJob) : [null];
+      line.translations.push(last ?? { text: unit.sentence, doubts: [] });
       nDone += 1;
-      if (nDone < nUnits && performance.now() - lastProgress > PROGRESS_PAUSE) {
-        postMessage({ kind: "progress", job, text: joined(), nDone, nUnits });
-        lastProgress = performance.now();
-      }
+      if (nDone < units.length && performance.now() - lastProgress > PROGRESS_PAUSE) postProgress();
     }
   }
-  postMessage({ kind: "done", job, text: joined(), nDone, nUnits });
 
-  // Show the attention of a single sentence.
-  if (wantsAttention && nUnits === 1 && last) {
+  // Look closer at a single sentence, while its translation can be read.
+  let extras = nothing;
+  if (units.length === 1 && last) {
+    postProgress();
     const attention = await translator.attention(last.source, last.ids, pauseOfJob);
-    postMessage({ kind: "attention", job, attention });
+    const best = await translator.translateUnit(units[0], target, { beam: BEAM, nBest: BEAM }, pauseOfJob);
+    const { marker } = lines.find((line) => line.units.length);
+    const alternatives = best.map((one) => ({ ...one, text: joinLine(marker, [one.text], target) }));
+    extras = { attention, alternatives: alternatives.map(({ text, score, doubts }) => ({ text, score, doubts })) };
   }
+  postMessage({ kind: "done", job, result: { ...rest, ...extras, lines: resultOf(lines, target) } });
 }
 
 // Browsers compile what runs often. Without this, the first sentence would take several times as long as the others.
 async function warmUp() {
-  for (const isBeam of [false, true]) await translator.translateSentence("A, b.", "", isBeam, () => pause(0));
+  for (const beam of [1, BEAM]) await translator.nBest("A, b.", "", { beam });
 }
 
 onmessage = async ({ data }) => {
   if (data.description) {
     translator = new Translator(data.description, bytesOf(data.weights));
+    await warmUp();
     postMessage({ kind: "ready" });
-  }
-  latestJob = data.job ?? 0;
-  try {
-    await (data.description ? warmUp() : translateText(data));
-  } catch (error) {
-    if (!(error instanceof Outdated)) throw error;
+  } else if (data.cancel !== undefined) {
+    jobs.delete(data.cancel);
+  } else {
+    jobs.add(data.job);
+    try {
+      await translateText(data);
+    } catch (error) {
+      if (!(error instanceof Cancelled)) throw error;
+    } finally {
+      jobs.delete(data.job);
+    }
   }
 };
 

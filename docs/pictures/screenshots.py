@@ -35,7 +35,7 @@ TAGS = ("train/loss", "valid/loss", "valid/bleu")
 NAMES = ("page", "tensorboard", "web")
 WINDOW = (1300, 800)  # pixels
 WEB_WIDTH = 1000  # of web.png, in pixels
-SECONDS = 120.0  # to wait for anything: serve.py first imports torch and Gradio, and loads the model
+SECONDS = 120.0  # to wait for anything: serve.py first imports torch, and loads the model
 
 
 def main() -> None:
@@ -63,14 +63,9 @@ def main() -> None:
 def photograph_page(browser: Any, address: str, file: Path) -> None:
     """Save the whole page after it has translated the sentence."""
     browser.get(address)
-    wait_until(lambda: len(browser.find_elements("css selector", "textarea")) >= 2, "the page's text boxes")
-    text, translation = browser.find_elements("css selector", "textarea")[:2]
-    text.send_keys(SENTENCE)
-    browser.find_element("xpath", "//button[normalize-space()='Translate']").click()
-
-    wait_until(lambda: translation.get_attribute("value"), "a translation")
-    wait_until(lambda: browser.find_elements("css selector", ".attention td"), "the attention map")
-    time.sleep(1)  # Gradio fades its progress display out
+    browser.find_element("css selector", "textarea").send_keys(SENTENCE)
+    wait_until(lambda: browser.find_elements("css selector", "#attention td"), "the attention map")
+    browser.find_element("css selector", "#attention summary").click()
     file.write_bytes(whole_page(browser))
 
 

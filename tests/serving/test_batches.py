@@ -3,13 +3,13 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
-from serving.batches import Batches, QueueFullError
+from serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, Translate
 
 
 class Slow:
@@ -20,7 +20,7 @@ class Slow:
         self.started = threading.Event()
         self.may_go_on = threading.Event()
 
-    def __call__(self, kind: str, lines: list[str]) -> list[str]:
+    def __call__(self, kind: str, lines: list[str], check: Check) -> list[str]:
         self.batches.append((kind, lines))
         self.started.set()
         assert self.may_go_on.wait(20)
@@ -42,7 +42,7 @@ def batches(slow: Slow) -> Iterator[Batches[str, str]]:
 
 
 def slow_batches(slow: Slow) -> Batches[str, str]:
-    def translator_of(kind: str) -> Callable[[list[str]], list[str]]:
+    def translator_of(kind: str) -> Translate[str]:
         return partial(slow, kind)
 
     return Batches(translator_of, max_waiting=5, max_lines=4)
@@ -77,8 +77,8 @@ def test_a_batch_is_no_longer_than_its_limit_unless_one_request_is(batches: Batc
 def test_a_full_queue_says_when_to_come_back(batches: Batches[str, str], slow: Slow) -> None:
     begin(batches, slow)
     answers = [batches.submit("fr", ["x" * 100]) for _ in range(5)]
-    for seconds_per_character, seconds in ((0.0, 1), (0.021, 11), (100.0, 60)):
-        batches.seconds_per_character = seconds_per_character
+    for seconds_per_work, seconds in ((0.0, 1), (0.021, 11), (100.0, 60)):
+        batches.seconds_per_work = seconds_per_work
         with pytest.raises(QueueFullError, match=f"try again in {seconds} s") as error:
             batches.submit("fr", ["more"])
         assert error.value.retry_after == seconds
@@ -129,7 +129,7 @@ def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
 def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr("serving.batches.time.sleep", waits.append)
-    batches: Batches[str, str] = Batches(lambda kind: list, max_waiting=5)
+    batches: Batches[str, str] = Batches(lambda kind: lambda lines, check: lines, max_waiting=5)
     with batches:
         for i in range(100):
             assert batches.submit("fr", [f"{i}"]).result(20) == [f"{i}"]
@@ -139,7 +139,7 @@ def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> N
 def test_two_clients_are_translated_together() -> None:
     sizes: list[int] = []
 
-    def translated(lines: list[str]) -> list[str]:
+    def translated(lines: list[str], check: Check) -> list[str]:
         sizes.append(len(lines))
         time.sleep(0.005)
         return lines
@@ -161,7 +161,7 @@ def test_a_batch_has_few_characters_unless_one_request_has_many(batches: Batches
 def test_a_model_that_cannot_be_loaded_is_tried_once_for_a_batch(slow: Slow) -> None:
     tries: list[str] = []
 
-    def translator_of(kind: str) -> Callable[[list[str]], list[str]]:
+    def translator_of(kind: str) -> Translate[str]:
         tries.append(kind)
         if kind == "damaged":
             raise ValueError(kind)
@@ -191,9 +191,63 @@ def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() 
     random_sizes = random.Random(1)
     requests = [(f"k{i % 3}", [f"{i} {j}" for j in range(random_sizes.randrange(4))]) for i in range(10_000)]
     batches: Batches[str, str] = Batches(
-        lambda kind: lambda lines: [f"{kind} {line}" for line in lines], max_waiting=10_000
+        lambda kind: lambda lines, check: [f"{kind} {line}" for line in lines], max_waiting=10_000
     )
     with batches, ThreadPoolExecutor(64) as pool:
         answers = pool.map(lambda request: batches.submit(*request).result(60), requests)
         for (kind, lines), answer in zip(requests, answers, strict=True):
             assert answer == [f"{kind} {line}" for line in lines]
+
+
+def test_a_request_that_nobody_waits_for_ends_within_a_step(batches: Batches[str, str]) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def endless(lines: list[str], check: Check) -> list[str]:
+        started.set()
+        try:
+            while True:
+                check()
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    queue: Batches[str, str] = Batches(lambda kind: endless, max_waiting=5)
+    with queue:
+        answer = queue.submit("fr", ["x"])
+        assert started.wait(20)
+        assert not answer.cancel() and ended.wait(5)
+        with pytest.raises(AbandonedError):
+            answer.result(20)
+
+
+def test_a_client_that_sends_much_waits_for_itself(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    many = [batches.submit(f"k{i}", ["x"], "greedy", 100) for i in range(4)]
+    few = batches.submit("few", ["x"], "modest", 100)
+    slow.may_go_on.set()
+    assert few.result(20) and all(answer.result(20) for answer in many)
+    assert [kind for kind, _ in slow.batches[1:]] == ["k0", "few", "k1", "k2", "k3"]
+
+
+def test_in_a_full_queue_the_client_with_most_makes_room(batches: Batches[str, str], slow: Slow) -> None:
+    begin(batches, slow)
+    many = [batches.submit("fr", ["x"], "greedy") for _ in range(5)]
+    few = batches.submit("fr", ["y"], "modest")
+    with pytest.raises(QueueFullError):
+        many[-1].result(0)
+    with pytest.raises(QueueFullError):
+        batches.submit("fr", ["x"], "greedy")
+    slow.may_go_on.set()
+    assert few.result(20) == ["fr y"] and many[0].result(20) == ["fr x"]
+
+
+def test_little_requests_do_not_wait_for_large_ones(slow: Slow) -> None:
+    lanes: Lanes[str, str] = Lanes(
+        lambda kind: lambda lines, check: slow(kind, lines, check) if kind == "long" else lines, 5
+    )
+    with lanes:
+        large = lanes.submit("long", ["x"], work=1e6)
+        assert slow.started.wait(20)
+        assert lanes.submit("quick", ["y"], work=1).result(20) == ["y"] and not large.done()
+        slow.may_go_on.set()
+        assert large.result(20) == ["long x"]

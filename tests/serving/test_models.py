@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 from checkpoint import CheckpointError, RunFolder
 from config import Config, ConfigError
 from decoding.ctranslate2 import EngineError
-from decoding.search import Search
+from decoding.search import Search, go_on
 from decoding.translator import Translator
 from export import to_ctranslate2
 from serving.models import Kind, Models, answers_of, find_models, trained_folders
@@ -56,7 +56,7 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
     assert list(models.configs) == ["tiny", "out"]
     assert models.run_for("en", "fr") == "tiny"
     kind = Kind("out", "", "fr", Search(2, 2), with_details=True)
-    answer = answers_of(models.load("out"), kind, ["A cat."])[0]
+    answer = answers_of(models.load("out"), kind, ["A cat."], go_on)[0]
     assert len(answer.translations) == 2 and answer.sentences == ("A cat.",) and answer.attention is None
     with pytest.raises(ConfigError, match="two runs of the name tiny"):
         find_models(["tiny", str(run_folder.path.resolve())], load, 1)
@@ -71,10 +71,10 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
 def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFolder) -> None:
     models = find_models(["tiny"], load, 1)
     kind = Kind("tiny", "", "fr", Search(2, 2), with_details=True, with_attention=True)
-    (answer,) = models.translator_of(kind)(["THE <b>CAT</b> IS SITTING."])
+    (answer,) = models.translator_of(kind)(["THE <b>CAT</b> IS SITTING."], go_on)
     assert answer.sentences == ("The cat is sitting.",) and answer.attention
     assert "".join(answer.attention.source).startswith("▁The")
-    (answer,) = models.translator_of(kind._replace(with_attention=False))(["A cat."])
+    (answer,) = models.translator_of(kind._replace(with_attention=False))(["A cat."], go_on)
     assert answer.sentences == ("A cat.",) and not answer.attention
 
 

@@ -1,6 +1,6 @@
 """The HTML file of `export.py --to web` in headless Chromium: same translations, speed, and time until it is ready.
 
-    python benchmarks/web.py RUN SOURCE [REFERENCE] [--beam]
+    python benchmarks/web_page.py RUN SOURCE [REFERENCE] [--beam]
 
 SOURCE and REFERENCE are files of one sentence a line. A worker with the code of the file translates the sentences one
 by one, as its page does. They are compared with those of `Translator` in int8. Needs chromium and chromedriver.

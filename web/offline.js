@@ -1,0 +1,131 @@
+// The back end in the page's own file: it checks the parts of the file, and starts the worker that translates.
+// page.js describes what a back end is.
+"use strict";
+
+const PARTS = ["engine", "worker", "description", "weights"];
+const DAMAGED = "This file is damaged: copy or download it again.";
+
+// CRC-32, as zlib computes it.
+function crc32(bytes) {
+  const table = new Uint32Array(256);
+  for (let i = 0; i < 256; i++) {
+    let value = i;
+    for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
+    table[i] = value;
+  }
+  let crc = 0xffffffff;
+  for (let i = 0; i < bytes.length; i++) crc = table[(crc ^ bytes[i]) & 0xff] ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+// The text of a part of this file. Throws an error if it is not as it was written.
+function part(name) {
+  const element = document.getElementById(name);
+  const text = element ? element.textContent : "";
+  const bytes = new TextEncoder().encode(text);
+  if (!element || bytes.length !== Number(element.dataset.size) || crc32(bytes) !== Number(element.dataset.crc)) {
+    throw fatal(DAMAGED);
+  }
+  return text;
+}
+
+function fatal(message) {
+  return Object.assign(new Error(message), { isFatal: true });
+}
+
+function languageName(code) {
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(code);
+  } catch {
+    return code;
+  }
+}
+
+const offlineBackEnd = {
+  worker: null,
+  failure: null, // why the worker translates no longer
+  nJobs: 0,
+  jobs: new Map(), // what receives the results of each job
+
+  async describe() {
+    let model = null;
+    try {
+      const [engine, code, description, weights] = PARTS.map(part);
+      model = JSON.parse(description);
+      await this.startWorker(`${engine}\n${code}`, { description: model, weights });
+      for (const name of PARTS) document.getElementById(name).remove(); // the worker has them
+    } catch (error) {
+      throw error.isFatal ? error : fatal(`This browser cannot run the page: ${error.message}`);
+    }
+
+    const codes = Array.from(new Set(model.directions.flat()));
+    const targetsOf = (code) => model.directions.filter(([source]) => source === code).map(([, target]) => target);
+    const pairs = model.directions.map((pair) => pair.map(languageName).join(" to ")).join(", ");
+    return {
+      languages: codes.map((code) => ({ code, name: languageName(code), targets: targetsOf(code) })),
+      detects: false,
+      charLimit: 0,
+      files: [".txt"],
+      keyRequired: false,
+      searches: [
+        ["greedy", "greedy, faster"],
+        ["beam", "beam of 5, better"],
+      ],
+      facts: [...model.facts, ["Languages", pairs]],
+      typingPause: 150,
+    };
+  },
+
+  // Resolves once the worker is ready.
+  startWorker(code, parts) {
+    return new Promise((resolve, reject) => {
+      this.worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+      const fail = (message) => {
+        this.failure = fatal(message);
+        this.worker.terminate();
+        reject(this.failure);
+        for (const job of this.jobs.values()) job.reject(this.failure);
+      };
+      this.worker.onerror = (event) => fail(`This browser cannot run the page: ${event.message ?? "no worker"}`);
+      this.worker.onmessage = ({ data }) => {
+        if (data.kind === "ready") resolve();
+        else if (data.kind === "failed") fail(`This page has failed: ${data.message}`);
+        else if (data.kind === "progress") this.jobs.get(data.job)?.progress(data.result);
+        else this.jobs.get(data.job)?.resolve(data.result);
+      };
+      this.worker.postMessage(parts);
+    });
+  },
+
+  translate({ text, source, target, search }, { signal, progress = () => {} }) {
+    this.nJobs += 1;
+    const job = this.nJobs;
+    return new Promise((resolve, reject) => {
+      if (this.failure) throw this.failure;
+      signal.addEventListener("abort", () => {
+        this.worker.postMessage({ cancel: job });
+        reject(signal.reason);
+      });
+      this.jobs.set(job, { resolve, reject, progress });
+      this.worker.postMessage({ job, text, source, target, isBeam: search === "beam" });
+    }).finally(() => this.jobs.delete(job));
+  },
+
+  // A file of plain text, line by line.
+  async translateFile(file, options, { signal, progress }) {
+    let text = "";
+    try {
+      text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch {
+      throw new Error(`${file.name} is not plain text in UTF-8.`);
+    }
+    const report = ({ nDone, sentences }) => progress(nDone / sentences);
+    const { lines } = await this.translate({ ...options, text }, { signal, progress: report });
+    const lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
+    const translated = lines.map((line) => line.text).join(lineEnd);
+    const blob = new Blob([translated], { type: "text/plain;charset=utf-8" });
+    return { name: translatedName(file.name, options.target), blob };
+  },
+};
+
+startPage(offlineBackEnd);
