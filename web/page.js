@@ -128,6 +128,7 @@ class Page {
     this.translateTimer = 0;
     this.savingTimer = 0;
     this.retryTimer = 0;
+    this.fileTimer = 0;
     for (const id of ["text", "source", "target", "swap", "key", "search", "output", "status"]) this[id] = byId(id);
     this.listen();
     this.restore();
@@ -210,8 +211,9 @@ class Page {
 
   save() {
     clearTimeout(this.savingTimer);
-    const { source, target } = this.model ? { source: this.source.value, target: this.target.value } : this.saved;
-    this.saved = { text: this.text.value, source, target, key: this.key.value, search: this.search.value };
+    // The menus are empty until the back end has described itself.
+    const { source, target, search } = this.model ? this.options() : this.saved;
+    this.saved = { text: this.text.value, source, target, search, key: this.key.value };
     try {
       history.replaceState(this.saved, "");
     } catch {
@@ -363,8 +365,11 @@ class Page {
 
   // Make the text field as high as its text.
   fitText() {
-    this.text.style.setProperty("height", "auto");
-    this.text.style.setProperty("height", `${this.text.scrollHeight}px`);
+    const { style } = this.text;
+    style.setProperty("flex", "none"); // for the time of measuring; otherwise it is as high as the other pane
+    style.setProperty("height", "auto");
+    style.setProperty("height", `${this.text.scrollHeight}px`);
+    style.removeProperty("flex");
   }
 
   // Translations
@@ -409,7 +414,7 @@ class Page {
       this.showError(error);
       return;
     }
-    this.showError({ message: `${error.message} Trying again in ${Math.ceil(error.retryAfter)} s.` });
+    this.showError(retryLater(error));
     this.retryTimer = setTimeout(() => this.translate(true), 1000 * error.retryAfter);
   }
 
@@ -552,7 +557,7 @@ class Page {
 
   // Files
 
-  async translateFile(file) {
+  async translateFile(file, isRetry = false) {
     this.closeFile();
     const request = new AbortController();
     this.fileRequest = request;
@@ -580,7 +585,13 @@ class Page {
       link.textContent = `Download ${name}`;
       byId("file-close").textContent = "Close";
     } catch (error) {
-      if (this.fileRequest === request) this.fileFailed(error);
+      if (this.fileRequest !== request) return;
+      if (error.retryAfter === undefined || isRetry) {
+        this.fileFailed(error);
+        return;
+      }
+      this.fileFailed(retryLater(error));
+      this.fileTimer = setTimeout(() => this.translateFile(file, true), 1000 * error.retryAfter);
     }
   }
 
@@ -589,11 +600,11 @@ class Page {
     byId("file-status").textContent = "";
     byId("file-close").textContent = "Close";
     if (error.needsKey) byId("key-form").hidden = false;
-    const wait = error.retryAfter === undefined ? "" : ` Try again in ${Math.ceil(error.retryAfter)} s.`;
-    byId("file-error").textContent = error.message + wait;
+    byId("file-error").textContent = error.message;
   }
 
   closeFile() {
+    clearTimeout(this.fileTimer);
     this.fileRequest?.abort();
     this.fileRequest = null;
     const link = byId("file-result");
@@ -606,6 +617,11 @@ class Page {
     byId("file-status").textContent = "";
     byId("file-error").textContent = "";
   }
+}
+
+// The error that says when the page tries again by itself.
+function retryLater({ message, retryAfter }) {
+  return { message: `${message} Trying again in ${Math.ceil(retryAfter)} s.` };
 }
 
 // The name of a file's translation: letter.txt → letter.fr.txt.

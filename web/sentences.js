@@ -58,7 +58,7 @@ function splitLine(line, language, fits) {
   const sentences = [];
   let start = 0;
   for (const segment of segments(rest, language)) {
-    const isWithinMark = marks.some(([first, end]) => first < start && start < end); // https://example.org/?a
+    const isWithinMark = marks.some(([first, end]) => first < start && start < end); // a link may contain "?"
     const last = sentences.length - 1;
     if (last >= 0 && (isWithinMark || INITIAL.test(sentences[last]))) sentences[last] += segment;
     else sentences.push(segment);

@@ -51,22 +51,23 @@ class Translator {
     return found.map((one) => ({ ...one, text: normalizeSpaces(this.tokenizer.decode(one.ids)), source }));
   }
 
-  // A unit of a line → its best translations with their doubts, as decoding/typed_text.py: without marks and in usual
-  // letter case for the model; not repeating themselves if there is one that does not.
+  // A unit of a line → its best translations with their doubts, as decoding/typed_text.py. The model sees the unit
+  // without marks and in usual letter case. If the best translation repeats itself, it is searched for again.
   async translateUnit(unit, target, search, pause) {
     const { before, body, after } = unit;
     const sentence = usualCase(body, this.tokenizer);
     let found = await this.nBest(sentence, target, search, pause);
-    let hasLooped = false;
-    if (found.some(({ text }) => loops(sentence, text))) {
-      hasLooped = true;
+    const isGood = ({ text }) => !loops(sentence, text);
+    const hasLooped = !isGood(found[0]);
+    if (hasLooped) {
       const others = await this.nBest(sentence, target, { beam: BEAM, nBest: BEAM }, pause);
       const candidates = [...found, ...others];
-      const good = candidates.filter(({ text }) => !loops(sentence, text));
       const cut = candidates.map((one) => ({ ...one, text: withoutLoops(one.text) }));
-      found = distinct([...good, ...cut]).slice(0, found.length);
+      found = distinct([...candidates.filter(isGood), ...cut]).slice(0, found.length);
     }
 
+    // Judge them, and put back what the model has not seen.
+    found = distinct(hasLooped ? found : found.filter(isGood));
     return found.map((one) => {
       const doubts = doubtsAbout(sentence, one.text, {
         nSource: one.source.length,
