@@ -203,8 +203,10 @@ def _joined(
 def _alignments(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]) -> Alignments:
     """The alignment of each (source, translation), by the model's attention; of an export, which has none, by place."""
     distinct = list(dict.fromkeys(pairs))
-    attended = [pair for pair in distinct if pair[1]] if translator.can_show_attention else []
-    alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
+    alignments: Alignments = {}
+    if translator.can_show_attention:
+        attended = [pair for pair in distinct if pair[1]]
+        alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
     for source, target in distinct:
         if (source, target) not in alignments:
             same = SamePlaces(len(target.split()), len(source.split()))

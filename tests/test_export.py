@@ -54,7 +54,7 @@ def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
 
 
 def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[int, int]:
-    """Count the greedy translations, and those by beam search, that differ. Fails if one may not differ."""
+    """Count the greedy translations that differ, and those by beam search that are better. Fails if one is worse."""
     assert isinstance(own.searcher, ModelSearcher)
     # Greedy search: a translation may differ only if both are equally probable.
     ids = own.tokenizer.encode
@@ -71,11 +71,9 @@ def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[in
     for own_results, results in zip(own.n_best(sources, search), engine.n_best(sources, search), strict=True):
         scores = [result.score for result in results]
         assert scores == sorted(scores, reverse=True)
-        if own_results[0].text == results[0].text:
-            assert own_results[0].score == pytest.approx(scores[0], abs=1e-3)
-        else:
-            assert own_results[0].score > scores[0] - 1e-3
-            better += 1
+        # Equal texts may be of different tokens, and so have different scores.
+        assert own_results[0].score > scores[0] - 1e-3
+        better += own_results[0].score > scores[0] + 1e-3
     return ties, better
 
 
