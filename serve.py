@@ -30,6 +30,8 @@ try:
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
+    from granian.utils.proxies import wrap_asgi_with_proxy_headers
+    from starlette.types import ASGIApp
 
     from serving.api import Api, Limits, add_page, api_app
     from serving.batches import Lanes
@@ -69,7 +71,8 @@ def main(args: Sequence[str]) -> None:
     # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    asyncio.run(serve(app, address, options.port))
+    behind_proxies = wrap_asgi_with_proxy_headers(app, list(options.trusted_proxy))
+    asyncio.run(serve(behind_proxies, address, options.port))
 
 
 def listening_address(options: ServeOptions) -> str:
@@ -85,7 +88,7 @@ def listening_address(options: ServeOptions) -> str:
         raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
 
 
-async def serve(app: FastAPI, address: str, port: int) -> None:
+async def serve(app: ASGIApp, address: str, port: int) -> None:
     """Answer requests until SIGTERM or SIGINT, and then finish those that have begun."""
     server = Server(
         app,

@@ -7,6 +7,8 @@ Clients and server share this machine. Three servers are compared with translati
 another: `serve.py`, the same with one request at a time (`--max-lines 1`), and `serve.py` with the CTranslate2 export
 of RUN in 8 bits. Answers are compared with the offline translations: `other` counts those that belong to another
 sentence, which must not happen, and `differ` those that no sentence has, which rounding may cause.
+
+Then one client sends a large request, and another sends single sentences, one after the other, until it is answered.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -37,6 +39,7 @@ from system.files import whole_folder  # noqa: E402
 from text.readers import lines  # noqa: E402
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+LARGE = 9_900  # characters of a large request; a server accepts 10,000
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,15 @@ def main() -> None:
                         load = asyncio.run(measured(port, pair, expected[folder], n_clients, options))
                         print(f"{label:<14} {n_clients:>7}  {row(load, rates[folder])}", flush=True)
 
+    print(f"{'large request':<28} status  seconds  one-line requests beside it: n   50 % ms  95 % ms")
+    with served(["--run", str(run)]) as port:
+        for _ in range(options.rounds):
+            for label, body in large_requests(sentences).items():
+                large = as_request(body, (config.source, config.target))
+                small = [as_request({"q": one}, (config.source, config.target)) for one in sentences]
+                status, seconds, latencies = asyncio.run(beside(port, large, small))
+                print(f"{label:<28} {status:>6}  {seconds:7.2f}  {beside_row(latencies)}", flush=True)
+
 
 def offline(run: Path, sentences: Sequence[str]) -> tuple[dict[str, str], float]:
     """The translation of each sentence, and how many are translated in a second: the better of two times."""
@@ -133,7 +145,7 @@ async def measured(
 ) -> Load:
     """Sends requests from n_clients connections, each of which waits for its answer before the next request."""
     sentences = list(expected)
-    requests = [as_request(sentence, pair) for sentence in sentences]
+    requests = [as_request({"q": sentence}, pair) for sentence in sentences]
     numbers = count()
     latencies: list[float] = []
     answers: list[tuple[str, bytes]] = []
@@ -144,11 +156,9 @@ async def measured(
         while (number := next(numbers)) < options.requests and time.perf_counter() < deadline:
             i = number % len(sentences)
             start = time.perf_counter()
-            writer.write(requests[i])
-            head = await reader.readuntil(b"\r\n\r\n")
-            content = await reader.readexactly(int(_LENGTH.search(head)[1]))  # type: ignore[index]
+            status, content = await answer_to(requests[i], reader, writer)
             latencies.append(time.perf_counter() - start)
-            answers.append((sentences[i], content if b" 200 " in head[:15] else b""))
+            answers.append((sentences[i], content if status == 200 else b""))
         writer.close()
 
     start = time.perf_counter()
@@ -163,13 +173,69 @@ async def measured(
     return Load(seconds, latencies, n_lost, n_of_other, len(wrong) - n_of_other)
 
 
-def as_request(sentence: str, pair: tuple[str, str]) -> bytes:
-    """An HTTP request to translate a sentence."""
-    body = json.dumps({"q": sentence, "source": pair[0], "target": pair[1]}).encode()
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+async def answer_to(request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[int, bytes]:
+    """Sends a request; the status and the content of its answer."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    content = await reader.readexactly(int(_LENGTH.search(head)[1]))  # type: ignore[index]
+    return int(head.split()[1]), content
+
+
+def large_requests(sentences: Sequence[str]) -> dict[str, dict[str, object]]:
+    """Requests near the limits of a server, by what makes them large."""
+    plain = " ".join(sentences)[:LARGE].rpartition(" ")[0]
+    words = iter(plain.split())
+    tagged = (
+        " ".join(f"<b>{word}</b> <i>{next(words, '')}</i>" for word in words)[:LARGE].rpartition("</i>")[0] + "</i>"
     )
-    return f"{head}\r\n\r\n".encode() + body
+    paragraphs = "".join(f"<p>{one}</p>\n" for one in tagged.split(". "))
+    return {
+        "plain text": {"q": plain},
+        "a line of tagged words": {"q": tagged},
+        "HTML": {"q": paragraphs, "format": "html"},
+        "HTML, 3 alternatives": {"q": paragraphs, "format": "html", "alternatives": 3},
+        "HTML, 9 alternatives": {"q": paragraphs, "format": "html", "alternatives": 9},
+    }
+
+
+async def beside(port: int, large: bytes, small: Sequence[bytes]) -> tuple[int, float, list[float]]:
+    """Sends a large request and, until it is answered, small ones.
+
+    The status and the seconds of the large one, and the seconds of each small one.
+    """
+    (reader, writer), (small_reader, small_writer) = [
+        await asyncio.open_connection("127.0.0.1", port) for _ in range(2)
+    ]
+    start = time.perf_counter()
+    answering = asyncio.ensure_future(answer_to(large, reader, writer))
+    latencies: list[float] = []
+    while not answering.done():
+        begin = time.perf_counter()
+        await answer_to(small[len(latencies) % len(small)], small_reader, small_writer)
+        latencies.append(time.perf_counter() - begin)
+    status, _ = await answering
+    seconds = time.perf_counter() - start
+    writer.close()
+    small_writer.close()
+    return status, seconds, latencies
+
+
+def beside_row(latencies: Sequence[float]) -> str:
+    n = len(latencies)
+    if n < 2:
+        return f"{n:30}"
+    percentiles = statistics.quantiles(latencies, n=20)
+    return f"{n:30}  {1000 * percentiles[9]:8.0f}  {1000 * percentiles[-1]:7.0f}"
+
+
+def as_request(body: Mapping[str, object], pair: tuple[str, str]) -> bytes:
+    """An HTTP request to translate."""
+    content = json.dumps({**body, "source": pair[0], "target": pair[1]}).encode()
+    head = (
+        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}"
+    )
+    return f"{head}\r\n\r\n".encode() + content
 
 
 def row(load: Load, offline_rate: float) -> str:

@@ -42,6 +42,8 @@ class Translation(NamedTuple):
     text: str
     score: float
     doubts: tuple[Doubt, ...] = ()
+    sentences: tuple["Translation", ...] = ()
+    """Of a line: its sentences, before marks were put back"""
 
 
 class SentenceTranslator(Judge, Protocol):
@@ -180,24 +182,27 @@ def _joined(
 
     A sentence without translations is copied.
     """
-    texts = [ranked[rank].text if ranked else source for source, ranked in of_units]
-    scores = [ranked[rank].score if ranked else 0.0 for _, ranked in of_units]
-    all_doubts = {doubt for _, ranked in of_units if ranked for doubt in ranked[rank].doubts}
-    cased = [text.upper() if is_in_capitals(unit) else text for unit, text in zip(line.units, texts, strict=True)]
-    text = line.join(cased, translator.target)
+    sentences = [ranked[rank] if ranked else Translation(source, 0.0) for source, ranked in of_units]
+    all_doubts = {doubt for sentence in sentences for doubt in sentence.doubts}
+    cased = tuple(
+        sentence._replace(text=sentence.text.upper()) if is_in_capitals(unit) else sentence
+        for unit, sentence in zip(line.units, sentences, strict=True)
+    )
+    text = line.join([sentence.text for sentence in cased], translator.target)
     escape = partial(html.escape, quote=False) if is_html else str
     if not taken.marks:
         text = escape(text)
     else:
         blocks = [np.eye(len(line.marker.split()))]
-        for (source, ranked), target in zip(of_units, texts, strict=True):
-            blocks.append(alignments[source, target] if ranked else np.eye(len(source.split())))
+        for (source, ranked), sentence in zip(of_units, sentences, strict=True):
+            blocks.append(alignments[source, sentence.text] if ranked else np.eye(len(source.split())))
         alignment = Alignment(blocks)
         shape = len(text.split()), len(taken.words)
         if alignment.shape != shape:  # words were cut, or have no spaces between them
             alignment = SamePlaces(*shape)
         text = put_back(text, taken, alignment, escape)
-    return Translation(text, sum(scores) / max(1, len(scores)), _in_order(all_doubts))
+    score = sum(sentence.score for sentence in sentences) / max(1, len(sentences))
+    return Translation(text, score, _in_order(all_doubts), cased)
 
 
 def _alignments(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]) -> Alignments:

@@ -256,6 +256,13 @@ class Api:
         except ConfigError as error:
             raise RequestError(400, str(error)) from None
 
+    def run_for(self, source: str, target: str) -> str:
+        """`Models.run_for`. Raises RequestError."""
+        try:
+            return self.models.run_for(source, target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
+
     async def translate_texts(
         self, http: Request, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
     ) -> list[list[str]]:
@@ -286,10 +293,7 @@ class Api:
 
     def kind_for(self, source: str, request: TranslateRequest) -> Kind:
         """What the texts of a request in a language are translated by. Raises RequestError if nothing does."""
-        try:
-            run = self.models.run_for(source, request.target)
-        except ConfigError as error:
-            raise RequestError(400, str(error)) from None
+        run = self.run_for(source, request.target)
         n_best = 1 + request.alternatives
         return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), request.format == "html")
 
@@ -365,10 +369,7 @@ class Api:
 
         # Translate.
         search = PAGE_SEARCH_OF_LINE if len(lines) == 1 else PAGE_SEARCH
-        try:
-            run = self.models.run_for(source, request.target)
-        except ConfigError as error:
-            raise RequestError(400, str(error)) from None
+        run = self.run_for(source, request.target)
         kind = Kind(run, source, request.target, search, with_details=True, with_attention=len(lines) == 1)
         (answers,) = await self.answers(http, request.api_key, [kind], [lines])
         unknown = "".join(dict.fromkeys("".join(answer.unknown for answer in answers)))
@@ -392,13 +393,12 @@ class Api:
         if source == request.target and source in self.models.languages:
             result = document.text
         else:
+            run = self.run_for(source, request.target)
             try:
-                run = self.models.run_for(source, request.target)
                 lines = await asyncio.to_thread(document.lines)
             except TapisError as error:
                 raise RequestError(400, str(error)) from None
-            search = Search(self.beam)
-            kind = Kind(run, source, request.target, search, document.is_html)
+            kind = Kind(run, source, request.target, Search(self.beam), document.is_html)
             (answers,) = await self.answers(http, request.api_key, [kind], [lines])
             result = await asyncio.to_thread(document.joined, [answer.translations[0].text for answer in answers])
         name = self.downloads.add(
@@ -528,7 +528,7 @@ def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) ->
     alternatives: list[Translation] = answers[0].translations if len(answers) == n_sentences == 1 else []
     attention = answers[0].attention if alternatives else None
     return {
-        "lines": [{"text": one.text, "doubts": one.doubts, "sentences": []} for one in best],
+        "lines": [line_answer(one) for one in best],
         "detectedLanguage": detected,
         "notices": notices,
         "alternatives": [{"text": one.text, "score": one.score, "doubts": one.doubts} for one in alternatives],
@@ -540,6 +540,12 @@ def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) ->
         },
         "sentences": n_sentences,
     }
+
+
+def line_answer(line: Translation) -> dict[str, Any]:
+    """What the page shows of the translation of a line: of each of its sentences, so that it underlines these alone."""
+    sentences = [{"text": sentence.text, "doubts": sentence.doubts} for sentence in line.sentences]
+    return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
 
 
 def visible_text(text: str, is_html: bool) -> str:

@@ -2,11 +2,11 @@
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from starlette._utils import parse_host_header
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +16,7 @@ from web import POLICY
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 WILDCARDS = ("0.0.0.0", "::", "")  # addresses that stand for all interfaces
+HOST_HEADER = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(:[0-9]*)?", re.IGNORECASE | re.ASCII)  # a name, and its port
 # Of /docs, whose framework writes a script into the page. It shows nothing of any request.
 DOCS_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
@@ -66,8 +67,8 @@ class Guard:
     def refusal(self, headers: Headers) -> JSONResponse | None:
         """Return the answer to a request that is not for this server; None for others."""
         hosts = headers.getlist("host")
-        host = parse_host_header(hosts[0]) if len(hosts) == 1 else None
-        if host is None or host.host.lower() not in self.hosts:
+        host = HOST_HEADER.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if host is None or host[1].lower() not in self.hosts:
             return refuse(421, "this server has no such name; serve.py --allow-host NAME adds one")
         origin = headers.get("origin", "")
         is_page = origin == "null" or origin.startswith(("http://", "https://"))

@@ -7,6 +7,7 @@ before a command spends a second or two on its imports.
 
 import contextlib
 import io
+import ipaddress
 import os
 import re
 import sys
@@ -114,6 +115,8 @@ class ServeOptions:
     allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = field(default=(), metadata={"may_repeat": True})
     """A name by which clients reach the server, besides localhost and --host; may be given several times, and must be
     given once at least with --host 0.0.0.0"""
+    trusted_proxy: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies, whose header X-Forwarded-For is believed"""
     char_limit: int = 10_000
     """Characters of one request, at most"""
     work_limit: float = 100_000
@@ -145,9 +148,20 @@ class ServeOptions:
         for name in self.allow_host:
             if not re.fullmatch(r"[A-Za-z0-9.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
                 raise ConfigError(f"--allow-host {name}: give a name or an address, without http:// and without a port")
+        for proxy in self.trusted_proxy:
+            if not is_network(proxy):
+                raise ConfigError(f"--trusted-proxy {proxy}: give an address or a network, such as 10.0.0.0/8")
         for site in self.cors:
             if not re.fullmatch(r"\*|https?://[^/]+", site):
                 raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
+
+
+def is_network(text: str) -> bool:
+    """Whether a text is an address or a network."""
+    try:
+        return bool(ipaddress.ip_network(text))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,16 @@ from text.tokenizer import Tokenizer
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 
+# In a browser with axe-core: the violations of a page, and the rules that it passes.
+CHECK_ACCESSIBILITY = """
+const done = arguments[0];
+const describe = ({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`;
+axe.run(document, { iframes: false }).then(
+  ({ violations, passes }) => done([violations.map(describe), passes.map(({ id }) => id)]),
+  (error) => done([[error.message], []]),
+);
+"""
+
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytest_plugins = ["hub_double"]

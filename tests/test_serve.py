@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def test_without_its_packages_the_error_says_how_to_install_them(
     [
         (["--port", "70000"], 2, "--port is 70000; it must be from 1 to 65535"),
         (["--timeout", "0"], 2, "--timeout is 0.0; it must be more than 0"),
+        (["--trusted-proxy", "caddy"], 2, "--trusted-proxy caddy: give an address or a network, such as 10.0.0.0/8"),
         (["--api-key-file", "missing"], 2, "--api-key-file missing cannot be read: No such file or directory"),
         (["--port", "PORT"], 1, "port PORT at 127.0.0.1 is taken"),
         (["--run", "nothing"], 1, "no run 'nothing'"),
@@ -127,7 +129,8 @@ def test_fifty_requests_at_once_get_their_own_answers(page: str, translator: Tra
 
 def test_the_page_gets_alternatives_attention_doubts_and_notices(page: str, translator: Translator) -> None:
     answer = translated(page, SENTENCE)
-    assert answer["lines"] == [{"text": TRANSLATION, "doubts": [], "sentences": []}]
+    sentence = {"text": TRANSLATION, "doubts": []}
+    assert answer["lines"] == [{**sentence, "sentences": [sentence]}]
     n_best = translator.n_best([SENTENCE], Search(beam=5, n_best=5))[0]
     assert [one["text"] for one in answer["alternatives"]] == [one.text for one in n_best]
     assert answer["alternatives"][-1]["doubts"] == ["unsure"]
@@ -142,6 +145,7 @@ def test_the_page_keeps_lines(page: str) -> None:
     answer = translated(page, f"{SENTENCE} {SENTENCE}\n\n{SENTENCE}")
     assert [line["text"] for line in answer["lines"]] == [f"{TRANSLATION} {TRANSLATION}", "", TRANSLATION]
     assert not answer["alternatives"] and answer["attention"] is None
+    assert [len(line["sentences"]) for line in answer["lines"]] == [2, 0, 1]
     answer = translated(page, "2. 1914")
     assert answer["lines"][0]["text"] == "2. 1914" and not answer["alternatives"]
 
@@ -233,6 +237,34 @@ def test_the_client_of_libretranslate_translates(page: str) -> None:
     assert client.detect(SENTENCE, timeout=60)[0]["language"] == "en"
 
 
+def test_the_client_translate_of_npm_translates(page: str) -> None:
+    """The package of npm, as it is, in Node.js."""
+    package = ROOT / ".venv/npm/node_modules/translate"
+    node = shutil.which("node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if not (node and package.is_dir()):
+        pytest.skip("the npm package translate is not installed: make npm")
+    script = f"""
+        import {{ Translate }} from {json.dumps(package.joinpath("index.min.js").as_uri())};
+        const translate = Translate({{ engine: "libre", url: "{page}/translate", from: "en", to: "fr" }});
+        console.log(await translate({json.dumps(SENTENCE)}));
+        await translate("x", "de").catch((error) => console.log(error.message));"""
+    done = subprocess.run(
+        [node, "--input-type=module", "--eval", script], capture_output=True, encoding="utf-8", timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == [TRANSLATION, "no model translates en-de; there are en-fr"]
+
+
+def test_a_browser_extension_translates(page: str) -> None:
+    """What the Firefox extension libretranslate-unofficial-ff-extension sends, and what it reads of the answers."""
+    own = {"Origin": "moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc", "User-Agent": "Mozilla/5.0 Firefox/140.0"}
+    status, _, text = ask(PORT, "GET", "/languages", **own)
+    languages = json.loads(text)
+    assert status == 200 and [(one["name"], one["code"]) for one in languages] == [("English", "en"), ("French", "fr")]
+    for source in ("auto", "en"):
+        status, _, text = ask(PORT, "POST", "/translate", {"q": SENTENCE, "source": source, "target": "fr"}, **own)
+        assert status == 200 and json.loads(text)["translatedText"] == TRANSLATION
+
+
 def test_the_page_that_describes_the_api_loads_nothing_from_elsewhere(page: str) -> None:
     for path in ("/docs", "/openapi.json"):
         with urllib.request.urlopen(page + path, timeout=20) as answer:
@@ -243,9 +275,11 @@ def test_the_page_that_describes_the_api_loads_nothing_from_elsewhere(page: str)
         assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", answer.read().decode())
 
 
-def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
-    """The status, the headers and the body of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def ask(
+    port: int, method: str, path: str, body: Any = None, sender: str = "127.0.0.1", **headers: str
+) -> tuple[int, Any, Any]:
+    """The status, the headers and the body of an answer. The request comes from the address sender."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60, source_address=(sender, 0))
     content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     connection.request(method, path, content, {"Content-Type": "application/json", **headers})
     answer = connection.getresponse()
@@ -261,6 +295,7 @@ def with_keys(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("keys")
     (folder / "keys").write_text("right", encoding="utf-8")
     flags = ["--port", str(port), "--device", "cpu", "--precision", "fp32", "--beam", "5"]
+    flags += ["--trusted-proxy", "127.0.0.2", "--allow-host", "one.example", "--allow-host", "two.example"]
     command = [sys.executable, str(ROOT / "serve.py"), *flags, "--api-key-file", str(folder / "keys")]
     with (folder / "log").open("w") as log:
         served = subprocess.Popen(command, cwd=trained.args[0], stderr=log)
@@ -277,6 +312,31 @@ def answers(port: int) -> bool:
         return ask(port, "GET", "/health")[0] == 200
     except OSError:
         return False
+
+
+def test_every_name_that_was_allowed_is_answered(with_keys: tuple[int, Any]) -> None:
+    port, _ = with_keys
+    given = {
+        host: ask(port, "GET", "/health", Host=host)[0] for host in ("one.example", "two.example", "three.example")
+    }
+    assert given == {"one.example": 200, "two.example": 200, "three.example": 421}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_behind_a_trusted_proxy_clients_have_addresses_of_their_own(with_keys: tuple[int, Any]) -> None:
+    """A client that guesses keys locks out itself: not the others of its proxy, nor whom it names as its proxy's."""
+    port, _ = with_keys
+
+    def status(sender: str, forwarded_for: str, key: str) -> int:
+        body = {"q": "The cat.", "source": "en", "target": "fr", "api_key": key}
+        return ask(port, "POST", "/translate", body, sender, **{"X-Forwarded-For": forwarded_for})[0]
+
+    for sender, client in (("127.0.0.2", "198.51.100.7, 203.0.113.1"), ("127.0.0.3", "203.0.113.2")):
+        assert [status(sender, client, f"guess {i}") for i in range(21)] == [403] * 20 + [429]
+    assert status("127.0.0.2", "198.51.100.7, 203.0.113.1", "right") == 429
+    assert status("127.0.0.2", "203.0.113.1, 198.51.100.7", "right") == 200
+    assert status("127.0.0.2", "203.0.113.2", "right") == 200
+    assert status("127.0.0.3", "198.51.100.7", "right") == 429
 
 
 def test_a_server_with_keys_asks_for_one_and_finishes_what_has_begun(with_keys: tuple[int, Any]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, saved_untrained
+from conftest import CHECK_ACCESSIBILITY, Command, eventually, saved_untrained
 
 from checkpoint import RunFolder
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
@@ -63,16 +63,6 @@ const code = `
   fetch("${place}").catch(() => {});`;
 const worker = new Worker(URL.createObjectURL(new Blob([code])));
 worker.onmessage = ({ data }) => note(`worker: ${data}`);
-"""
-
-# The violations that axe-core finds in the page, and the rules that the page passes.
-CHECK_ACCESSIBILITY = """
-const done = arguments[0];
-const describe = ({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`;
-axe.run(document, { iframes: false }).then(
-  ({ violations, passes }) => done([violations.map(describe), passes.map(({ id }) => id)]),
-  (error) => done([[error.message], []]),
-);
 """
 
 

@@ -34,7 +34,7 @@ SENTENCE = "The cat is sitting on the mat."
 TAGS = ("train/loss", "valid/loss", "valid/bleu")
 NAMES = ("page", "tensorboard", "web")
 WINDOW = (1300, 800)  # pixels
-WEB_WIDTH = 1000  # of web.png, in pixels
+PAGE_WIDTH = 1000  # of page.png and web.png, in pixels
 SECONDS = 120.0  # to wait for anything: serve.py first imports torch, and loads the model
 
 
@@ -61,12 +61,21 @@ def main() -> None:
 
 
 def photograph_page(browser: Any, address: str, file: Path) -> None:
-    """Save the whole page after it has translated the sentence."""
+    """Save the whole page after it has translated the sentence, with the attention unfolded."""
+    size = {"width": PAGE_WIDTH, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
     browser.get(address)
-    browser.find_element("css selector", "textarea").send_keys(SENTENCE)
-    wait_until(lambda: browser.find_elements("css selector", "#attention td"), "the attention map")
-    browser.find_element("css selector", "#attention summary").click()
+    browser.find_element("id", "text").send_keys(SENTENCE)
+    attention = browser.find_element("id", "attention")
+    wait_until(attention.is_displayed, "the attention")
+    attention.find_element("css selector", "summary").click()
+    attention.find_element("css selector", "td")
+    browser.execute_script("document.activeElement.blur()")  # so that no outline and no cursor is in the picture
     file.write_bytes(whole_page(browser))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:
@@ -99,21 +108,12 @@ def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:
 
 
 def photograph_web(browser: Any, file: Path) -> None:
-    """Save the whole page of an exported HTML file after it has translated the sentence."""
-    size = {"width": WEB_WIDTH, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    light = [{"name": "prefers-color-scheme", "value": "light"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
-
+    """Save the page of an exported HTML file."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "demo.html"
         export = [sys.executable, "export.py", "--run", "demo", "--to", "web", str(page), "--license", "mit"]
         subprocess.run(export, check=True)
-        browser.get(page.as_uri())
-        wait_until(lambda: browser.find_element("id", "status").text == "Ready.", "the model")
-        browser.find_element("id", "input").send_keys(SENTENCE)
-        wait_until(lambda: browser.find_elements("css selector", "#attention td"), "the attention map")
-        file.write_bytes(whole_page(browser))
+        photograph_page(browser, page.as_uri(), file)
 
 
 def whole_page(browser: Any) -> bytes:

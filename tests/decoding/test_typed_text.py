@@ -134,10 +134,10 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
         monkeypatch.setattr(Translator, "n_best", n_best)
 
     with_loops(repeated_by_beam=False)
-    assert translator.text(["The cat is big.", ""])[0] == [Translation("Le chat dort.", -0.5, ("loop",))]
+    assert translator.text(["The cat is big.", ""])[0][0][:3] == ("Le chat dort.", -0.5, ("loop",))
     assert beams == [1, 5]
     with_loops(repeated_by_beam=True)
-    assert translator.text(["The cat is big."])[0] == [Translation("Le grand", -1.0, ("loop",))]
+    assert translator.text(["The cat is big."])[0][0][:3] == ("Le grand", -1.0, ("loop",))
     repeated = "The cat is big, big, big."  # so may its translation be
     assert translator.text([repeated])[0][0].text == "Le grand grand grand grand"
 
@@ -155,6 +155,7 @@ def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, mon
     # The line is translated again without its number, which is then where it was.
     assert found[0].doubts == ("unsure",) and "25" in found[0].text
     assert found[1].doubts == found[2].doubts == ()
+    assert [sentence.doubts for sentence in found[0].sentences] == [("unsure",), ("unsure",)]
     assert [one[0].doubts for one in translator.text(lines)] == [()] * 3  # nobody asked
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import CHECK_ACCESSIBILITY
 from page_double import ATTENTION, PageDouble, Reply, error, line, translation
 
 from web import served_page
@@ -15,14 +16,6 @@ pytestmark = pytest.mark.browser
 
 MARKUP = "<script>document.title = 'bad'</script><img src=x onerror=\"document.title = 'bad'\">"
 AXE = (files("selenium_axe_python") / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-CHECK_ACCESSIBILITY = """
-const done = arguments[0];
-const describe = ({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`;
-axe.run(document, { iframes: false }).then(
-  ({ violations, passes }) => done([violations.map(describe), passes.map(({ id }) => id)]),
-  (error) => done([[error.message], []]),
-);
-"""
 
 
 def soon(done: Callable[[], Any], seconds: float = 8.0) -> Any:
