@@ -230,12 +230,13 @@ def beside_row(latencies: Sequence[float]) -> str:
 
 def as_request(body: Mapping[str, object], pair: tuple[str, str]) -> bytes:
     """An HTTP request to translate."""
-    content = json.dumps({**body, "source": pair[0], "target": pair[1]}).encode()
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}"
-    )
-    return f"{head}\r\n\r\n".encode() + content
+    return as_http("POST", "/translate", json.dumps({**body, "source": pair[0], "target": pair[1]}).encode())
+
+
+def as_http(method: str, path: str, content: bytes = b"", media_type: str = "application/json") -> bytes:
+    """A request of HTTP/1.1."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}"
+    return f"{head}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 def row(load: Load, offline_rate: float) -> str:
