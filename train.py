@@ -35,7 +35,7 @@ from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, slow_precision
 from system.distributed import Group, run_worker
 from system.files import cache_folder
-from system.terminal import is_main, progress_bar, say
+from system.terminal import at_most_a_warning, is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
 from training.ancestry import Ancestor
@@ -53,7 +53,7 @@ from training.failures import (
 from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import Kind, check_back_translator
-from training.records import StepRecord, mean_loss, tokens_per_second
+from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
@@ -131,8 +131,8 @@ def loop(
     began = time.perf_counter() - training.seconds  # when it would have begun without interruptions
     saved = time.perf_counter()
     first_step = training.step + 1
-    if training.config.init_from and first_step == 1:
-        validate_and_keep_best(training, folder, logs, [])  # what the run that it starts from scores on these data
+    if training.config.init_from and first_step == 1:  # what the run that it starts from scores on these data
+        report(training, folder, logs, [], *validate_and_keep_best(training, folder))
     recent: list[StepRecord] = []  # the steps since the last validation
     cores = CoreWatch()
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
@@ -146,18 +146,18 @@ def loop(
             training.advance(recent[-1])
             training.seconds = time.perf_counter() - began
             logs.steps(recent, training.padding_share)
-            speed = f"{tokens_per_second(recent[-20:]):,.0f}"
-            bar.set_postfix(loss=f"{mean_loss(recent[-1:]):.3f}", tokens_s=speed, refresh=False)
+            loss, speed = mean_loss(recent[-1:]), tokens_per_second(recent[-20:])
+            bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{speed:,.0f}", refresh=False)
             bar.update()
             is_timed = training.step == first_step + 11  # two steps to warm up, and ten more
             if is_timed:
-                may_begin_again = first_step == 1 and not budget.is_open
-                say(time_line(minutes_of_steps(training, recent), may_begin_again))
+                say(time_line(minutes_of_steps(training, recent), first_step == 1 and not budget.is_open))
 
             # Keep to the budget. All processes must agree.
             is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            flags = training.group.all_sums(len(signals), budget.half_is_over(training, recent), is_save_due)
-            is_stopped, is_half_over, is_save_due = map(bool, flags)
+            is_stopped, is_half_over, is_save_due = map(
+                bool, training.group.all_sums(len(signals), budget.half_is_over(training, recent), is_save_due)
+            )
             if is_half_over:
                 budget.settle(training)
                 say(f"time      half of it is over: {training.total_steps:,} steps in all")
@@ -166,18 +166,20 @@ def loop(
                 budget.extend(training)
             bar.total = training.total_steps
 
-            # Validate and save when due, and stop when told.
+            # Validate and save when due, then report, and stop when told.
             is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
             is_watched = training.device.type == "cpu" and (is_validation_due or is_timed)
             if is_watched and cores.became_crowded():
                 say("busy      other programs compete for the cores: training is slower than alone")
             if is_validation_due:
-                validate_and_keep_best(training, folder, logs, recent)
+                validated = validate_and_keep_best(training, folder)
                 training.seconds = time.perf_counter() - began
-                recent = []
             if is_validation_due or is_save_due or is_stopped or training.must_translate:
                 save(training, folder)
                 saved = time.perf_counter()
+            if is_validation_due:
+                report(training, folder, logs, recent, *validated)
+                recent = []
             if is_stopped and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
                 raise StoppedError(f"{position}\n{resume_command(config.name, training.group)}")
@@ -215,34 +217,51 @@ def save(training: Training, folder: RunFolder) -> None:
         folder.save_state(state)
 
 
-def validate_and_keep_best(training: Training, folder: RunFolder, logs: Logs, recent: Sequence[StepRecord]) -> None:
-    """Validates the model, saves it if it is the best so far, and reports. recent are the steps since the last time."""
-    # Validate.
+def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Transformer, Validation, list[str]]:
+    """Validates the model, and saves it if it is the best so far. Returns it, its scores, and its translations."""
     model = training.whole_model()
     result, hypotheses = training.validate(model)
     training.validations_since_best += 1
-    is_best = training.best is None or result.rank() > training.best.rank()
-    if is_best:
+    if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0
+        if is_main():
+            folder.save_model(parameters(model))
+    return model, result, hypotheses
+
+
+def report(
+    training: Training,
+    folder: RunFolder,
+    logs: Logs,
+    recent: Sequence[StepRecord],
+    model: Transformer,
+    result: Validation,
+    hypotheses: Sequence[str],
+) -> None:
+    """Shows a validation in metrics.json, on the terminal and in TensorBoard. recent are the steps since the last one.
+
+    The training goes on if something of this fails.
+    """
     if not is_main():
         return
-
-    # Log.
+    best = training.best or result
+    save_metrics(folder, {**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
+    with at_most_a_warning("a validation is not shown"):
+        epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
+        example = training.valid_texts[0][0], hypotheses[0]
+        for line in (
+            *validation_lines(result, recent, epochs, example, training.n_graphs),
+            *warnings(result, best, mean_loss(recent), hypotheses, training.validations_since_best),
+        ):
+            say(line)
     logs.validation(result, [(*training.valid_texts[row], hypotheses[row]) for row in training.sample_rows(SAMPLES)])
     logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
-    epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
-    example = training.valid_texts[0][0], hypotheses[0]
-    best = training.best or result
-    for line in (
-        *validation_lines(result, recent, epochs, example, training.n_graphs),
-        *warnings(result, best, mean_loss(recent), hypotheses, training.validations_since_best),
-    ):
-        say(line)
 
-    # Save.
-    if is_best:
-        folder.save_model(parameters(model))
-    folder.save_metrics({**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
+
+def save_metrics(folder: RunFolder, metrics: dict[str, Any]) -> None:
+    """Writes metrics.json, which neither resuming nor translating needs."""
+    with at_most_a_warning(f"{folder.metrics_file} is not up to date"):
+        folder.save_metrics(metrics)
 
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
@@ -330,7 +349,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         logs.settings(training.config)
         logs.text("config", training.config.to_json())
         logs.text("data", "\n".join(lines))
-        say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
+        if logs.writer:
+            say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
 
         # The steps, and the test part.
         with interruption() as signals:
@@ -385,7 +405,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, An
         folder.start(training.config, training.tokenizer)
         for events in (RUNS / training.config.name).rglob(EVENTS):
             events.unlink()
-    folder.save_metrics({**folder.load_metrics(), **report})
+    save_metrics(folder, {**folder.load_metrics(), **report})
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
@@ -404,7 +424,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     translator = Translator(searcher, training.tokenizer, training.config, training.device)
     if training.config.unsure_below in (0, metrics.get("unsure below")):  # not given, or learned by a shorter training
         metrics["unsure below"] = training.limit_of_unsure(translator)
-        folder.save_metrics(metrics)
+        save_metrics(folder, metrics)
         folder.save_config(replace(training.config, unsure_below=metrics["unsure below"]))
     test_pairs = list(training.corpus.test)
     if test_pairs:
@@ -416,7 +436,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         logs.test(scores.bleu, scores.chrf, scores.by_data, training.step)
         for line in (f"test      {scores}", *indented(by_data_lines(scores.by_data))):
             say(line)
-    folder.save_metrics(metrics)
+    save_metrics(folder, metrics)
     name = training.config.name
     target = target_flag(training.config)
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')

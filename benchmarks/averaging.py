@@ -21,8 +21,8 @@ import torch  # noqa: E402
 
 import train  # noqa: E402
 from checkpoint import RunFolder, load_parameters, parameters  # noqa: E402
-from training.records import StepRecord  # noqa: E402
-from training.tensorboard import Logs  # noqa: E402
+from model import Transformer  # noqa: E402
+from training.records import Validation  # noqa: E402
 from training.trainer import Training  # noqa: E402
 
 LAST = (2, 3, 5, 8)  # how many checkpoints are averaged
@@ -51,10 +51,10 @@ def train_and_keep(args: Sequence[str], kept: Path) -> Training:
     trainings: list[Training] = []
     validate_and_keep_best = train.validate_and_keep_best
 
-    def keep_all(training: Training, folder: RunFolder, logs: Logs, recent: Sequence[StepRecord]) -> None:
+    def keep_all(training: Training, folder: RunFolder) -> tuple[Transformer, Validation, list[str]]:
         trainings.append(training)
         safetensors.torch.save_file(parameters(training.model), kept / f"{training.step:08}.safetensors")
-        validate_and_keep_best(training, folder, logs, recent)
+        return validate_and_keep_best(training, folder)
 
     train.validate_and_keep_best = keep_all
     train.main(args)

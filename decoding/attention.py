@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END = "⟨end⟩"  # EOS, in pictures
+# Arguments of matplotlib's texts: no text is mathematics or LaTeX, whatever it has between dollar signs.
+AS_IT_IS: dict[str, Any] = {"parse_math": False, "usetex": False}
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def draw(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequ
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    axes.text(10, 20, title, fontsize=8)
+    axes.text(10, 20, title, fontsize=8, **AS_IT_IS)
 
     for i, (name, weights) in enumerate(maps):
         left = i % columns * cell_width + label_width + 10
@@ -163,15 +165,15 @@ def _draw_map(
     """Draw one map and its labels. `edges` are left, right, bottom and top, in pixels."""
     left, right, bottom, top = edges
     axes.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, extent=edges)
-    axes.text((left + right) / 2, bottom + 6, name, fontsize=7, ha="center", va="top")
+    axes.text((left + right) / 2, bottom + 6, name, fontsize=7, ha="center", va="top", **AS_IT_IS)
 
     for j, token in enumerate(source):
         x = left + (j + 0.5) * (right - left) / len(source)
-        axes.text(x, top - 3, token, fontsize=7, rotation=90, ha="center", va="bottom")
+        axes.text(x, top - 3, token, fontsize=7, rotation=90, ha="center", va="bottom", **AS_IT_IS)
 
     for j, token in enumerate(target):
         y = top + (j + 0.5) * (bottom - top) / len(target)
-        axes.text(left - 3, y, token, fontsize=7, ha="right", va="center")
+        axes.text(left - 3, y, token, fontsize=7, ha="right", va="center", **AS_IT_IS)
 
 
 @contextmanager

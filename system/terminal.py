@@ -1,7 +1,10 @@
 """The terminal: messages and progress bars on standard error, and which processes write them."""
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
@@ -24,9 +27,23 @@ def is_first_on_machine() -> bool:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, above any progress bar. Does nothing outside the main process."""
+    """Print a line on standard error, above any progress bar. Does nothing outside the main process.
+
+    Does nothing either if nobody reads standard error any more, as when a terminal was closed.
+    """
     if is_main():
-        tqdm.write(line, file=sys.stderr)
+        with contextlib.suppress(OSError):
+            tqdm.write(line, file=sys.stderr)
+
+
+@contextmanager
+def at_most_a_warning(what: str) -> Iterator[None]:
+    """Turn an error into a line on standard error. what names something that only shows what others work on."""
+    try:
+        yield
+    except Exception as error:
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        say(f"warning: {what} ({first_line})")
 
 
 def progress_bar(

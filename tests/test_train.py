@@ -1,6 +1,7 @@
 """The command train.py, from start to end: what it leaves, resumes, refuses and prints."""
 
 import contextlib
+import errno
 import importlib.util
 import json
 import shutil
@@ -176,6 +177,53 @@ def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedPr
     assert "the last checkpoint stays; resume with: python train.py --resume --name demo" in done.stderr
     assert (folder.model_file.read_bytes(), folder.state_file.read_bytes()) == (model, state)
     assert not list(folder.path.rglob(".*"))
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("train.draw", "a picture of attention is left out"),
+        ("train.validation_lines", "a validation is not shown"),
+        ("train.RunFolder.save_metrics", "weights/demo/metrics.json is not up to date"),
+        ("training.tensorboard.SummaryWriter.__init__", "nothing of the training is logged for TensorBoard"),
+        ("training.tensorboard.SummaryWriter.add_scalar", "nothing more of it is logged for TensorBoard"),
+        ("training.tensorboard.SummaryWriter.add_text", "nothing more of it is logged for TensorBoard"),
+        ("training.tensorboard.SummaryWriter.add_figure", "a picture of attention is left out"),
+        ("training.tensorboard.SummaryWriter.close", "nothing more of it is logged for TensorBoard"),
+        ("tqdm.tqdm.write", ""),
+    ],
+)
+def test_what_only_shows_a_training_does_not_end_it(
+    called: Command, few: Path, monkeypatch: pytest.MonkeyPatch, broken: str, says: str
+) -> None:
+    monkeypatch.setattr(broken, fail)
+    done = called(*small_run(few))
+    assert done.returncode == 0 and says in done.stderr.replace("\\", "/"), done.stderr
+    assert done.stderr.count("No space left on device") == (4 if "metrics" in broken else bool(says))
+    folder = RunFolder(Path("weights/demo"))
+    assert folder.model_file.is_file() and folder.load_state()["step"] > 0
+
+
+def test_a_validation_is_saved_before_it_is_shown(called: Command, few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the process while it shows one: here, what no handler catches."""
+    monkeypatch.setattr("train.report", lambda *_: sys.exit(9))
+    assert called(*small_run(few)).returncode == 9
+    folder = RunFolder(Path("weights/demo"))
+    assert folder.model_file.is_file() and folder.load_state()["best"]
+
+
+def test_dollar_signs_in_the_validation_part_are_text(called: Command, few: Path) -> None:
+    for file in few.iterdir():
+        shutil.copy(file, ".")
+    for language in ("en", "fr"):
+        valid = Path(f"valid.{language}").read_text(encoding="utf-8").splitlines()
+        Path(f"valid.{language}").write_text("\n".join(["C$ 5% more than A$ 4 ^^", *valid[1:]]), encoding="utf-8")
+    done = called(*small_run(Path.cwd()))
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
 
 
 def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:

@@ -4,14 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from config import Config
 from decoding.attention import quiet
+from system.terminal import at_most_a_warning
 from training.records import Progress, StepRecord, Validation, mean_loss, perplexity, tokens_per_second
 
 if TYPE_CHECKING:
@@ -34,8 +36,31 @@ def _leave_to_next_call(args: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(args)
 
 
+P = ParamSpec("P")
+
+
+def shown_at_best(log: Callable[Concatenate["Logs", P], None]) -> Callable[Concatenate["Logs", P], None]:
+    """A method that writes, if there is a writer. Its failure is a warning and ends the logs, not the training."""
+
+    @wraps(log)
+    def log_or_end(logs: "Logs", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not logs.writer:
+            return
+        is_written = False
+        with at_most_a_warning("the training goes on, but nothing more of it is logged for TensorBoard"):
+            log(logs, *args, **kwargs)
+            is_written = True
+        if not is_written:
+            logs.writer = None
+
+    return log_or_end
+
+
 class Logs:
-    """The TensorBoard folder of a run. The x of every scalar is the step."""
+    """The TensorBoard folder of a run. The x of every scalar is the step.
+
+    If the folder cannot be written to, as on a full disk, a warning says so, and nothing more is logged.
+    """
 
     def __init__(self, folder: Path | None, progress: Progress, every: int) -> None:
         """Continues after `progress`: hides what a killed run logged beyond it. Without a folder, writes nothing."""
@@ -47,26 +72,30 @@ class Logs:
         self.writer: SummaryWriter | None = None
         if folder:
             threading.excepthook = _leave_to_next_call
-            self.writer = SummaryWriter(str(folder), purge_step=progress.step + 1)
+            with at_most_a_warning("nothing of the training is logged for TensorBoard"):
+                self.writer = SummaryWriter(str(folder), purge_step=progress.step + 1)
 
+    @shown_at_best
     def text(self, name: str, text: str) -> None:
         """Shows lines as they are."""
-        if self.writer:
-            self.writer.add_text(name, f"```\n{text}\n```", self.start_step)
+        assert self.writer
+        self.writer.add_text(name, f"```\n{text}\n```", self.start_step)
 
+    @shown_at_best
     def settings(self, config: Config) -> None:
         """Fills the tab HPARAMS with the config, and arranges the tab CUSTOM SCALARS."""
-        if not self.writer or not self.writer.file_writer:
-            return
+        assert self.writer and self.writer.file_writer
         values = {name: str(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
         for summary in hparams(values, dict.fromkeys(METRICS, 0.0)):
             self.writer.file_writer.add_summary(summary)
         self.writer.add_custom_scalars({"training": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
 
+    @shown_at_best
     def steps(self, records: Sequence[StepRecord], padding: float) -> None:
         """Scalars of the first step and of every `every`-th one: means over the last `every` of these records."""
+        assert self.writer
         now = records[-1]
-        if not self.writer or (now.step != 1 and now.step % self.every):
+        if now.step != 1 and now.step % self.every:
             return
         recent = records[-self.every :]
         n_tgt = sum(record.n_tgt for record in recent)
@@ -84,10 +113,10 @@ class Logs:
         if now.step == 1:
             self.writer.flush()
 
+    @shown_at_best
     def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]]) -> None:
         """Scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
-        if not self.writer:
-            return
+        assert self.writer
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
         self._by_data("valid", result.by_data, result.step)
@@ -100,33 +129,36 @@ class Logs:
         self.writer.add_text("valid/samples", table, result.step)
         self.writer.flush()
 
+    @shown_at_best
     def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], progress: Progress, is_last: bool) -> None:
         """Named figures: always the last time, and before as often as drawing takes under 1 % of the training."""
+        assert self.writer
         is_affordable = self.seconds_drawing + self.seconds_of_last_drawing <= PICTURES_SHARE * progress.seconds
-        if not self.writer or not (is_last or is_affordable):
+        if not (is_last or is_affordable):
             return
         start = time.perf_counter()
-        with quiet():
+        with at_most_a_warning("a picture of attention is left out"), quiet():
             for name, figure in draw():
                 self.writer.add_figure(name, figure, progress.step)
         self.seconds_of_last_drawing = time.perf_counter() - start
         self.seconds_drawing += self.seconds_of_last_drawing
 
+    @shown_at_best
     def test(self, bleu: float, chrf: float, by_data: dict[str, dict[str, float]], step: int) -> None:
         """The scores of the best model on the test part, after the last step."""
-        if self.writer:
-            self.writer.add_scalar("test/bleu", bleu, step)
-            self.writer.add_scalar("test/chrf", chrf, step)
+        assert self.writer
+        self.writer.add_scalar("test/bleu", bleu, step)
+        self.writer.add_scalar("test/chrf", chrf, step)
         self._by_data("test", by_data, step)
 
     def _by_data(self, part: str, scores: dict[str, dict[str, float]], step: int) -> None:
         """The scores of each source of data, if there are several."""
-        if not self.writer:
-            return
+        assert self.writer
         for label, values in scores.items():
             for name, value in values.items():
                 self.writer.add_scalar(f"{part}/{name}/{label}", value, step)
 
+    @shown_at_best
     def close(self) -> None:
-        if self.writer:
-            self.writer.close()
+        assert self.writer
+        self.writer.close()

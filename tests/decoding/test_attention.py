@@ -1,5 +1,6 @@
 """Cross-attention weights are those of the translation, and the pictures show every one of them."""
 
+import io
 import itertools
 import re
 import subprocess
@@ -12,7 +13,7 @@ from conftest import Command
 from torch import Tensor
 
 import model as model_module
-from decoding.attention import END, Attention, cross_attention, cross_attentions, draw, to_html
+from decoding.attention import END, Attention, cross_attention, cross_attentions, draw, quiet, to_html
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
 from model import Transformer
@@ -152,6 +153,15 @@ def test_labels_fit_the_figure_and_do_not_overlap(size: int) -> None:
             spans = sorted((box.x0, box.x1) if axis == "x" else (box.y0, box.y1) for box in boxes)
             assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(spans))
             assert all(figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1) for box in boxes)
+
+
+@pytest.mark.parametrize("text", ["C$ 5% more than A$ 4", r"$^^$ \frac{", "$$", "\0\ue000\U0001f600", "$" * 99])
+def test_any_text_is_drawn_as_it_is(text: str, recwarn: pytest.WarningsRecorder) -> None:
+    """Two dollar signs enclose mathematics in matplotlib, where nothing tells it that they do not."""
+    figure = draw([(text, torch.eye(2))], [text, END], [text, END], text)
+    with quiet():
+        figure.savefig(io.BytesIO(), format="png")
+    assert not recwarn.list
 
 
 def test_html_contains_every_weight_and_is_escaped() -> None:
