@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.distributed import part_like
-from system.files import digest, write_text, write_whole
+from system.files import digest, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
 from text.tokenizer import Tokenizer
 
@@ -207,13 +207,10 @@ class RunFolder:
     def read(self, file: Path) -> str:
         """Return the text of a JSON file of this folder.
 
-        Raises CheckpointError if the file is missing, is not UTF-8, or exceeds `MAX_BYTES`.
+        Raises CheckpointError if the file is missing, is not a regular file of UTF-8, or exceeds `MAX_BYTES`.
         """
         try:
-            size = file.stat().st_size
-            if size > MAX_BYTES[file.name]:
-                raise CheckpointError(f"{file} is damaged: it has {size:,} bytes, too many: copy it again")
-            return file.read_text(encoding="utf-8")
+            return read_bounded(file, MAX_BYTES[file.name])
         except (OSError, UnicodeDecodeError) as error:
             reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
             raise CheckpointError(f"{file} {reason}: copy it again, or train again") from None

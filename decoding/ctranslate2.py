@@ -12,18 +12,37 @@ CTranslate2 holds the same weights, possibly in int8, and runs its own search. I
 search.py, except for ties, and except with a beam where our search continues after K results.
 """
 
+import json
 import math
+import os
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
+from checkpoint import MAX_BYTES
 from config import EOS, Config, ConfigError, TapisError, TranslatingPrecision
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on, length_penalty
+from system.files import check_regular, read_bounded
 from system.hub import check_sums
 from text.tokenizer import Tokenizer
 
 CONFIG = "tapis.json"
+MODEL, VOCABULARY = "model.bin", "shared_vocabulary.json"  # of CTranslate2
+# What CTranslate2's own config.json says; whatever else it has is null or false.
+ENGINE_CONFIG = {
+    "add_source_eos": True,
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "decoder_start_token": "<s>",
+}
+BINARY_VERSION = 6  # of model.bin
+TYPES = "fbhieH"  # of the variables of model.bin, by their codes there, as for `struct`; the last one is bfloat16
+# The numbers of a model.bin that are no weights, by the last part of their names; those that are not here are 0.
+NUMBERS = {"scale_embeddings": 1, "alignment_heads": 1, "alignment_layer": -1}
 # CTranslate2's names of precisions; its default is the one of the export.
 COMPUTE = {"auto": "default", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
@@ -40,7 +59,7 @@ def is_exported(folder: Path) -> bool:
 def exported_config(folder: Path) -> Config:
     """The config of the run that was exported. Raises EngineError if it cannot be read."""
     try:
-        return Config.from_json((folder / CONFIG).read_text(encoding="utf-8"))
+        return Config.from_json(read_bounded(folder / CONFIG, MAX_BYTES["config.json"]))
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise EngineError(f"{folder / CONFIG} cannot be used: {error}") from None
 
@@ -119,9 +138,115 @@ def load_exported(
 ) -> tuple[Config, Tokenizer, CTranslate2Searcher]:
     """What translating with an export needs. Raises EngineError, or FetchError where a file is not the exported one."""
     tokenizer_file = folder / "tokenizer.json"
-    check_sums(folder, "model.bin", CONFIG, tokenizer_file.name)
+    check_sums(folder, MODEL, "config.json", VOCABULARY, CONFIG, tokenizer_file.name)
     config = exported_config(folder)
-    tokenizer = Tokenizer.from_json(tokenizer_file.read_text(encoding="utf-8"), str(tokenizer_file))
+    try:
+        text = read_bounded(tokenizer_file, MAX_BYTES["tokenizer.json"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise EngineError(f"{tokenizer_file} cannot be read ({error}): export it again") from None
+    tokenizer = Tokenizer.from_json(text, str(tokenizer_file))
     if not tokenizer.has_tags_of(config.tagged_languages):
         raise EngineError(f"{tokenizer_file} has other languages than {folder / CONFIG}: export it again")
+    try:
+        check_engine_files(folder, config, tokenizer)
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError, struct.error) as error:
+        raise EngineError(f"{folder} does not hold what export.py writes ({error}): export it again") from None
     return config, tokenizer, CTranslate2Searcher(folder, tokenizer, device, precision)
+
+
+class Variable(NamedTuple):
+    """A variable of a model.bin: its shape, and its value if it is a single number."""
+
+    shape: tuple[int, ...]
+    value: float
+
+
+def check_engine_files(folder: Path, config: Config, tokenizer: Tokenizer) -> None:
+    """Raises OSError, ValueError or struct.error unless the files for CTranslate2 are as export.py writes them.
+
+    CTranslate2 trusts them: with a vocabulary longer than the embeddings, or with a matrix of another shape, it reads
+    beyond its memory.
+    """
+    # The vocabulary, and CTranslate2's config.
+    others = {file.name for pattern in ("*vocabulary*", "vmap*") for file in folder.glob(pattern)} - {VOCABULARY}
+    if others:
+        raise ValueError(f"{min(others)} is none of its files")
+    if json.loads(read_bounded(folder / VOCABULARY, MAX_BYTES["tokenizer.json"])) != tokenizer.tokens():
+        raise ValueError(f"{VOCABULARY} has other tokens than tokenizer.json")
+    engine_config = json.loads(read_bounded(folder / "config.json", MAX_BYTES["config.json"]))
+    if {name: value for name, value in engine_config.items() if value} != ENGINE_CONFIG:
+        raise ValueError("config.json has other settings")
+
+    # The weights, and the numbers beside them.
+    variables = read_variables(folder / MODEL)
+    shapes = expected_shapes(config, len(tokenizer))
+    numbers = {**NUMBERS, "num_heads": config.n_heads, "pre_norm": config.norm == "pre"}
+    for name, (shape, value) in variables.items():
+        if not shape:
+            is_right = value == numbers.get(name.rpartition("/")[2], 0)
+        elif name.endswith(("/bias", "/weight_scale")):  # one for each row of a matrix
+            is_right = shape == shapes.get(name.rpartition("/")[0] + "/weight", ())[:1]
+        elif name.endswith("/encodings"):  # as many positions as there are: CTranslate2 checks them
+            is_right = shape[1:] == (config.d_model,)
+        else:
+            is_right = shape == shapes.get(name)
+        if not is_right:
+            raise ValueError(f"{name} of {MODEL} is not that of {CONFIG}")
+    if missing := shapes.keys() - variables.keys():
+        raise ValueError(f"{MODEL} has no {min(missing)}")
+
+
+def expected_shapes(config: Config, n_tokens: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the matrices and of the layer normalizations that CTranslate2 has for a model, by their names."""
+    d = config.d_model
+    self_attention = {"self_attention/linear_0": (3 * d, d), "self_attention/linear_1": (d, d)}
+    cross_attention = {"attention/linear_0": (d, d), "attention/linear_1": (2 * d, d), "attention/linear_2": (d, d)}
+    feed_forward = {"ffn/linear_0": (config.d_ff, d), "ffn/linear_1": (d, config.d_ff)}
+    matrices = {
+        "encoder/embeddings_0": (n_tokens, d),
+        "decoder/embeddings": (n_tokens, d),
+        "decoder/projection": (n_tokens, d),
+    }
+    norms = ["encoder/layer_norm", "decoder/layer_norm"] if config.norm == "pre" else []
+    for side, n_layers, sublayers in (
+        ("encoder", config.n_encoder_layers, {**self_attention, **feed_forward}),
+        ("decoder", config.n_decoder_layers, {**self_attention, **cross_attention, **feed_forward}),
+    ):
+        for i in range(n_layers):
+            for name, shape in sublayers.items():
+                matrices[f"{side}/layer_{i}/{name}"] = shape
+                norms.append(f"{side}/layer_{i}/{name.partition('/')[0]}/layer_norm")
+    shapes: dict[str, tuple[int, ...]] = {f"{name}/weight": shape for name, shape in matrices.items()}
+    return shapes | {f"{name}/{part}": (d,) for name in norms for part in ("gamma", "beta")}
+
+
+def read_variables(path: Path) -> dict[str, Variable]:
+    """The variables of a model.bin by name, without its weights. Raises OSError, ValueError or struct.error."""
+    check_regular(path)
+    with path.open("rb") as file:
+
+        def number(kind: str) -> Any:
+            return struct.unpack(f"<{kind}", file.read(struct.calcsize(kind)))[0]
+
+        def string() -> str:
+            return str(file.read(number("H")).removesuffix(b"\0").decode())
+
+        if (version := number("I")) != BINARY_VERSION or string() != "TransformerSpec":
+            raise ValueError(f"{path.name} is of another kind or version ({version})")
+        number("I")  # the revision of the kind
+        variables: dict[str, Variable] = {}
+        for _ in range(number("I")):
+            name = string()
+            shape = tuple(number("I") for _ in range(number("B")))
+            kind = TYPES[number("B")]
+            n_bytes = number("I")
+            if n_bytes != math.prod(shape) * struct.calcsize(kind):
+                raise ValueError(f"{name} of {path.name} has a wrong size")
+            variables[name] = Variable(shape, math.nan if shape else number(kind))
+            file.seek(n_bytes if shape else 0, os.SEEK_CUR)
+        for _ in range(number("I")):
+            alias, name = string(), string()
+            variables[alias] = variables[name]
+        if file.tell() != path.stat().st_size:
+            raise ValueError(f"{path.name} has another length than it says")
+    return variables

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -36,6 +37,26 @@ def cache_folder() -> Path:
 def cache_file(kind: str, key: str, ending: str) -> Path:
     """Return the path in the cache for a result of this kind and key, whether it exists or not."""
     return cache_folder() / f"{kind}-{key}{ending}"
+
+
+def read_bounded(file: Path, max_bytes: int) -> str:
+    """Return the text of a UTF-8 file, which anybody may have made: a regular file of at most so many bytes.
+
+    Raises OSError if it cannot be read, is something else than a regular file (a pipe, a device), or is larger. Raises
+    UnicodeDecodeError if it is not UTF-8.
+    """
+    check_regular(file)
+    with file.open("rb") as raw:
+        content = raw.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(f"it has more than {max_bytes:,} bytes")
+    return content.decode("utf-8").replace("\r\n", "\n")
+
+
+def check_regular(file: Path) -> None:
+    """Raise OSError unless the file is a regular one, which reading comes to the end of, or a link to one."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise OSError("it is no regular file")
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -6,21 +6,26 @@ archive, and they are written into one flat folder, whatever their paths in the 
 """
 
 import contextlib
+import gzip
 import hashlib
+import io
+import math
 import shutil
 import sys
 import tarfile
-import zlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from config import TapisError
-from system.files import cache_file, digest_files, whole_folder
+from system.files import cache_file, check_regular, digest_files, read_bounded, whole_folder
 
 SUMS = "SHA256SUMS"  # in sha256sum's format: `sha256sum -c SHA256SUMS` checks it
+MAX_SUMS_BYTES = 100_000
 RELEASE_FILES = ("config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", SUMS)
 HUB_TIMEOUT = 5.0  # seconds to wait for an answer of the hub
-MAX_EXPANSION = 50  # skip files larger than the archive times this: a decompression bomb
+MAX_EXPANSION = 20  # an archive of over 1 MB that decompresses to more than this times its size is a bomb
+MAX_HEADER_BYTES = 10_000  # of a member's name and attributes
+MAX_MEMBERS = 20
 
 
 class FetchError(TapisError):
@@ -28,7 +33,8 @@ class FetchError(TapisError):
 
 
 def sha256(file: Path) -> str:
-    """Return the SHA-256 checksum of a file, as 64 hexadecimal digits."""
+    """Return the SHA-256 checksum of a file, as 64 hexadecimal digits. Raises OSError unless it is a regular file."""
+    check_regular(file)
     with file.open("rb") as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
@@ -45,17 +51,20 @@ def check_sums(folder: Path, *needed: str) -> None:
     If the folder has no SHA256SUMS and no file is `needed`, check nothing. Checking 1 GB takes a second.
     """
     sums_file = folder / SUMS
-    if not needed and not sums_file.is_file():
+    if not needed and not sums_file.exists():
         return
 
     # Compare each file with its line `CHECKSUM  NAME`. The names have no folders: no other folder is read.
     try:
-        sums = [line.split(maxsplit=1) for line in sums_file.read_text(encoding="utf-8").splitlines()]
-        changed = [name for checksum, name in sums if sha256(folder / Path(name).name) != checksum]
+        lines = read_bounded(sums_file, MAX_SUMS_BYTES).splitlines()
+        sums = {Path(name).name: checksum for checksum, name in (line.split(maxsplit=1) for line in lines)}
+        if len(sums) < len(lines):
+            raise ValueError("it names a file twice")
+        changed = [name for name, checksum in sums.items() if sha256(folder / name) != checksum]
     except (OSError, ValueError) as error:
         raise FetchError(f"{sums_file} cannot be checked ({error}): copy the folder again") from None
 
-    if missing := set(needed) - {name for _, name in sums}:
+    if missing := set(needed) - sums.keys():
         raise FetchError(f"{sums_file} does not record {min(missing)}: copy the folder again")
     if changed:
         raise FetchError(f"{folder / changed[0]} is not the file that {SUMS} records: copy it again")
@@ -106,28 +115,69 @@ def unpack(archive: Path) -> Path:
             if (folder / "config.json").is_file():
                 return folder
         shutil.rmtree(folder)  # damaged since
-    max_bytes = MAX_EXPANSION * archive.stat().st_size
-
-    def write_files(into: Path) -> None:
-        with tarfile.open(archive, "r:gz") as members:
-            for member in members:
-                name = Path(member.name).name
-                if not member.isfile() or name not in RELEASE_FILES or member.size > max_bytes:
-                    continue
-                content = members.extractfile(member)
-                assert content  # always, for a regular file
-                with (into / name).open("wb") as file:
-                    shutil.copyfileobj(content, file)
-        if not (into / "config.json").is_file():
-            raise FetchError(f"{archive} is not a release archive: there is no config.json in it")
-
     try:
-        whole_folder(folder, write_files)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        whole_folder(folder, lambda into: _write_members(archive, into))
+    except FetchError:
+        raise
+    except Exception as error:  # tarfile and zlib raise many types for what is no archive
         if folder.is_dir():  # another process was sooner
             return folder
         raise FetchError(f"{archive} cannot be unpacked ({error}): copy it again") from None
     return folder
+
+
+class _Bounded(io.RawIOBase):
+    """What another stream has, up to a number of bytes, for one who reads it from start to end."""
+
+    def __init__(self, stream: gzip.GzipFile, max_bytes: int) -> None:
+        self.stream = stream
+        self.n_left = max_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        content = self.stream.read(min(size, self.n_left + 1) if size >= 0 else self.n_left + 1)
+        self.n_left -= len(content)
+        if self.n_left < 0:
+            raise OSError("it expands too much")
+        return content
+
+
+class _Member(tarfile.TarInfo):
+    """A header of an archive. Raises OSError for a kind or a size that a release does not have."""
+
+    KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME)
+
+    @classmethod
+    def frombuf(cls, *args: Any) -> "_Member":
+        member = super().frombuf(*args)
+        if member.type not in cls.KINDS:
+            raise OSError("it has links, devices or other members than files and folders")
+        if not 0 <= member.size <= (MAX_HEADER_BYTES if not member.isreg() else math.inf):
+            raise OSError("it has a header that is too large, or a negative size")
+        return member
+
+
+def _write_members(archive: Path, into: Path) -> None:
+    """Unpack a release archive into a folder. Raises FetchError or OSError at the first member that no release has.
+
+    At most MAX_EXPANSION times the archive's size is decompressed.
+    """
+    check_regular(archive)
+    max_bytes = MAX_EXPANSION * max(2**20, archive.stat().st_size)
+    with gzip.open(archive) as unzipped:
+        stream: Any = _Bounded(unzipped, max_bytes)
+        with tarfile.open(None, "r|", stream, tarinfo=_Member) as members:
+            for i, member in enumerate(members):
+                if member.isdir() and i < MAX_MEMBERS:
+                    continue
+                name = Path(member.name).name
+                is_ours = member.isreg() and not member.issparse() and name in RELEASE_FILES
+                content = members.extractfile(member) if is_ours and not (into / name).exists() else None
+                if not content:
+                    raise FetchError(f"{archive} is not a release archive: {member.name} is none of its files")
+                with (into / name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
+    if not (into / "config.json").is_file():
+        raise FetchError(f"{archive} is not a release archive: there is no config.json in it")
 
 
 def download(name: str) -> Path:

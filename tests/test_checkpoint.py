@@ -157,6 +157,45 @@ def test_a_damaged_file_is_named(saved: RunFolder, name: str, damage: str) -> No
     assert not Path("exploded").exists()
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "metrics.json", "SHA256SUMS"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_what_is_no_regular_file_is_not_read(saved: RunFolder, name: str, kind: str) -> None:
+    """A device fills the memory, and a pipe is waited for."""
+    file = saved.path / name
+    file.unlink(missing_ok=True)
+    if kind == "device":
+        file.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    if name == "metrics.json":  # translating does not need it
+        assert saved.load_metrics() == {}
+        saved.load_model(CPU)
+    else:
+        with pytest.raises(TapisError, match=re.escape(name)):
+            saved.load_model(CPU)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
+@pytest.mark.parametrize(
+    ("sums", "says"),
+    [
+        (f"{'0' * 64}  zero\n", "it is no regular file"),
+        (f"{'0' * 64}  ../tiny/zero\n", "it is no regular file"),
+        (f"{'0' * 64}  config.json\n" * 2, "it names a file twice"),
+        ("0" * 200_000, "it has more than 100,000 bytes"),
+        ("x", "cannot be checked"),
+    ],
+)
+def test_checksums_of_a_stranger_are_read_within_bounds(saved: RunFolder, sums: str, says: str) -> None:
+    (saved.path / "zero").symlink_to("/dev/zero")
+    (saved.path / "SHA256SUMS").write_text(sums)
+    with pytest.raises(TapisError, match=says):
+        saved.load_model(CPU)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_harmless_or_rejected(saved: RunFolder, name: str) -> None:
     """The error names the file."""

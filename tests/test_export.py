@@ -1,11 +1,15 @@
 """Exports and releases: same translations as the run, complete folders or none, and checksums before loading."""
 
+import gzip
 import io
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
+import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +29,7 @@ from decoding.translator import ModelSearcher, Translator
 from export import card, pack, to_ctranslate2, to_hugging_face, to_release
 from model import Transformer
 from system.files import whole_folder
-from system.hub import FetchError, check_sums, fetch, write_sums
+from system.hub import SUMS, FetchError, check_sums, fetch, write_sums
 from text.corpus import Corpus
 from text.readers import lines
 from text.tokenizer import Tokenizer
@@ -154,6 +158,61 @@ def test_a_release_replaces_no_archive(demo_run: RunFolder, called: Command) -> 
     done = called("export.py", "--run", str(demo_run.path), "--release", "given")
     assert done.returncode == 2 and "given.tar.gz already exists" in done.stderr
     assert Path("given.tar.gz").read_bytes() == b"of someone" and not Path("given").exists()
+
+
+def shape(*sizes: int) -> bytes:
+    """A shape as model.bin has it."""
+    return struct.pack(f"<B{len(sizes)}I", len(sizes), *sizes)
+
+
+HEADS = b"decoder/num_heads\0" + struct.pack("<BBI", 0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("shared_vocabulary.json", b'"!"', b'"!", "one more"', "has other tokens"),
+        ("shared_vocabulary.json", b'"!"', b'"another"', "has other tokens"),
+        ("shared_vocabulary.json", b'"!"', b"[" * 100_000, "recursion"),
+        ("source_vocabulary.json", b"", b"[]", "source_vocabulary.json is none of its files"),
+        ("vmap.txt", b"", b"x", "vmap.txt is none of its files"),
+        ("config.json", b'"multi_query_attention": false', b'"multi_query_attention": true', "has other settings"),
+        ("config.json", b"{", b"[{", ""),
+        ("model.bin", b"", b"\0", "another length than it says"),
+        ("model.bin", b"TransformerSpec", b"ATransformerSpec", "another kind"),
+        ("model.bin", HEADS + b"\2", HEADS + b"\7", "decoder/num_heads"),
+        ("model.bin", shape(300, 16), shape(150, 32), "decoder/embeddings/weight"),
+        ("model.bin", shape(300, 16), shape(300, 15), "decoder/embeddings/weight of model.bin has a wrong size"),
+        ("model.bin", shape(32, 16), shape(16, 32), "/attention/linear_1/weight"),
+        ("model.bin", b"layer_0", b"layer_9", "layer_9"),
+        ("tapis.json", b'"n_heads": 2', b'"n_heads": 4', "num_heads"),
+        ("tapis.json", b'"n_decoder_layers": 2', b'"n_decoder_layers": 3', "has no decoder/layer_2"),
+    ],
+)
+def test_files_that_would_crash_ctranslate2_are_refused(
+    run_folder: RunFolder, file: str, old: bytes, new: bytes, says: str
+) -> None:
+    """Of a stranger, who also wrote the checksums."""
+    exported(run_folder)
+    path = Path("out-float32", file)
+    before = path.read_bytes() if path.exists() else b""
+    assert old in before
+    path.write_bytes(before.replace(old, new, 1) if old else before + new)
+    Path("out-float32", SUMS).unlink()
+    write_sums(Path("out-float32"))
+    with pytest.raises(EngineError, match=f"does not hold what export.py writes .*{says}.*: export it again"):
+        Translator.load("out-float32", "cpu")
+
+
+@pytest.mark.parametrize("length", [0, 3, 30, 3000])
+def test_a_model_of_ctranslate2_that_was_cut_is_refused(run_folder: RunFolder, length: int) -> None:
+    exported(run_folder)
+    path = Path("out-float32/model.bin")
+    path.write_bytes(path.read_bytes()[:length])
+    Path("out-float32", SUMS).unlink()
+    write_sums(Path("out-float32"))
+    with pytest.raises(EngineError, match="does not hold what"):
+        Translator.load("out-float32", "cpu")
 
 
 def test_a_sentence_beyond_the_positions_of_an_export_is_an_error_in_words(run_folder: RunFolder) -> None:
@@ -389,11 +448,19 @@ def member(name: str, content: bytes = b"{}", **fields: object) -> tuple[tarfile
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        ([member("../config.json"), member("/etc/config.json")], ""),  # accepted: the folders of a path are ignored
-        ([member("x/notes.txt"), member("x/run.py", b"print()")], "no config.json in it"),
-        ([member("config.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "no config.json in it"),
+        ([member("../config.json")], ""),  # accepted: the folders of a path are ignored
+        ([member("x", b"", type=tarfile.DIRTYPE), member("x/config.json"), member(f"{'é' * 90}/README.md")], ""),
+        ([member("../config.json"), member("/etc/config.json")], "/etc/config.json is none of its files"),
+        ([member("x/notes.txt"), member("x/run.py", b"print()")], "x/notes.txt is none of its files"),
+        ([member("x/run.py", b"print()")], "x/run.py is none of its files"),
+        ([member("config.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "links, devices"),
+        ([member("config.json", b"", type=tarfile.FIFOTYPE)], "links, devices"),
+        ([member("config.json", b"", type=tarfile.GNUTYPE_SPARSE)], "links, devices"),
         ([member("config.json", b"", type=tarfile.DIRTYPE)], "no config.json in it"),
-        ([member("config.json", b"\0" * 10_000_000)], "no config.json in it"),  # a decompression bomb
+        ([member("config.json", b"\0" * 30_000_000)], "it expands too much"),
+        ([member("x", b"", type=tarfile.DIRTYPE)] * 30, "x is none of its files"),
+        ([member("config.json", pax_headers={"comment": "x" * 100_000})], "a header that is too large"),
+        ([member("config.json", pax_headers={"GNU.sparse.map": "0,9", "GNU.sparse.size": "9" * 14})], "none of its"),
     ],
 )
 def test_only_the_files_of_a_release_are_unpacked(members: list[tuple[tarfile.TarInfo, bytes]], says: str) -> None:
@@ -405,8 +472,43 @@ def test_only_the_files_of_a_release_are_unpacked(members: list[tuple[tarfile.Ta
             fetch("x.tar.gz")
     else:
         folder = fetch("x.tar.gz")
-        assert folder and [file.name for file in folder.iterdir()] == ["config.json"]
+        assert folder and {file.name for file in folder.iterdir()} == {
+            Path(info.name).name for info, _ in members if info.isreg()
+        }
     assert [path.name for path in Path().iterdir()] == ["x.tar.gz"] and not Path("../config.json").exists()
+
+
+def header_of(size: int, kind: bytes = tarfile.REGTYPE, name: str = "config.json") -> bytes:
+    """A header in which a size may stand that tarfile does not write."""
+    raw = bytearray(member(name)[0].tobuf(tarfile.GNU_FORMAT))
+    raw[124:136] = b"\xff" * 4 + size.to_bytes(8, "big", signed=True) if size < 0 else b"%011o\0" % size
+    raw[156:157] = kind
+    raw[148:156] = b"%06o\0 " % sum(raw[:148] + b" " * 8 + raw[156:])
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        header_of(-1024),  # once an endless loop
+        header_of(-1024, name="other") * 2,
+        header_of(1_500_000_000, tarfile.XHDTYPE) + b"\0" * 2_000_000,
+        header_of(1_500_000_000, tarfile.GNUTYPE_LONGNAME) + b"\0" * 2_000_000,
+        (header_of(512, tarfile.XHDTYPE) + b"9" * 512) * 3,
+        (header_of(512, tarfile.XHDTYPE) + b"30 path=config.json\n".ljust(512, b"\0")) * 2000,
+        header_of(2**33 - 1),
+    ],
+)
+def test_an_archive_that_would_never_end_or_take_all_memory_is_refused_at_once(raw: bytes) -> None:
+    Path("x.tar.gz").write_bytes(gzip.compress(raw))
+    start = time.monotonic()
+    tracemalloc.start()
+    with pytest.raises(FetchError, match=r"x\.tar\.gz"):
+        fetch("x.tar.gz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.monotonic() - start < 5 and peak < 50e6
+    assert [path.name for path in Path().iterdir()] == ["x.tar.gz"]
 
 
 def test_a_release_that_was_damaged_in_the_cache_is_unpacked_again(run_folder: RunFolder) -> None:

@@ -6,16 +6,18 @@ of the `tokenizers` library. `learn_tokenizer` caches what it trains.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from config import BOS, EOS, PAD, UNK, TapisError
+from config import TapisError
 from system.files import cache_file, digest, write_text
 from system.terminal import progress_bar
 from text.tables import Pairs
@@ -36,6 +38,9 @@ _BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
 _BYTE_OF_CHARACTER |= {chr(0x100 + i): byte for i, byte in enumerate(_OTHER_BYTES)}
 
 
+_TAG = re.compile(r"<2[A-Za-z0-9_-]{1,40}>")
+
+
 class TokenizerError(TapisError):
     """A file does not contain a tokenizer of Tapis."""
 
@@ -53,16 +58,10 @@ class Tokenizer:
 
         languages get a tag each: a token of its own, which no text contains.
         """
-        words = pre_tokenizers.Split(tokenizers.Regex(WORD_PATTERN), "isolated")
-        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-
-        inner = tokenizers.Tokenizer(models.BPE())
-        inner.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
-        inner.decoder = decoders.ByteLevel()
-
+        inner = _untrained()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            special_tokens=[*SPECIAL_TOKENS, *(f"<2{language}>" for language in languages)],
+            special_tokens=[*SPECIAL_TOKENS, *map(_tag_of, languages)],
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
@@ -74,22 +73,18 @@ class Tokenizer:
         """Load a tokenizer from the text that `to_json` returned.
 
         `origin`, the file that the text was read from, is named in errors. Raises TokenizerError where the text is not
-        a tokenizer of Tapis.
+        a tokenizer that `train` may have made: other components of the library may crash, take any time, or print
+        anything.
         """
         try:
             inner = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises plain Exception for invalid input
+            found = json.loads(inner.to_str())  # in the form of this version of the library
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises plain Exception for invalid input, or panics
             raise TokenizerError(f"{origin} is not a tokenizer: {error}") from None
-        if [inner.id_to_token(i) for i in (PAD, UNK, BOS, EOS)] != SPECIAL_TOKENS:
-            raise TokenizerError(
-                f"{origin} is not a tokenizer of Tapis: its first tokens must be {' '.join(SPECIAL_TOKENS)}"
-            )
-        # With an id beyond the vocabulary, the C extension would read beyond the embeddings.
-        inner.no_padding()
-        inner.no_truncation()
-        size = inner.get_vocab_size()
-        if sorted(inner.get_vocab().values()) != list(range(size)):
-            raise TokenizerError(f"{origin} is not a tokenizer of Tapis: its ids must be 0 to {size - 1}")
+        if reason := _difference(found):
+            raise TokenizerError(f"{origin} is not a tokenizer of Tapis: {reason}")
         return cls(inner)
 
     def to_json(self) -> str:
@@ -187,6 +182,60 @@ class Tokenizer:
         """Return the text of each row of ids. Special tokens are skipped; invalid UTF-8 becomes U+FFFD (�)."""
         texts = self.inner.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
         return [text.removeprefix(WORD_PREFIX) for text in texts]
+
+
+def _tag_of(language: str) -> str:
+    return f"<2{language}>"
+
+
+def _untrained() -> tokenizers.Tokenizer:
+    """The tokenizer of the library, with the components of ours and without a vocabulary."""
+    words = pre_tokenizers.Split(tokenizers.Regex(WORD_PATTERN), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
+    inner.decoder = decoders.ByteLevel()
+    return inner
+
+
+def _difference(found: dict[str, Any]) -> str:
+    """In what a tokenizer, in the library's JSON, differs from those that `Tokenizer.train` makes; empty if in nothing.
+
+    Takes the vocabulary out of it.
+    """
+    model, added = found["model"], found.pop("added_tokens")
+    vocabulary, merges = model.pop("vocab", {}), model.pop("merges", [])
+    expected = json.loads(_untrained().to_str())
+    del expected["added_tokens"], expected["model"]["vocab"], expected["model"]["merges"]
+    if different := [name for name in expected if found.get(name) != expected[name]]:
+        return f"its {different[0]} is another"
+
+    names = [token["content"] for token in added]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    if names[: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
+        return f"its first tokens must be {' '.join(SPECIAL_TOKENS)}"
+    if added != [{"id": i, "content": name, **flags} for i, name in enumerate(names)]:
+        return "its special tokens must be its first tokens"
+    if not all(_TAG.fullmatch(name) for name in names[len(SPECIAL_TOKENS) :]):
+        return "it has special tokens that are no tags of languages"
+    return _difference_of_vocabulary(vocabulary, merges, names)
+
+
+def _difference_of_vocabulary(vocabulary: dict[str, int], merges: Sequence[Sequence[str]], special: list[str]) -> str:
+    """In what a vocabulary differs from ids 0 to V − 1 for special tokens, bytes, and merges of these.
+
+    With an id beyond the vocabulary, the C extension would read beyond the embeddings.
+    """
+    size = len(vocabulary)
+    if sorted(vocabulary.values()) != list(range(size)):
+        return f"its ids must be 0 to {size - 1}"
+    if [vocabulary.get(name) for name in special] != list(range(len(special))):
+        return "its special tokens must be its first tokens"
+    texts = vocabulary.keys() - set(special)
+    merged = {left + right for left, right in merges if left in texts and right in texts}
+    if texts != merged | _BYTE_OF_CHARACTER.keys():
+        return "its tokens must be the 256 bytes, and merges of other tokens"
+    return ""
 
 
 def learn_tokenizer(pairs: Pairs, vocab_size: int, languages: Sequence[str] = ()) -> Tokenizer:

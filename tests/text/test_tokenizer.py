@@ -1,6 +1,7 @@
 """Tests of the tokenizer: round trips, special tokens, reproducible training, and damaged files."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -98,3 +99,66 @@ def test_ids_beyond_the_vocabulary_are_rejected(tokenizer: Tokenizer) -> None:
     vocabulary[max(vocabulary, key=vocabulary.get)] = 4_000_000
     with pytest.raises(TokenizerError, match=f"its ids must be 0 to {len(tokenizer) - 1}"):
         Tokenizer.from_json(json.dumps(data), "tokenizer.json")
+
+
+def bombs(n: int) -> dict[str, Any]:
+    """A normalizer that makes of each `a` a thousand, n times."""
+    grow = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+    return {"type": "Sequence", "normalizers": [grow] * n}
+
+
+def split_at(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+WHOLE = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
+PADDING = {
+    "strategy": {"Fixed": 10**9},
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("normalizer", bombs(6), "its normalizer is another"),
+        ("pre_tokenizer", split_at(r"(\w+\s?)+$"), "its pre_tokenizer is another"),
+        ("pre_tokenizer", None, "its pre_tokenizer is another"),
+        ("decoder", {"type": "Fuse"}, "its decoder is another"),
+        ("decoder", None, "its decoder is another"),
+        ("post_processor", WHOLE, "its post_processor is another"),
+        ("padding", {**PADDING, "pad_token": "<pad>"}, "its padding is another"),
+        ("model/dropout", 0.5, "its model is another"),
+        ("model/byte_fallback", True, "its model is another"),
+        ("model/end_of_word_suffix", "</w>", "its model is another"),
+        ("model", {"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"}, "its model is another"),
+        ("model/merges", [], "its tokens must be the 256 bytes"),
+        ("model/vocab/\u2603", 300, "its tokens must be the 256 bytes"),
+        ("model/vocab/Ġ", 4_000_000, "its ids must be 0 to 299"),
+        ("added_tokens/0/special", False, "its special tokens must be its first tokens"),
+        ("added_tokens/3/normalized", True, "its special tokens must be its first tokens"),
+        ("added_tokens/1/content", "<UNK>", "its first tokens must be <pad> <unk> <s> </s>"),
+    ],
+)
+def test_only_what_training_makes_is_loaded(tokenizer: Tokenizer, path: str, value: Any, says: str) -> None:
+    """Others crash the process, never end, or print anything; refused before they see a text."""
+    data = json.loads(tokenizer.to_json())
+    *places, last = path.split("/")
+    place = data
+    for name in places:
+        place = place[int(name) if isinstance(place, list) else name]
+    place[last] = value
+    with pytest.raises(TokenizerError) as error:
+        Tokenizer.from_json(json.dumps(data), "tokenizer.json")
+    assert str(error.value).startswith(f"tokenizer.json is not a tokenizer of Tapis: {says}")
+
+
+def test_special_tokens_other_than_tags_are_refused(tokenizer: Tokenizer) -> None:
+    tagged = Tokenizer.train(["a b"], 300, ["fr", "pt-br"])
+    assert list(Tokenizer.from_json(tagged.to_json(), "t").tags) == ["fr", "pt-br"]
+    text = tagged.to_json().replace("<2fr>", "the")
+    with pytest.raises(TokenizerError, match="special tokens that are no tags of languages"):
+        Tokenizer.from_json(text, "tokenizer.json")
