@@ -14,7 +14,6 @@ from system.cli import EvaluateOptions, answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which takes more than a second
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator, rows_by_direction
 from system.files import write_text
+from system.terminal import printable, say
 from text.corpus import Origin, load_corpus
 from text.readers import DataError, lines
 from text.tables import Ints
@@ -68,7 +68,7 @@ def main(args: Sequence[str]) -> None:
             raise ConfigError(f"--against {options.against}: {message}") from None
 
     # Translate and score.
-    print(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences", file=sys.stderr)
+    say(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences")
     hypotheses = translate_and_score(translator, pairs, search)
     if options.doubts:
         print(doubts_line(translator, pairs, hypotheses))
@@ -79,7 +79,7 @@ def main(args: Sequence[str]) -> None:
 
     # Compare.
     if other:
-        print(f"against {other.config.name}", file=sys.stderr)
+        say(f"against {other.config.name}")
         other_hypotheses = translate_and_score(other, pairs, search)
         for languages, rows in rows_by_direction(pairs.directions).items():
             ours, theirs, references = (
@@ -155,12 +155,12 @@ def translate_and_score(translator: Translator, pairs: PairsToScore, search: Sea
     start = time.perf_counter()
     hypotheses = translator.in_directions(pairs.sources, pairs.directions, search, bar="translating")
     seconds = time.perf_counter() - start
-    print(f"translated in {seconds:.1f} s, {len(hypotheses) / seconds:.0f} sentences/s", file=sys.stderr)
+    say(f"translated in {seconds:.1f} s, {len(hypotheses) / seconds:.0f} sentences/s")
 
     scores = score_corpus(hypotheses, pairs.references, pairs.numbers, pairs.origins)
     print(scores)
     for line in by_data_lines(scores.by_data):
-        print(line)
+        print(printable(line))
     return hypotheses
 
 

@@ -17,7 +17,6 @@ answer_early(__name__, partial(parse, ExportOptions))  # before torch, which tak
 import gzip
 import json
 import shutil
-import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +38,7 @@ from decoding.web import MOST_INPUTS, web_page
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_text, write_whole
 from system.hub import is_hub_id, write_sums
+from system.terminal import say
 from text.corpus import origins
 from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
 from training.ancestry import checked_record
@@ -567,7 +567,7 @@ def main(args: Sequence[str]) -> None:
     if is_exported(folder.path):
         raise ConfigError(f"{folder.path} is an export already: name the run that it was made from")
     if not options.run:
-        print(f"run {folder.path.name}", file=sys.stderr)
+        say(f"run {folder.path.name}")
 
     # Write the file, or the folder and, of a release, the archive.
     fill: dict[str, Callable[[Path], None]] = {
@@ -596,7 +596,7 @@ def main(args: Sequence[str]) -> None:
         flag=target_flag(config),
         argument="LANGUAGE " if config.tagged_languages else "",
     )
-    print(f"{size / 1e6:,.1f} MB; {next_step}", file=sys.stderr)
+    say(f"{size / 1e6:,.1f} MB; {next_step}")
     print(*outputs, sep="\n")
 
 

@@ -17,11 +17,11 @@ import asyncio
 import gc
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 
 from config import TapisError
 from decoding.translator import Translator
+from system.terminal import printable, say
 from text.cleaning import can_identify
 from web import served_page
 
@@ -58,15 +58,15 @@ def main(args: Sequence[str]) -> None:
     for target in models.target_languages:
         languages = models.languages_of_texts(target)
         if not can_identify(languages):
-            print(
+            say(
                 f"warning: py3langid cannot tell {', '.join(languages)} apart: "
-                f"requests to translate into {target} should name their source language",
-                file=sys.stderr,
+                f"requests to translate into {target} should name their source language"
             )
     app = application(options, models, keys)
     address = listening_address(options)
     host = f"[{options.host}]" if ":" in options.host else options.host
-    print(f"serving {', '.join(models.configs)} at http://{host}:{options.port} (API: /docs)", flush=True)
+    runs = printable(", ".join(models.configs))
+    print(f"serving {runs} at http://{host}:{options.port} (API: /docs)", flush=True)
 
     # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()

@@ -32,6 +32,7 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from system.files import write_text, write_whole
+from system.terminal import escape_controls, say
 from text.cleaning import can_identify
 from text.documents import FORMATS
 from text.marks import take_out
@@ -51,7 +52,7 @@ def main(args: Sequence[str]) -> None:
     translator = Translator.load(options.run, options.device, options.precision, plain=options.plain)
     translator = translator.towards(options.target, options.source, options.zero_shot)
     if not options.run:
-        print(f"run {translator.config.name}", file=sys.stderr)
+        say(f"run {translator.config.name}")
     warn_of_unidentified(translator)
     if options.attention:
         if options.format != "text":
@@ -80,10 +81,9 @@ def warn_of_unidentified(translator: Translator) -> None:
     """Says on standard error if the language of a text matters and cannot be identified."""
     languages = translator.sources
     if len(languages) > 1 and not can_identify(languages):
-        print(
+        say(
             f"warning: py3langid cannot tell {', '.join(languages)} apart: texts are split into sentences as "
-            f"{languages[0]}, unless --source names another language",
-            file=sys.stderr,
+            f"{languages[0]}, unless --source names another language"
         )
 
 
@@ -96,9 +96,7 @@ def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
         language, share = translator.identify(text)
         if language not in translator.sources and share > CLEAR and has_letters(text):
             pair = f"{language}-{translator.target}"
-            print(
-                f"warning: the model has not learned {pair}, and this seems to be {language}: {line}", file=sys.stderr
-            )
+            say(f"warning: the model has not learned {pair}, and this seems to be {language}: {line}")
             return
 
 
@@ -126,15 +124,21 @@ def translate_document(translator: Translator, options: TranslateOptions, search
 
     result = FORMATS[options.format](document, translated)
     sys.stdout.flush()
-    sys.stdout.buffer.write(result.encode("utf-8"))
+    sys.stdout.buffer.write(for_standard_output(result).encode("utf-8"))
     sys.stdout.buffer.flush()
 
 
 def print_translation(translation: Translation, with_score: bool, with_doubts: bool) -> None:
     """Prints a line on standard output: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
+    text = for_standard_output(translation.text)
     score = f"{translation.score:.4f}\t" if with_score else ""
     marks = f"\t{','.join(translation.doubts)}" if with_doubts else ""
-    sys.stdout.write(f"{score}{translation.text}{marks}\n")
+    sys.stdout.write(f"{score}{text}{marks}\n")
+
+
+def for_standard_output(text: str) -> str:
+    """The text as it is; where a terminal would obey some of its characters, with escapes in their place."""
+    return escape_controls(text) if sys.stdout.isatty() else text
 
 
 def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
@@ -151,7 +155,7 @@ def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) ->
     """Prompts on the terminal until an end of file."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # the terminal may have another encoding
-    print(f"{', '.join(translator.sources)} → {translator.target}; an end of file (Ctrl-D) ends", file=sys.stderr)
+    say(f"{', '.join(translator.sources)} → {translator.target}; an end of file (Ctrl-D) ends")
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
@@ -188,7 +192,7 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
         figure = draw(maps, attention.source, attention.target, title)
         with quiet():
             write_whole(file, lambda temporary: figure.savefig(temporary, format="png"))
-    print(f"attention drawn in {file}", file=sys.stderr)
+    say(f"attention drawn in {file}")
 
 
 if __name__ == "__main__":

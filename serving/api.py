@@ -16,7 +16,6 @@ wrong}. Nothing in a request is opened as a path or fetched as a URL.
 
 import asyncio
 import html
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from serving.files import SUFFIXES, Downloads, Upload, read_upload, translated_n
 from serving.limits import ApiKeys, BodyLimit, Guard, TooManyKeysError
 from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
+from system.terminal import say
 from text.cleaning import TAG, foreign_language, language_shares
 from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
@@ -655,7 +655,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.exception_handler(TapisError)
     async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
-        print(f"{http.url.path}: {error}", file=sys.stderr, flush=True)
+        say(f"{http.url.path}: {error}")
         return await on_bug(http, error)
 
     @app.exception_handler(Exception)

@@ -1,6 +1,5 @@
 """The models of a server: which one translates a language pair, and those in memory."""
 
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
 from serving.batches import Check, Translate
+from system.terminal import say
 from text.cleaning import foreign_language, language_shares, repair
 from text.marks import take_out
 
@@ -179,7 +179,7 @@ def trained_folders() -> dict[str, Path]:
         try:
             folder.load_config()
         except CheckpointError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            say(f"left out: {error}")
         else:
             folders[folder.path.name] = folder.path
     return folders

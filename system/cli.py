@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeVar
 import tyro
 
 from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
-from system.terminal import is_first_on_machine, is_main
+from system.terminal import is_first_on_machine, is_main, printable
 from system.usage import usage_error
 
 T = TypeVar("T")
@@ -401,4 +401,4 @@ def discard_output() -> None:
 def print_error(message: str) -> None:
     """Print an error after the command's name and, except for the main process, the process's number."""
     number = "" if is_main() else f" (process {os.environ['RANK']})"
-    print(f"{Path(sys.argv[0]).name}{number}: {message}", file=sys.stderr)
+    print(printable(f"{Path(sys.argv[0]).name}{number}: {message}"), file=sys.stderr)

@@ -1,7 +1,12 @@
-"""The terminal: messages and progress bars on standard error, and which processes write them."""
+"""The terminal: messages and progress bars on standard error, and which processes write them.
+
+A message may quote what a stranger wrote: a name, a field, a line. A terminal obeys some characters instead of showing
+them. `printable` makes them visible, and cuts what is too long to be read.
+"""
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +31,25 @@ def is_first_on_machine() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
+LONGEST_LINE = 1000  # characters of a line of a message
+# Control characters but ends of lines and tabs, and those that turn the direction of what follows.
+_OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def escape_controls(text: str) -> str:
+    r"""The text with an escape (\x1b) for each character that a terminal obeys; ends of lines and tabs stay."""
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def printable(message: str) -> str:
+    """A message as a terminal may show it: without control characters, and with the middle of long lines left out."""
+    half = LONGEST_LINE // 2
+    return "\n".join(
+        line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
+        for line in escape_controls(message).split("\n")
+    )
+
+
 def say(line: str) -> None:
     """Print a line on standard error, above any progress bar. Does nothing outside the main process.
 
@@ -33,7 +57,7 @@ def say(line: str) -> None:
     """
     if is_main():
         with contextlib.suppress(OSError):
-            tqdm.write(line, file=sys.stderr)
+            tqdm.write(printable(line), file=sys.stderr)
 
 
 @contextmanager
