@@ -5,6 +5,7 @@
         model.safetensors               the best weights by validation; translating needs it and the two above
         metrics.json                    scores, data report, hardware, seconds, versions
         training/state.pt               last weights, optimizer state, position; only for resuming
+        training/made_here              a sign that this machine made the run from the data in config.json
         training/lock                   held by the training that writes to this folder
 
 Every file is written atomically, so that a kill leaves either the old or the new version. Loading never executes code:
@@ -33,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.distributed import part_like
-from system.files import digest, read_bounded, write_text, write_whole
+from system.files import digest, machine_secret, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
 from text.tokenizer import Tokenizer
 
@@ -113,6 +114,11 @@ def weights_folders() -> list[Path]:
     return [WEIGHTS, PROJECT_WEIGHTS]
 
 
+def _sign_of(config: Config) -> str:
+    named = (config.data, config.monolingual, config.back_translator)
+    return digest(machine_secret(), json.dumps(named))
+
+
 class RunFolder:
     """The folder of a run, weights/<name> or any other path; it need not exist yet."""
 
@@ -124,6 +130,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.json"
         self.state_file = path / "training" / "state.pt"
         self.lock_file = path / "training" / "lock"
+        self.sign_file = path / "training" / "made_here"
 
     @classmethod
     def trained(cls) -> list["RunFolder"]:
@@ -202,7 +209,19 @@ class RunFolder:
         for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
             file.unlink(missing_ok=True)
         self.save_config(config)
+        self.sign(config)
         write_text(self.tokenizer_file, tokenizer.to_json())
+
+    def sign(self, config: Config) -> None:
+        """Write the sign by which this machine knows that it made the run, from the data that the config names."""
+        write_text(self.sign_file, _sign_of(config))
+
+    def is_made_here(self) -> bool:
+        """Whether `sign` was called on this machine for the data in config.json.
+
+        What another machine's config names, a file or an id of the hub, is read only if the person names it, too.
+        """
+        return self.sign_file.is_file() and read_bounded(self.sign_file, 1000) == _sign_of(self.load_config())
 
     def read(self, file: Path) -> str:
         """Return the text of a JSON file of this folder.

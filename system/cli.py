@@ -202,6 +202,8 @@ class EvaluateOptions(ModelOptions):
 
     split: Literal["valid", "test"] = "test"
     """Part of the run's own data to score, if no files are given"""
+    data: tuple[str, ...] = ()
+    """The run's own data, which must be named if another machine made the run"""
     source: Path | None = None
     """File of sentences to translate, one per line"""
     reference: Path | None = None

@@ -2,11 +2,14 @@
 
 import contextlib
 import hashlib
+import io
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 
 def digest(*parts: object) -> str:
@@ -34,6 +37,15 @@ def cache_folder() -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE) / "tapis"
 
 
+def machine_secret() -> str:
+    """Return a random text that the cache of this machine keeps. What is hashed with it was made on this machine."""
+    file = cache_folder() / "secret"
+    if not file.is_file():
+        write_text(file, secrets.token_hex(32))
+        file.chmod(0o600)
+    return file.read_text(encoding="utf-8")
+
+
 def cache_file(kind: str, key: str, ending: str) -> Path:
     """Return the path in the cache for a result of this kind and key, whether it exists or not."""
     return cache_folder() / f"{kind}-{key}{ending}"
@@ -51,6 +63,35 @@ def read_bounded(file: Path, max_bytes: int) -> str:
     if len(content) > max_bytes:
         raise OSError(f"it has more than {max_bytes:,} bytes")
     return content.decode("utf-8").replace("\r\n", "\n")
+
+
+class ExpandsTooMuchError(OSError):
+    """A stream is longer than expected: a decompression bomb."""
+
+
+class Bounded(io.RawIOBase):
+    """What another stream has, read from start to end. Raises ExpandsTooMuchError after so many bytes."""
+
+    def __init__(self, stream: Any, max_bytes: int) -> None:
+        """Take a binary stream with a method `read`."""
+        self.stream = stream
+        self.max_bytes = max_bytes
+        self.n_left = max_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.stream.read(len(buffer))
+        self.n_left -= len(content)
+        if self.n_left < 0:
+            raise ExpandsTooMuchError(f"it expands to more than {self.max_bytes:,} bytes")
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def check_regular(file: Path) -> None:

@@ -8,7 +8,6 @@ archive, and they are written into one flat folder, whatever their paths in the 
 import contextlib
 import gzip
 import hashlib
-import io
 import math
 import shutil
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from config import TapisError
-from system.files import cache_file, check_regular, digest_files, read_bounded, whole_folder
+from system.files import Bounded, cache_file, check_regular, digest_files, read_bounded, whole_folder
 
 SUMS = "SHA256SUMS"  # in sha256sum's format: `sha256sum -c SHA256SUMS` checks it
 MAX_SUMS_BYTES = 100_000
@@ -126,21 +125,6 @@ def unpack(archive: Path) -> Path:
     return folder
 
 
-class _Bounded(io.RawIOBase):
-    """What another stream has, up to a number of bytes, for one who reads it from start to end."""
-
-    def __init__(self, stream: gzip.GzipFile, max_bytes: int) -> None:
-        self.stream = stream
-        self.n_left = max_bytes
-
-    def read(self, size: int = -1) -> bytes:
-        content = self.stream.read(min(size, self.n_left + 1) if size >= 0 else self.n_left + 1)
-        self.n_left -= len(content)
-        if self.n_left < 0:
-            raise OSError("it expands too much")
-        return content
-
-
 class _Member(tarfile.TarInfo):
     """A header of an archive. Raises OSError for a kind or a size that a release does not have."""
 
@@ -164,7 +148,7 @@ def _write_members(archive: Path, into: Path) -> None:
     check_regular(archive)
     max_bytes = MAX_EXPANSION * max(2**20, archive.stat().st_size)
     with gzip.open(archive) as unzipped:
-        stream: Any = _Bounded(unzipped, max_bytes)
+        stream: Any = Bounded(unzipped, max_bytes)
         with tarfile.open(None, "r|", stream, tarinfo=_Member) as members:
             for i, member in enumerate(members):
                 if member.isdir() and i < MAX_MEMBERS:

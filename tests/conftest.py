@@ -27,7 +27,7 @@ from config import PRESETS, Config
 from decoding.translator import Translator
 from model import Transformer
 from system.cli import run_command
-from system.files import digest
+from system.files import digest, write_text
 from text.cleaning import RULES, Cleaner
 from text.corpus import Corpus, clean_batch, load_corpus
 from text.tables import Pairs
@@ -127,6 +127,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["HF_DATASETS_CACHE"] = str(folder)
     datasets.config.HF_DATASETS_CACHE = str(folder)
+    write_text(folder / "tapis/secret", "the same for all testing processes, which make runs for one another")
     yield
     shutil.rmtree(folder)
 

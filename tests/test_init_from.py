@@ -124,6 +124,7 @@ def test_flags_are_read_beside_the_settings_of_the_run(ancestor: str) -> None:
     config = Config.from_json(config_file.read_text(encoding="utf-8"))
     both = replace(config, pairs=("en-fr", "fr-en"), data=("a", "b"), max_length=60)
     config_file.write_text(both.to_json(), encoding="utf-8")
+    RunFolder(config_file.parent).sign(both)
     line = f"--init-from={ancestor} --monolingual text.fr --data-weights 1 2 --batch-tokens 64".split()
     changed = resolve(line).config
     assert (changed.data_weights, changed.monolingual, changed.batch_tokens) == ((1.0, 2.0), ("text.fr",), 64)

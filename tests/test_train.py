@@ -343,3 +343,20 @@ def test_a_training_of_hours_offers_a_limit() -> None:
     assert "about 80.0 minutes of" in time_line(80, may_begin_again=True)
     assert "--minutes N" in time_line(80, may_begin_again=True)
     assert time_line(150, may_begin_again=False) == "time      about 2.5 hours of steps to come, and the validations"
+
+
+def test_what_a_run_of_another_machine_names_is_read_only_if_the_person_names_it(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command, few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = [["evaluate.py"], ["train.py", "--init-from", "demo", "--name", "next", "--epochs", "1"]]
+    commands.append(["train.py", "--resume", "--name", "demo", "--epochs", "2"])
+    assert called(*commands[0]).returncode == 0  # made here
+    for made_here in ("", "0" * 32):
+        (RunFolder(Path("weights/demo")).sign_file).write_text(made_here)
+        for command in commands:
+            done = called(*command)
+            assert done.returncode == 2 and "was not made on this machine" in done.stderr
+            assert f"if they may be read, name them: --data {few}" in done.stderr
+    for command in commands:
+        assert called(*command, "--data", str(few)).returncode == 0
+    assert called("train.py", "--resume", "--name", "demo", "--epochs", "3").returncode == 0  # named once

@@ -37,6 +37,7 @@ from text.tables import Ints, Pairs, cached_table, column, record_batches
 
 T = TypeVar("T")
 
+BUILT_IN = "demo"  # as --data names the corpus in DEMO_FOLDER
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
 CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsheets", "tmx")
@@ -269,7 +270,7 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
     n_pairs = len({frozenset(pair) for pair in config.directions})
     if n_pairs > len(config.data) and takes_columns(name):
         columns = languages
-    raw_parts = read_parts(str(DEMO_FOLDER) if name == "demo" else name, *languages, columns)
+    raw_parts = read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *languages, columns)
     settings = CleanerSettings(*languages, config.skip_rules)
 
     def table_key(part: Part) -> str:

@@ -1,7 +1,7 @@
 """Read files, plain or compressed, as bytes or as lines of text, and define what all readers share.
 
-Files are read as streams. No line may be longer than MAX_LINE_BYTES, so that a small compressed file cannot fill the
-memory.
+Files are read as streams. No line may be longer than MAX_LINE_BYTES, and no compressed file may expand to more than
+MAX_EXPANSION times its size, so that a small file can fill neither the memory nor the disk.
 """
 
 import contextlib
@@ -13,14 +13,18 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from config import TapisError
+from system.files import Bounded, ExpandsTooMuchError, check_regular
 
 Pair = tuple[str, str]  # source side, target side
 
 COMPRESSED_ENDINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
 MAX_LINE_BYTES = 1_000_000
+MAX_EXPANSION = 100  # times the size of a compressed file, which may always have 10 MB; texts expand three- to tenfold
+ALWAYS_ALLOWED_BYTES = 10_000_000
+BUFFER_BYTES = 2**16
 
 
 class DataError(TapisError):
@@ -33,15 +37,32 @@ def without_compressed_ending(name: str) -> str:
     return path.stem if path.suffix in COMPRESSED_ENDINGS else name
 
 
+def most_bytes(file: Path) -> int:
+    """How many bytes a compressed file may expand to."""
+    return max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * file.stat().st_size)
+
+
+def expands_too_much(name: str, file: Path) -> DataError:
+    """The error about a part `name` of a compressed file that is larger than `most_bytes`."""
+    return DataError(
+        f"{name} expands to more than {most_bytes(file) / 1e6:,.0f} MB, {MAX_EXPANSION} times what texts take: "
+        "if it is meant to, decompress it first"
+    )
+
+
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read, and decompress it as its ending says.
 
-    Raises DataError where the file cannot be opened, and from the `with` block where it cannot be read or decompressed.
+    Raises DataError where the file cannot be opened, and from the `with` block where it cannot be read or decompressed,
+    or expands to more than `most_bytes`.
     """
     try:
+        check_regular(path)
         with _open(path) as file:
             yield file
+    except ExpandsTooMuchError:
+        raise expands_too_much(str(path), path) from None
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise _incomplete(path, error) from None
     except OSError as error:
@@ -52,16 +73,21 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 def _open(path: Path) -> BinaryIO:
     """Open a file. The buffer makes reading lines of limited length fast."""
-    if path.suffix == ".gz":
-        return io.BufferedReader(gzip.open(path))
-    if path.suffix == ".xz":
-        return io.BufferedReader(lzma.open(path))
-    if path.suffix == ".zst":
-        import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+    if path.suffix not in COMPRESSED_ENDINGS:
+        return path.open("rb")
+    return io.BufferedReader(Bounded(_decompressed(path), most_bytes(path)), BUFFER_BYTES)
 
-        # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
-        return io.BufferedReader(pa.CompressedInputStream(path.open("rb"), "zstd"))
-    return path.open("rb")
+
+def _decompressed(path: Path) -> Any:
+    """Open a compressed file."""
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+
+    # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
+    return pa.CompressedInputStream(path.open("rb"), "zstd")
 
 
 def _incomplete(path: Path, error: Exception) -> DataError:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from text.lines import DataError, Pair, decoded_lines, line_pairs, one_line
+from text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes, one_line
 
 # Endings of files beside the texts, which are not languages.
 OTHER_ENDINGS = {".ids", ".scores", ".txt", ".md", ".html", ".xml", ".tmx", ".tsv", ".csv", ".json", ".jsonl"}
@@ -53,6 +53,9 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
             )
 
     source_name, target_name = (f"{path}: {one_line(member, 100)}" for member in (source_member, target_member))
+    for member, name in ((source_member, source_name), (target_member, target_name)):
+        if archive.getinfo(member).file_size > most_bytes(path):  # what is read of a member is never longer
+            raise expands_too_much(name, path)
     # A buffer makes reading lines of limited length fast.
     with (
         io.BufferedReader(archive.open(source_member)) as source_file,  # type: ignore[type-var]

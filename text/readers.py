@@ -15,14 +15,26 @@ error may be raised late in the iteration. Only a hub id uses the network, and n
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from system.files import digest, digest_files
+from system.files import check_regular, digest, digest_files
 from system.hub import hub_answers, is_hub_id
-from text.lines import COMPRESSED_ENDINGS, DataError, Pair, line_pairs, lines, without_compressed_ending
+from text.lines import (
+    COMPRESSED_ENDINGS,
+    MAX_LINE_BYTES,
+    DataError,
+    Pair,
+    expands_too_much,
+    line_pairs,
+    lines,
+    most_bytes,
+    without_compressed_ending,
+)
 from text.moses_zip import read_moses_zip
 from text.sentences import replace_lone_surrogates
 from text.spreadsheets import is_number, read_csv, read_tsv
@@ -32,6 +44,7 @@ __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_c
 
 PARTS = ("train", "valid", "test")
 
+PARQUET_ROWS = 256  # read at a time
 # The splits of a hub dataset that are used, and the part that each becomes.
 HUB_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
@@ -70,7 +83,7 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         languages = _languages(path)
         if languages:
             return _read_folder(path, source, target, languages)
-        return _read_hub(str(path), source, target)
+        return _read_layout(path, source, target)
 
     # NAME.<source> and NAME.<target>
     source_file = _find_language_file(path, source)
@@ -186,8 +199,7 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
 
 def takes_columns(data: str) -> bool:
     """Whether --columns can choose the columns of some data: whether it is a file of a table."""
-    path = Path(data).expanduser()
-    return path.is_file() and Path(without_compressed_ending(path.name)).suffix in _TABLE_READERS
+    return _is_table(Path(data).expanduser())
 
 
 def _no_columns(data: str) -> DataError:
@@ -247,19 +259,41 @@ def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     source_field, target_field = _field_names(path, source, target, columns)
+    n_bytes = 0
     try:
+        check_regular(path)
         with pq.ParquetFile(path) as table:
+            _check_chunks(path, table.metadata)
             # Without a usable column, read all of them, so that the error can list the fields.
             names = [name for name in table.schema_arrow.names if name in ("translation", source_field, target_field)]
             row_number = 0
-            for batch in table.iter_batches(columns=names or None):
+            for batch in table.iter_batches(PARQUET_ROWS, columns=names or None):
                 for record in batch.to_pylist():
                     row_number += 1
-                    yield _pair_of_record(record, source_field, target_field, f"{path} row {row_number:,}")
+                    pair = _pair_of_record(record, source_field, target_field, f"{path} row {row_number:,}")
+                    longest = max(map(len, pair))
+                    n_bytes += len(pair[0]) + len(pair[1]) + 1
+                    if longest > MAX_LINE_BYTES:
+                        raise DataError(f"{path} row {row_number:,}: a text of {longest:,} characters")
+                    if n_bytes > most_bytes(path):
+                        raise expands_too_much(str(path), path)
+                    yield pair
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
+
+
+def _check_chunks(path: Path, metadata: Any) -> None:
+    """Raise DataError if a piece of a Parquet file is larger, decompressed, than the file may be.
+
+    A value is in a piece once, and may stand in any number of rows: a file of 1 kB may say 1 MB a million times. Rows
+    are therefore read a few at a time.
+    """
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        if any(group.column(j).total_uncompressed_size > most_bytes(path) for j in range(group.num_columns)):
+            raise expands_too_much(str(path), path)
 
 
 # Readers by the ending of the file. Those of tables also take the columns.
@@ -277,17 +311,49 @@ _COMPRESSED_TYPES = (".parquet", ".zip")  # compressed in themselves
 # Datasets in the hub's layout
 
 
-def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
-    """Read a dataset from the hub, or from a local folder in the hub's layout.
+def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
+    """Read a local folder in the hub's layout: tables SPLIT*.parquet, or of another type, in a folder for the pair.
 
-    Where the hub cannot be reached, a copy that an earlier run downloaded is used.
+    Its README.md, which may name any path or address, is not read.
     """
+    names = (f"{source}-{target}", f"{target}-{source}")
+    places = (folder, folder / "data")
+    pairs = sorted({path.name for place in places for path in place.glob("*-*") if path.is_dir()})
+    found = [place / name for name in names for place in places if (place / name).is_dir()]
+    if pairs and not found:
+        raise DataError(
+            f"{folder} has neither {names[0]} nor {names[1]}\n"
+            f"available pairs (choose with --source and --target, or --pairs): {', '.join(pairs)}"
+        )
+    files: dict[str, list[Path]] = {}
+    for path in sorted(path for place in found or places for path in place.glob("*")):
+        split = re.match(r"[a-z]+", path.name)
+        if split and split[0] in HUB_SPLITS and _is_table(path):
+            files.setdefault(HUB_SPLITS[split[0]], []).append(path)
+    if "train" not in files:
+        raise DataError(
+            f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
+            f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)"
+        )
+    return {name: _joined([_read_file(path, source, target, ()) for path in paths]) for name, paths in files.items()}
+
+
+def _is_table(path: Path) -> bool:
+    return path.is_file() and Path(without_compressed_ending(path.name)).suffix in _TABLE_READERS
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Several files as one part."""
+    return Part(chain.from_iterable(part.pairs for part in parts), digest(*(part.key for part in parts)))
+
+
+def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
+    """Read a dataset from the hub. Where it cannot be reached, a copy that an earlier run downloaded is used."""
     import datasets  # noqa: PLC0415 - takes 0.5 s, which other data does not need
     import huggingface_hub  # noqa: PLC0415
 
     # Without a connection, stop the hub's client from retrying for half a minute.
-    is_local = Path(name).is_dir()
-    is_offline = not is_local and not hub_answers(name, "dataset")
+    is_offline = not hub_answers(name, "dataset")
     if is_offline:
         datasets.config.HF_HUB_OFFLINE = True
         huggingface_hub.constants.HF_HUB_OFFLINE = True
@@ -305,10 +371,6 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
                 "try: python train.py demo, or: python train.py --data FOLDER"
             ) from None
         reason = " ".join(str(error).split())[:200]
-        if is_local:
-            raise DataError(
-                f"{name} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n({reason})"
-            ) from None
         raise DataError(f"{name} cannot be loaded: {reason}") from None
 
     # turn its splits into parts
@@ -337,7 +399,7 @@ def _load_language_pair(name: str, source: str, target: str) -> Any:
     backward = f"{target}-{source}"
 
     # A downloaded copy has no list of language pairs: try both orders.
-    if datasets.config.HF_HUB_OFFLINE and not Path(name).is_dir():
+    if datasets.config.HF_HUB_OFFLINE:
         with contextlib.suppress(ValueError):
             return datasets.load_dataset(name, forward)
         return datasets.load_dataset(name, backward)

@@ -12,6 +12,8 @@ from checkpoint import WEIGHTS, CheckpointError, RunFolder
 from config import RESUMABLE, Config, ConfigError, flag
 from system.cli import TrainOptions, named, parse, parse_training, value_of
 from system.devices import choose_device, choose_precision
+from system.terminal import is_main
+from text.corpus import BUILT_IN
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
 
@@ -34,6 +36,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     if options.config.pairs != saved.pairs:  # perhaps the one pair of the run
         options = replace(options, config=with_first_pair(options.config))
     check_minutes(options)
+    check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)
     if refused := [flag(name) for name in changed if name not in RESUMABLE]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
@@ -67,6 +70,7 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
     start = TrainOptions(config=replace(defaults, data_weights=(), columns=()))
     options = parse(TrainOptions, flags, start)
     check_sources(flags, options.config, defaults)
+    check_named(folder, defaults, flags)
     if len(options.config.data) > len(defaults.data) and not defaults.pairs:  # old data are mixed in
         options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
     if options.config.pairs != defaults.pairs:  # perhaps the one pair of the run
@@ -81,6 +85,24 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
     if folder.path.resolve() == (WEIGHTS / options.config.name).resolve():
         raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
     return options
+
+
+def check_named(folder: RunFolder, config: Config, flags: Sequence[str]) -> None:
+    """Raises ConfigError if a run of another machine records what would be read, and the command line does not name it.
+
+    Nobody else chooses the files and the addresses that this machine reads.
+    """
+    recorded = {
+        "--data": " ".join(name for name in config.data if name != BUILT_IN),
+        "--monolingual": " ".join(config.monolingual),
+        "--back-translator": config.back_translator,
+    }
+    unnamed = [f"{name} {value}" for name, value in recorded.items() if value and not value_of(name, flags)]
+    if unnamed and is_main() and not folder.is_made_here():
+        raise ConfigError(
+            f"the run {folder.path} was not made on this machine, and records files or ids of its own\n"
+            f"if they may be read, name them: {' '.join(unnamed)}"
+        )
 
 
 def check_sources(flags: list[str], config: Config, defaults: Config) -> None:

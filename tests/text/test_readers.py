@@ -3,6 +3,8 @@
 import gzip
 import json
 import lzma
+import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,3 +317,75 @@ def test_unreadable_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match=r"d\.tsv cannot be read: Permission denied"):
         read("d.tsv")
+
+
+# Bombs: small files that would fill the memory or the disk
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_compressed_file_expands_to_a_hundred_times_its_size_at_most(ending: str) -> None:
+    path = Path(f"bomb.tsv{ending}")
+    path.write_bytes(COMPRESS[ending](b"a b c\td e f\n" * 1_000_000))
+    n_pairs = 0
+    with pytest.raises(DataError, match=f"^bomb.tsv{ending} expands to more than 10 MB, 100 times what texts take"):
+        for _ in read_parts(str(path), "en", "fr")["train"].pairs:
+            n_pairs += 1
+    assert n_pairs < 1_000_000
+
+
+def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None:
+    with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for language in ("en", "fr"):
+            archive.writestr(f"x.{language}", "a b c\n" * 2_000_000)
+    with pytest.raises(DataError, match=r"^bomb.zip: x.en expands to more than 10 MB"):
+        next(iter(read_parts("bomb.zip", "en", "fr")["train"].pairs))
+
+
+def parquet_of(values: list[str], rows: int) -> None:
+    """A file that has each value once, and says it many times."""
+    column = pa.DictionaryArray.from_arrays(pa.array([i % len(values) for i in range(rows)], pa.int32()), values)
+    pq.write_table(pa.table({"en": column, "fr": column}), "bomb.parquet", compression="zstd")
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "says"),
+    [
+        (["a" * 900_000], 65_536, "expands to more than 10 MB"),  # 118 GB
+        (["a"], 10_000_000, "expands to more than 10 MB"),
+        (["a" * 2_000_000], 10, "row 1: a text of 2,000,000 characters"),
+        (["a" * 50_000_000], 10, "expands to more than 10 MB"),
+    ],
+)
+def test_a_parquet_file_is_read_within_bounds(values: list[str], rows: int, says: str) -> None:
+    parquet_of(values, rows)
+    assert Path("bomb.parquet").stat().st_size < 100_000
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    with pytest.raises(DataError, match=f"bomb.parquet.*{says}"):
+        for _ in read_parts("bomb.parquet", "en", "fr")["train"].pairs:
+            assert pool.bytes_allocated() - before < 600e6
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize("place", ["books", "books/data", "books/en-fr", "books/data/fr-en"])
+def test_a_local_folder_in_the_hubs_layout_is_read_without_its_readme(place: str) -> None:
+    """Which could name any path or address. Here it is a pipe: reading it would never end."""
+    folder = Path(place)
+    folder.mkdir(parents=True)
+    os.mkfifo("books/README.md")
+    for split, n in (("train-00000-of-00002", 3), ("train-00001-of-00002", 2), ("validation-00000-of-00001", 1)):
+        rows = [{"translation": {"en": f"a {i}", "fr": f"b {i}"}} for i in range(n)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
+    (folder / "notes.parquet").write_bytes(b"no table")
+    parts = {name: list(part.pairs) for name, part in read_parts("books", "en", "fr").items()}
+    assert {name: len(pairs) for name, pairs in parts.items()} == {"train": 5, "valid": 1}
+    assert parts["train"][3] == ("a 0", "b 0")
+
+
+def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
+    for pair in ("en-it", "de-en"):
+        Path("books", pair).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"books has neither en-fr nor fr-en\navailable pairs .*: de-en, en-it"):
+        read_parts("books", "en", "fr")
+    with pytest.raises(DataError, match=r"no tables whose names begin with train"):
+        read_parts("books", "en", "it")
