@@ -35,6 +35,7 @@ try:
 
     from serving.api import Api, Limits, add_page, api_app
     from serving.batches import Lanes
+    from serving.connections import Connections
     from serving.limits import WILDCARDS, ApiKeys
     from serving.metrics import Metrics
     from serving.models import Models, find_models
@@ -72,7 +73,9 @@ def main(args: Sequence[str]) -> None:
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     behind_proxies = wrap_asgi_with_proxy_headers(app, list(options.trusted_proxy))
-    asyncio.run(serve(behind_proxies, address, options.port))
+    connections = Connections(options.port, options.trusted_proxy)
+    connections.watch()
+    asyncio.run(serve(behind_proxies, address, options, connections))
 
 
 def listening_address(options: ServeOptions) -> str:
@@ -88,12 +91,12 @@ def listening_address(options: ServeOptions) -> str:
         raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
 
 
-async def serve(app: ASGIApp, address: str, port: int) -> None:
-    """Answer requests until SIGTERM or SIGINT, and then finish those that have begun."""
+async def serve(app: ASGIApp, address: str, options: ServeOptions, connections: Connections) -> None:
+    """Answer requests until SIGTERM or SIGINT, and then finish those that have begun, within twice --timeout."""
     server = Server(
         app,
         address,
-        port,
+        options.port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         websockets=False,
@@ -103,8 +106,13 @@ async def serve(app: ASGIApp, address: str, port: int) -> None:
         log_enabled=False,
     )
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.call_soon(server.stop)
+        loop.call_later(2 * options.timeout, connections.close)  # of clients that do not read their answers
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     await server.serve()
 
 

@@ -37,7 +37,7 @@ from decoding.search import Search
 from decoding.typed_text import Translation
 from serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
 from serving.files import SUFFIXES, Downloads, Upload, read_upload, translated_name
-from serving.limits import ApiKeys, BodyLimit, Guard, TooManyKeysError
+from serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
 from system.terminal import say
@@ -54,8 +54,10 @@ MAX_TEXTS = 256  # in one request
 MAX_FIELDS = 1000  # of a form
 BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
 PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/languages", "/health")  # that are measured
+TOKEN_WORK = 3  # characters that a token stands for at least: rare characters have several tokens each
 LINE_WORK = 20  # what a line takes beside its characters, in characters
 MARKUP_WORK = 1.5  # times the work of plain text
+MANY_TEXTS = 8  # to identify, which holds up other requests
 PAGE_SEARCH = Search(beam=5)
 PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of which the page shows alternatives
 
@@ -191,10 +193,14 @@ async def away_if_long(is_long: bool, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if is_long else work()
 
 
-def work_of(lines: Sequence[str], search: Search, is_html: bool) -> float:
-    """Estimate the work of a request, in characters of plain text translated by greedy search."""
-    n_characters = sum(len(line) + LINE_WORK for line in lines if line.strip())
-    return n_characters * search.beam * (MARKUP_WORK if is_html else 1)
+def work_of(lines: Sequence[str], search: Search, is_html: bool, n_tokens: int = 0) -> float:
+    """Estimate the work of a request, in characters of plain text translated by greedy search.
+
+    n_tokens is the number of tokens of the lines, where it is known. Each answer to each line, a blank one included,
+    is one more.
+    """
+    n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
+    return n_characters * search.beam * (MARKUP_WORK if is_html else 1) + len(lines) * search.n_best
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
@@ -234,7 +240,9 @@ class Api:
         sources = [request.source] * len(texts)
         if request.source == AUTO:
             is_html = request.format == "html"
-            shares = [self.identify(visible_text(text, is_html), request.target) for text in texts]
+            identify = partial(self.identify, target=request.target)
+            visible = [visible_text(text, is_html) for text in texts]
+            shares = await away_if_long(len(texts) > MANY_TEXTS, lambda: list(map(identify, visible)))
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
             sources = [source for source, _ in shares]
         ranked = await self.translate_texts(http, texts, sources, request)
@@ -305,7 +313,10 @@ class Api:
         Raises RequestError if they are too much work, if too many requests wait, if they take too long, or if the
         client has gone.
         """
-        works = [work_of(lines, kind.search, kind.is_html) for kind, lines in zip(kinds, parts, strict=True)]
+        works = [
+            work_of(lines, kind.search, kind.is_html, self.models.n_tokens(kind.run, lines))
+            for kind, lines in zip(kinds, parts, strict=True)
+        ]
         if sum(works) > self.limits.max_work:
             share = self.limits.max_work / sum(works)
             raise RequestError(
@@ -341,8 +352,7 @@ class Api:
 
     def client_of(self, http: Request, key: str) -> str:
         """Who sends a request: the owner of its key or, where the server has no keys, an address."""
-        address = http.client.host if http.client else ""
-        return f"key {key}" if self.limits.keys else address
+        return f"key {key}" if self.limits.keys else network_of(http)
 
     async def translate_page(self, http: Request) -> dict[str, Any]:
         """Answers /page/translate: the translation with what the page shows beside it. Raises RequestError."""
@@ -351,6 +361,8 @@ class Api:
         self.check_length([text])
 
         # Find the language, and say what the models do not know.
+        if request.target not in self.models.target_languages:
+            self.run_for(request.source, request.target)  # raises
         source, detected, notices = request.source, None, []
         languages = self.models.languages_of_texts(request.target)
         foreign = foreign_language(text, languages)
@@ -478,7 +490,7 @@ class Api:
     def check_key(self, http: Request, key: str) -> None:
         """Raises RequestError if the server has keys and this is none of them."""
         try:
-            is_accepted = self.limits.keys.allow(key, http.client.host if http.client else "")
+            is_accepted = self.limits.keys.allow(key, network_of(http))
         except TooManyKeysError:
             raise RequestError(429, "too many wrong keys; try again in a minute", {"Retry-After": "60"}) from None
         if not is_accepted:
@@ -498,22 +510,30 @@ async def body_of_request(http: Request) -> Any:
     Raises RequestError, ValueError or RecursionError if they cannot be read.
     """
     media_type = http.headers.get("content-type", "").lower()
-    in_url = {name: http.query_params.getlist(name) for name in http.query_params}
+    in_url = fields_of(http.url.query)
     if media_type.startswith("application/json"):
         body = await http.json()
         return {**only_values(in_url), **body} if isinstance(body, dict) else body
     fields: dict[str, list[Any]]
     if media_type.startswith("multipart/"):
-        fields = await read_upload(http, MAX_FIELDS)
+        try:
+            fields = await read_upload(http, MAX_FIELDS)
+        except ValueError as error:
+            raise RequestError(400, f"the form cannot be read: {error}") from None
     else:  # Starlette would read bytes that are not percent-encoded, as curl sends them, as Latin-1
         text = (await http.body()).decode("utf-8", "replace")
-        try:
-            fields = dict(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
-        except ValueError:
-            raise RequestError(400, f"the form has more than {MAX_FIELDS:,} fields") from None
+        fields = dict(fields_of(text))
         if text.lstrip().startswith("{") and "q" not in {**in_url, **fields}:
             raise RequestError(400, "this looks like JSON: send it with the header Content-Type: application/json")
     return only_values({**in_url, **fields})
+
+
+def fields_of(form: str) -> dict[str, list[str]]:
+    """The values of each field of a form. Raises RequestError if there are too many."""
+    try:
+        return parse_qs(form, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise RequestError(400, f"the form has more than {MAX_FIELDS:,} fields") from None
 
 
 def only_values(fields: dict[str, list[Any]]) -> dict[str, Any]:
@@ -550,7 +570,13 @@ def line_answer(line: Translation) -> dict[str, Any]:
 
 def visible_text(text: str, is_html: bool) -> str:
     """The text of a fragment of a page, roughly, to identify its language by."""
-    return html.unescape(TAG.sub(" ", text)) if is_html else text
+    if not is_html:
+        return text
+    visible = TAG.sub(" ", text)
+    try:
+        return html.unescape(visible)
+    except ValueError:  # a number of too many digits
+        return visible
 
 
 def name_of(language: str) -> str:
@@ -651,16 +677,11 @@ def api_app(api: Api, version: str) -> FastAPI:
     async def on_http_error(_: Request, error: HTTPException) -> JSONResponse:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
-    # Messages of these errors may name files of this machine. Only the server's log has them.
-
     @app.exception_handler(TapisError)
     async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
+        """Its message may name files of this machine. Only the server's log has it."""
         say(f"{http.url.path}: {error}")
-        return await on_bug(http, error)
-
-    @app.exception_handler(Exception)
-    async def on_bug(_: Request, __: Exception) -> JSONResponse:
-        return JSONResponse({"error": "the server failed; its log says why"}, 500)
+        return JSONResponse({"error": FAILED}, 500)
 
     # Middleware that is added last runs first.
     limits = api.limits

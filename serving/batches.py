@@ -23,7 +23,8 @@ GATHER_SECONDS = 0.004  # while there are several clients, a batch waits this lo
 MAX_LINES = 256  # of several requests in one batch; more would delay the first answers without being faster
 MAX_WORK = 25_000  # of several requests in one batch, so that no batch takes much longer than others
 MAX_RETRY_SECONDS = 60
-QUICK_WORK = 2_000  # requests of less work have a queue of their own
+QUICK_WORK = 1_000  # requests of less work have a queue of their own
+MAX_QUICK_WORK = 6_000  # of several such requests in one batch: the next one waits for it
 
 Check = Callable[[], None]
 """Called before each step of a translation; raises AbandonedError if nobody waits for it any more"""
@@ -75,6 +76,7 @@ class Batches(Generic[K, R]):
         translator_of: Callable[[K], Translate[R]],
         max_waiting: int,
         max_lines: int = MAX_LINES,
+        max_work: float = MAX_WORK,
     ) -> None:
         """translator_of gives the function that translates lines of a kind, one result for each.
 
@@ -83,6 +85,7 @@ class Batches(Generic[K, R]):
         self.translator_of = translator_of
         self.max_waiting = max_waiting
         self.max_lines = max_lines
+        self.max_work = max_work
         self.seconds_per_work = 0.0  # of the last batch
         self._waiting: list[_Request[K, R]] = []
         self._time = 0.0  # the queue's own: the start of the last request that was taken
@@ -181,7 +184,7 @@ class Batches(Generic[K, R]):
         remaining: list[_Request[K, R]] = []
         n_lines, work = 0, 0.0
         for request in sorted(self._waiting, key=lambda request: request.start):
-            is_small = n_lines + len(request.lines) <= self.max_lines and work + request.work <= MAX_WORK
+            is_small = n_lines + len(request.lines) <= self.max_lines and work + request.work <= self.max_work
             if batch and not (is_small and request.kind == batch[0].kind):
                 remaining.append(request)
             elif request.answer.set_running_or_notify_cancel():
@@ -237,7 +240,7 @@ class Lanes(Generic[K, R]):
         self, translator_of: Callable[[K], Translate[R]], max_waiting: int, max_lines: int = MAX_LINES
     ) -> None:
         """Take the arguments of `Batches`. Two threads call translator_of. max_waiting requests wait in each queue."""
-        self.quick = Batches(translator_of, max_waiting, max_lines)
+        self.quick = Batches(translator_of, max_waiting, max_lines, MAX_QUICK_WORK)
         self.long = Batches(translator_of, max_waiting, max_lines)
 
     def __enter__(self) -> "Lanes[K, R]":

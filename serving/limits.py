@@ -2,16 +2,20 @@
 
 import asyncio
 import hmac
+import ipaddress
 import re
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config import ConfigError
+from system.terminal import say
 from web import POLICY
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -34,8 +38,11 @@ WRONG_KEY_SECONDS = 60.0
 MAX_CLIENTS = 10_000  # whose wrong keys are remembered
 
 
+FAILED = "the server failed; its log says why"
+
+
 class Guard:
-    """Answer only requests to the server's own names, and add SECURITY_HEADERS to every answer.
+    """Answer only requests to the server's own names, and add SECURITY_HEADERS to every answer, also to failures.
 
     A page of another site whose name was rebound to this machine's address sends the name of that site (status 421).
     Browsers also name the site of a page in `Origin`: pages of other sites are refused (status 403) unless allowed.
@@ -52,7 +59,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        has_started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if scope["path"] == "/docs":
@@ -62,7 +73,14 @@ class Guard:
             await send(message)
 
         answer = self.refusal(Headers(scope=scope)) or self.app
-        await answer(scope, receive, send_with_headers)
+        try:
+            await answer(scope, receive, send_with_headers)
+        except Exception as error:
+            # Where it happened, without the message, which may have a text.
+            say("".join([f"{scope['path']}: {type(error).__name__}\n", *traceback.format_tb(error.__traceback__)]))
+            if has_started:
+                raise
+            await JSONResponse({"error": FAILED}, 500)(scope, receive, send_with_headers)
 
     def refusal(self, headers: Headers) -> JSONResponse | None:
         """Return the answer to a request that is not for this server; None for others."""
@@ -145,6 +163,18 @@ def refuse(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error": message}, status, {"Connection": "close"})
 
 
+def network_of(http: Request) -> str:
+    """The address of a client; of IPv6, its first 64 bits, since one client usually has all addresses with these."""
+    address = http.client.host if http.client else ""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:  # a name that a proxy gives
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+    return address
+
+
 class TooManyKeysError(Exception):
     """A client has sent too many wrong keys."""
 
@@ -155,6 +185,7 @@ class ApiKeys:
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self.keys = [key.encode() for key in keys]
         self._failures: dict[str, list[float]] = {}  # by client, the times of its latest wrong keys
+        self._known: set[tuple[str, bytes]] = set()  # the clients that have sent a right key, with it
 
     @classmethod
     def read(cls, file: Path) -> "ApiKeys":
@@ -180,18 +211,23 @@ class ApiKeys:
     def allow(self, key: str, client: str = "") -> bool:
         """Return whether a request with this key is accepted. Takes the same time for every key of the same length.
 
-        client is the address of who sends it. Raises TooManyKeysError after WRONG_KEYS wrong ones of one client.
+        client is the address of who sends it. After WRONG_KEYS wrong ones of one address, raises TooManyKeysError for
+        all keys that were not accepted from it before: one who guesses does not lock out the others behind the address.
         """
         if not self.keys:
+            return True
+        given = key.encode(errors="replace")
+        is_right = sum(hmac.compare_digest(given, one) for one in self.keys) > 0
+        if is_right and (client, given) in self._known:
             return True
         now = time.monotonic()
         failures = [then for then in self._failures.get(client, []) if now - then < WRONG_KEY_SECONDS]
         if len(failures) >= WRONG_KEYS:
             raise TooManyKeysError
-        given = key.encode(errors="replace")
-        is_right = sum(hmac.compare_digest(given, one) for one in self.keys) > 0
         if is_right:
-            self._failures.pop(client, None)
+            if len(self._known) >= MAX_CLIENTS:
+                self._known.clear()
+            self._known.add((client, given))
         elif key:  # a request without a key is no attempt to guess one
             if len(self._failures) >= MAX_CLIENTS:
                 self._failures.clear()

@@ -45,7 +45,7 @@ RAW = {"script", "style", "textarea", "title", "iframe", "noscript"}
 # A quotation mark is one only after an equals sign, and between two of them a tag does not end.
 _VALUE = r"""(?:"[^"]*+"|'[^']*+')"""
 _TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?:=\s*+{_VALUE}?+|[^<>=])*+)>")
-_ATTRIBUTE = re.compile(rf"(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
+_ATTRIBUTE = re.compile(rf"(?<![^\s=/])(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
 
 _CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters

@@ -17,17 +17,21 @@ from conftest import eventually
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from config import Config, ConfigError, TapisError
+from decoding.search import Search
 from decoding.typed_text import Translation
 from serve import application
+from serving.api import work_of
 from serving.batches import Check, Lanes, Translate
 from serving.files import MAX_FILES, SUFFIXES, Downloads
-from serving.limits import WRONG_KEYS, ApiKeys, BodyLimit
+from serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from serving.models import Answer, Kind, Models
 from system.cli import ServeOptions
+from text.cleaning import _language_identifier
 
 PAIRS = "en-fr, fr-en, en-de, de-en"
 SECRET = "/home/someone/weights"
@@ -298,6 +302,32 @@ def test_wrong_keys_are_limited(models: Echo) -> None:
         assert answer.status_code == 429 and answer.headers["Retry-After"] == "60"
 
 
+def test_who_guesses_keys_locks_out_nobody_who_has_one_and_a_right_key_forgives_nothing() -> None:
+    keys = ApiKeys(["right", "other"])
+    assert keys.allow("right", "here")
+    for i in range(WRONG_KEYS):
+        assert not keys.allow(f"wrong {i}", "here") and keys.allow("right", "here")
+    with pytest.raises(TooManyKeysError):
+        keys.allow("another wrong one", "here")
+    with pytest.raises(TooManyKeysError):
+        keys.allow("other", "here")
+    assert keys.allow("right", "here") and keys.allow("other", "there")
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("2001:db8::9", "2001:db8::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_all_addresses_of_a_network_of_ipv6_are_one_client(address: str, network: str) -> None:
+    assert network_of(Request({"type": "http", "client": (address, 0)})) == network
+
+
 def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
     origin = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
     for cors, allowed in (((), None), (("https://example.org",), "https://example.org"), (("https://a.org",), None)):
@@ -418,6 +448,87 @@ def test_too_much_work_is_refused_in_words(client: TestClient, models: Echo) -> 
 
 
 HOSTILE = ("/etc/hostname", "file:///etc/hostname", "..%2f..%2fetc%2fhostname", "/dev/zero", "http://127.0.0.1:1/")
+
+
+def test_the_page_knows_the_targets_before_it_identifies(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each set of languages would otherwise have tables of its own, for ever."""
+    monkeypatch.setattr("serving.api.foreign_language", lambda *_: pytest.fail("it was identified"))
+    for target in ("es", "q1", "auto", ""):
+        answer = client.post("/page/translate", json={"q": "hi", "source": "auto", "target": target})
+        assert answer.status_code == 400 and "error" in answer.json()
+
+
+def test_sets_of_languages_share_their_tables() -> None:
+    one, other = _language_identifier("en", "fr"), _language_identifier("de", "fr")
+    assert one.tk_nextmove is other.tk_nextmove and one.labels == ["en", "fr"] and other.labels == ["de", "fr"]
+    assert one.classify("The cat sits on the mat.")[0] == "en"
+    assert len(_language_identifier().labels) > 50
+
+
+def test_a_failure_before_the_queue_has_headers_and_a_log_without_texts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "a text of the request"
+
+    def fail(*_: object) -> None:
+        raise ValueError(message)
+
+    monkeypatch.setattr("serving.api.split_text", fail)
+    answer = ask(client)
+    assert (answer.status_code, answer.json()) == (500, {"error": "the server failed; its log says why"})
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    log = capsys.readouterr().err
+    assert "/translate: ValueError" in log and "in fail" in log and message not in log
+
+
+def test_a_number_of_too_many_digits_is_no_character(client: TestClient) -> None:
+    page = "&#" + "1" * 5000 + "; hello, this is a text in English"
+    assert ask(client, page, "auto", format="html").status_code == 200
+    upload = {"file": ("a.html", page.encode())}
+    answer = client.post("/translate_file", files=upload, data={"source": "auto", "target": "fr"})
+    assert answer.status_code == 200
+
+
+def test_damaged_forms_are_explained(client: TestClient) -> None:
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = client.post("/translate_file", content=b"nonsense", headers=form)
+    assert answer.status_code == 400 and answer.json()["error"].startswith("the form cannot be read: ")
+    two = [("file", ("a.txt", b"x")), ("file", ("b.txt", b"x"))]
+    answer = client.post("/translate_file", files=two, data={"source": "en", "target": "fr"})
+    assert answer.status_code == 400 and answer.json()["error"].startswith("the form cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("lines", "n_tokens", "search", "expected"),
+    [
+        (["a" * 100], 0, Search(), 121),
+        (["a" * 100], 90, Search(), 291),
+        (["a" * 100], 0, Search(5, 5), 605),
+        ([""] * 1000, 0, Search(10, 10), 10_000),
+    ],
+)
+def test_rare_characters_blank_lines_and_further_answers_are_work(
+    lines: list[str], n_tokens: int, search: Search, expected: float
+) -> None:
+    assert work_of(lines, search, is_html=False, n_tokens=n_tokens) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "parameters"),
+    [
+        ({"q": "<p " + "a" * 9_900 + ">", "format": "html"}, ""),
+        ({"q": "<p " + "a " * 4_900 + ">", "format": "html"}, ""),
+        ({"q": "<p a" + " " * 9_000 + "b>", "format": "html"}, ""),
+        ({"q": "\n" * 9_999}, ""),
+        ({"q": "x"}, "&".join(f"a{i}" for i in range(990))),
+        ({"q": "x"}, "&".join(f"a{i}" for i in range(5_000))),
+    ],
+)
+def test_no_request_is_read_in_quadratic_time(client: TestClient, body: dict[str, Any], parameters: str) -> None:
+    start = time.perf_counter()
+    answer = client.post(f"/translate?{parameters}", json={"source": "en", "target": "fr", **body})
+    assert time.perf_counter() - start < 0.5
+    assert answer.status_code == 200 or "more than 1,000 fields" in answer.json()["error"]
 
 
 def test_no_input_is_opened_or_connected_to(models: Echo) -> None:

@@ -1,0 +1,102 @@
+"""Connections are shared among addresses, and end if nobody reads what was sent."""
+
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+from conftest import eventually
+
+from serving import connections
+from serving.connections import MAX_OF_ADDRESS, Connections
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems do not list the connections of a process"
+)
+
+
+class Server:
+    """A listening socket, its clients, and their connections."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.port = int(listener.getsockname()[1])
+        self.sockets: list[socket.socket] = []
+
+    def connect(self, address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
+        """A client from an address, and its connection."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        client.bind((address, 0))
+        client.connect(("127.0.0.1", self.port))
+        connection, _ = self.listener.accept()
+        self.sockets += [client, connection]
+        return client, connection
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
+        server = Server(listener)
+        yield server
+        for one in server.sockets:
+            one.close()
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(0.05)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_of_too_many_connections_of_an_address_the_oldest_are_closed(server: Server) -> None:
+    other, _ = server.connect("127.0.0.2")
+    watched = Connections(server.port, proxies=["127.0.0.3"])
+    clients = []
+    for _ in range(MAX_OF_ADDRESS + 3):
+        clients.append(server.connect()[0])
+        watched.look()
+    for _ in range(MAX_OF_ADDRESS + 3):
+        server.connect("127.0.0.3")  # of a proxy
+    watched.look()
+    assert [is_closed(client) for client in (*clients[:4], clients[-1], other)] == [True] * 3 + [False] * 3
+    assert not any(is_closed(client) for client in server.sockets[-10::2])
+    watched.close()
+    assert is_closed(other) and is_closed(clients[-1])
+
+
+def test_only_connections_to_the_port_are_looked_at(server: Server) -> None:
+    client, connection = server.connect()
+    Connections(server.port + 1).close()
+    Connections(server.port + 1).look()
+    assert not is_closed(client)
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+
+
+def test_a_client_that_does_not_read_loses_its_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 1)
+    _, connection = server.connect()
+    Connections(server.port).look()
+    connection.setblocking(False)
+
+    def has_ended() -> bool:
+        try:
+            connection.send(b"x" * 100_000)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    eventually(has_ended, 20)
+
+
+def test_looking_leaves_no_file_open(server: Server) -> None:
+    server.connect()
+    watched = Connections(server.port)
+    before = len(list(connections.FILES.iterdir()))
+    for _ in range(20):
+        watched.look()
+    assert len(list(connections.FILES.iterdir())) == before
