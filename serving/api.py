@@ -188,11 +188,6 @@ def joined(text: SplitText, answers: Sequence[Answer]) -> list[str]:
     return list(dict.fromkeys(texts))  # some differ in their tokens alone
 
 
-async def away_if_long(is_long: bool, work: Callable[[], T]) -> T:
-    """The result of some work. If it may take long, it is done in another thread, to hold up no other requests."""
-    return await asyncio.to_thread(work) if is_long else work()
-
-
 def work_of(lines: Sequence[str], search: Search, is_html: bool, n_tokens: int = 0) -> float:
     """Estimate the work of a request, in characters of plain text translated by greedy search.
 
@@ -227,6 +222,17 @@ class Api:
         self.limits = limits
         self.beam = beam
         self.downloads = Downloads()
+        self._away = asyncio.Semaphore(1)
+
+    async def away_if_long(self, is_long: bool, work: Callable[[], T]) -> T:
+        """The result of some work. If it may take long, it is done in another thread, to hold up no other requests.
+
+        One such work is done at a time: several would take turns with this thread, which answers all others.
+        """
+        if not is_long:
+            return work()
+        async with self._away:
+            return await asyncio.to_thread(work)
 
     async def translate(self, http: Request) -> TranslateAnswer:
         """Answers /translate. Raises RequestError."""
@@ -242,7 +248,7 @@ class Api:
             is_html = request.format == "html"
             identify = partial(self.identify, target=request.target)
             visible = [visible_text(text, is_html) for text in texts]
-            shares = await away_if_long(len(texts) > MANY_TEXTS, lambda: list(map(identify, visible)))
+            shares = await self.away_if_long(len(texts) > MANY_TEXTS, lambda: list(map(identify, visible)))
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
             sources = [source for source, _ in shares]
         ranked = await self.translate_texts(http, texts, sources, request)
@@ -285,7 +291,7 @@ class Api:
                 rows_of.setdefault(source, []).append(row)
         kinds = [self.kind_for(source, request) for source in rows_of]
         is_html = request.format == "html"
-        split = await away_if_long(is_html, lambda: [split_text(text, is_html) for text in texts])
+        split = await self.away_if_long(is_html, lambda: [split_text(text, is_html) for text in texts])
 
         # One request to the queue for each language.
         parts = [[line for row in rows for line in split[row].lines] for rows in rows_of.values()]
@@ -295,7 +301,7 @@ class Api:
             begin = 0
             for row in rows:
                 end = begin + len(split[row].lines)
-                results[row] = await away_if_long(is_html, partial(joined, split[row], of_language[begin:end]))
+                results[row] = await self.away_if_long(is_html, partial(joined, split[row], of_language[begin:end]))
                 begin = end
         return results
 
@@ -407,12 +413,13 @@ class Api:
         else:
             run = self.run_for(source, request.target)
             try:
-                lines = await asyncio.to_thread(document.lines)
+                lines = await self.away_if_long(True, document.lines)
             except TapisError as error:
                 raise RequestError(400, str(error)) from None
             kind = Kind(run, source, request.target, Search(self.beam), document.is_html)
             (answers,) = await self.answers(http, request.api_key, [kind], [lines])
-            result = await asyncio.to_thread(document.joined, [answer.translations[0].text for answer in answers])
+            translations = [answer.translations[0].text for answer in answers]
+            result = await self.away_if_long(True, partial(document.joined, translations))
         name = self.downloads.add(
             translated_name(request.file.name, request.target), result.encode(), self.client_of(http, request.api_key)
         )

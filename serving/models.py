@@ -112,7 +112,8 @@ class Models:
     def n_tokens(self, run: str, lines: Sequence[str]) -> int:
         """How many tokens lines have for a run; 0 if it is not in memory."""
         translator = self._loaded.get(run)
-        return sum(map(len, translator.tokenizer.encode(lines))) if translator else 0
+        texts = [line for line in lines if line.strip()]
+        return sum(map(len, translator.tokenizer.encode(texts))) if translator else 0
 
     def load(self, run: str) -> Translator:
         """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
