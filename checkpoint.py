@@ -17,6 +17,7 @@ state.pt is a zip archive with a checksum for each part.
 import contextlib
 import hashlib
 import json
+import pickle
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -209,7 +210,6 @@ class RunFolder:
         for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
             file.unlink(missing_ok=True)
         self.save_config(config)
-        self.sign(config)
         write_text(self.tokenizer_file, tokenizer.to_json())
 
     def sign(self, config: Config) -> None:
@@ -362,6 +362,8 @@ class RunFolder:
             state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise different types
             reason = str(error).splitlines()[0]
+            if isinstance(error, pickle.UnpicklingError):  # whose message advises to execute what the file says
+                reason = "it has objects that no state of Tapis has"
             raise CheckpointError(
                 f"{self.state_file} is damaged ({reason})\n"
                 "the best model can still translate; to train, start again with --overwrite"

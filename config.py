@@ -404,11 +404,11 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0.0, 0.9): ("dropout", "subword_dropout", "augment", "label_smoothing"),
     (260, 1_000_000): ("vocab_size",),  # every vocabulary has the 4 special tokens and the 256 bytes
     (2, 100_000): ("max_length",),
-    (2, 65_536): ("d_model",),
+    (2, 65_536): ("d_model", "d_ff"),  # a sum of so many products of 8 bits fits into 32 (decoding/compiled.c)
     (1, 1024): ("n_heads",),
     (1, 1000): ("n_encoder_layers", "n_decoder_layers"),
     (1, 100_000): ("accumulate",),
-    (1, 1_000_000): ("d_ff", "epochs", "log_every"),
+    (1, 1_000_000): ("epochs", "log_every"),
     (0, 100_000_000): ("warmup_steps",),
     (1, 100_000_000): ("batch_tokens",),
     (0, 1000): ("length_ratio", "length_spread"),

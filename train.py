@@ -401,11 +401,11 @@ def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, An
         if "init_from" in metrics:  # the run that it started from is not read again, and need not exist
             report |= {name: metrics[name] for name in ("sides", "rare tokens") if name in metrics}
         folder.save_config(training.config)
-        folder.sign(training.config)
     else:
         folder.start(training.config, training.tokenizer)
         for events in (RUNS / training.config.name).rglob(EVENTS):
             events.unlink()
+    folder.sign(training.config)
     save_metrics(folder, {**folder.load_metrics(), **report})
 
 

@@ -115,8 +115,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(Path(temporary))
         flush_to_disk(Path(temporary))
 
-        # Move it over the old file, readable by all users (mkstemp's files are readable by their owner only).
-        os.chmod(temporary, 0o644)  # noqa: PTH101
+        # Move it over the old file, readable by whom the umask allows (mkstemp's files are their owner's alone).
+        umask = os.umask(0o077)  # which can be read only by setting it
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105
     except BaseException as error:
         if temporary:
