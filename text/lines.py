@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from config import TapisError
-from system.files import Bounded, ExpandsTooMuchError, check_regular
+from system.files import Bounded, ExpandsTooMuchError
 
 Pair = tuple[str, str]  # source side, target side
 
@@ -58,7 +58,6 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     or expands to more than `most_bytes`.
     """
     try:
-        check_regular(path)
         with _open(path) as file:
             yield file
     except ExpandsTooMuchError:
