@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from config import Config, ConfigError, TapisError
+from config import BUILT_IN, Config, ConfigError, TapisError
 from model import Transformer
 from system.distributed import part_like
 from system.files import digest, machine_secret, read_bounded, write_text, write_whole
@@ -115,9 +115,18 @@ def weights_folders() -> list[Path]:
     return [WEIGHTS, PROJECT_WEIGHTS]
 
 
+def recorded_names(config: Config) -> dict[str, str]:
+    """Return the files and hub ids that a config records, as flags and their values; not the built-in corpus."""
+    recorded = {
+        "--data": " ".join(name for name in config.data if name != BUILT_IN),
+        "--monolingual": " ".join(config.monolingual),
+        "--back-translator": config.back_translator,
+    }
+    return {name: value for name, value in recorded.items() if value}
+
+
 def _sign_of(config: Config) -> str:
-    named = (config.data, config.monolingual, config.back_translator)
-    return digest(machine_secret(), json.dumps(named))
+    return digest(machine_secret(), json.dumps(recorded_names(config)))
 
 
 class RunFolder:
@@ -213,15 +222,22 @@ class RunFolder:
         write_text(self.tokenizer_file, tokenizer.to_json())
 
     def sign(self, config: Config) -> None:
-        """Write the sign by which this machine knows that it made the run, from the data that the config names."""
+        """Record that this machine trains the run from the data that the config names."""
         write_text(self.sign_file, _sign_of(config))
 
-    def is_made_here(self) -> bool:
-        """Whether `sign` was called on this machine for the data in config.json.
+    def check_made_here(self, unnamed: dict[str, str]) -> None:
+        """Raise ConfigError unless `sign` was called on this machine for the data in config.json.
 
-        What another machine's config names, a file or an id of the hub, is read only if the person names it, too.
+        unnamed has the recorded names that would be read and are not on the command line, as `recorded_names` does. A
+        stranger's config must not choose the files and addresses that this machine reads.
         """
-        return self.sign_file.is_file() and read_bounded(self.sign_file, 1000) == _sign_of(self.load_config())
+        if self.sign_file.is_file() and read_bounded(self.sign_file, 1000) == _sign_of(self.load_config()):
+            return
+        flags = " ".join(f"{name} {value}" for name, value in unnamed.items())
+        raise ConfigError(
+            f"{self.path} was not made on this machine, and records files or ids of its own\n"
+            f"if they may be read, name them: {flags}"
+        )
 
     def read(self, file: Path) -> str:
         """Return the text of a JSON file of this folder.

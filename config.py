@@ -420,6 +420,8 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (0, 2**31 - 1): ("seed",),
 }
 
+BUILT_IN = "demo"  # as --data names the corpus in demo/
+
 PRESETS = {
     # Novels, 127,000 pairs in en-fr; 7.6 million parameters. Never trained on the whole corpus: the recipe was chosen
     # on Tatoeba (docs/lab-notes.md). A sample of 366 pairs has 38 words a pair, about 50 tokens. At the 4,700 tokens/s

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkpoint import RunFolder
+from checkpoint import RunFolder, recorded_names
 from config import ConfigError
 from decoding.doubts import DOUBTS, doubts
 from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
@@ -31,7 +31,7 @@ from decoding.search import Search
 from decoding.translator import Translator, rows_by_direction
 from system.files import write_text
 from system.terminal import printable, say
-from text.corpus import BUILT_IN, Origin, load_corpus
+from text.corpus import Origin, load_corpus
 from text.readers import DataError, lines
 from text.tables import Ints
 
@@ -138,16 +138,13 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
         numbers: Ints = np.zeros(len(sources), dtype=np.int64)
         origins = [Origin(name, name, *languages)]
     else:
-        config = translator.config
+        config = replace(translator.config, monolingual=(), back_translator="")
         if options.data:
             config = replace(config, data=options.data)
-        elif set(config.data) != {BUILT_IN} and not RunFolder.find(options.run).is_made_here():
-            raise ConfigError(
-                "the run was not made on this machine, and records files or ids of its own\n"
-                f"if they may be read, name them: --data {' '.join(config.data)}"
-            )
+        elif unnamed := recorded_names(config):
+            RunFolder.find(options.run).check_made_here(unnamed)
         name = f"{options.split} part of {', '.join(config.data)}"
-        corpus = load_corpus(replace(config, monolingual=(), back_translator=""))
+        corpus = load_corpus(config)
         pairs = corpus.valid if options.split == "valid" else corpus.test
         sources, references = map(list, zip(*pairs, strict=True)) if len(pairs) else ([], [])
         directions, numbers, origins = corpus.directions(pairs), pairs.origins(), corpus.origins

@@ -23,21 +23,21 @@ from typing import Any, NamedTuple
 import torch
 
 from checkpoint import MAX_BYTES
-from config import EOS, Config, ConfigError, TapisError, TranslatingPrecision
+from config import BOS, EOS, UNK, Config, ConfigError, TapisError, TranslatingPrecision
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on, length_penalty
 from system.files import check_regular, read_bounded
 from system.hub import check_sums
-from text.tokenizer import Tokenizer
+from text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 CONFIG = "tapis.json"
 MODEL, VOCABULARY = "model.bin", "shared_vocabulary.json"  # of CTranslate2
 # What CTranslate2's own config.json says; whatever else it has is null or false.
 ENGINE_CONFIG = {
     "add_source_eos": True,
-    "bos_token": "<s>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-    "decoder_start_token": "<s>",
+    "bos_token": SPECIAL_TOKENS[BOS],
+    "eos_token": SPECIAL_TOKENS[EOS],
+    "unk_token": SPECIAL_TOKENS[UNK],
+    "decoder_start_token": SPECIAL_TOKENS[BOS],
 }
 BINARY_VERSION = 6  # of model.bin
 TYPES = "fbhieH"  # of the variables of model.bin, by their codes there, as for `struct`; the last one is bfloat16
@@ -162,7 +162,9 @@ class Variable(NamedTuple):
 
 
 def check_engine_files(folder: Path, config: Config, tokenizer: Tokenizer) -> None:
-    """Raises OSError, ValueError or struct.error unless the files for CTranslate2 are as export.py writes them.
+    """Check that the files for CTranslate2 are as export.py writes them.
+
+    Raises OSError, ValueError, LookupError, AttributeError or struct.error if they are not.
 
     CTranslate2 trusts them: with a vocabulary longer than the embeddings, or with a matrix of another shape, it reads
     beyond its memory.

@@ -76,8 +76,15 @@ def translate_lines(
     their doubts, for some work more.
     """
     translated = partial(_translated, translator, search=search, is_html=is_html, with_doubts=with_doubts)
-    results = translated([take_out(line) for line in lines])
-    changed = [i for i, line in enumerate(lines) if not has_numbers_of(line, results[i])]
+
+    # Translate the lines that are not blank.
+    results = [[Translation("", 0.0)] * search.n_best for _ in lines]
+    rows = [i for i, line in enumerate(lines) if line.strip()]
+    for i, result in zip(rows, translated([take_out(lines[i]) for i in rows]), strict=True):
+        results[i] = result
+
+    # Translate again where numbers are missing, with the numbers taken out.
+    changed = [i for i in rows if not has_numbers_of(lines[i], results[i])]
     if changed:
         again = translated([take_out(lines[i], with_numbers=True) for i in changed])
         for i, result in zip(changed, again, strict=True):

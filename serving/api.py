@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, quote
 
 from babel import Locale, UnknownLocaleError
@@ -36,13 +36,12 @@ from config import ConfigError, TapisError
 from decoding.search import Search
 from decoding.typed_text import Translation
 from serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
-from serving.files import SUFFIXES, Downloads, Upload, read_upload, translated_name
+from serving.files import FORMATS, SUFFIXES, Document, Downloads, Upload, read_upload, translated_name
 from serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
 from system.terminal import say
 from text.cleaning import TAG, foreign_language, language_shares
-from text.documents import translated_html
 from text.sentences import replace_lone_surrogates
 
 M = TypeVar("M", bound=BaseModel)
@@ -57,7 +56,8 @@ PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/langua
 TOKEN_WORK = 3  # characters that a token stands for at least: rare characters have several tokens each
 LINE_WORK = 20  # what a line takes beside its characters, in characters
 MARKUP_WORK = 1.5  # times the work of plain text
-MANY_TEXTS = 8  # to identify, which holds up other requests
+MANY_TEXTS = 8  # whose languages are identified in another thread
+LONG_TEXT = 2_000  # characters of texts that are taken apart in another thread
 PAGE_SEARCH = Search(beam=5)
 PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of which the page shows alternatives
 
@@ -159,32 +159,11 @@ class Limits:
     """Names of the server, besides those of the loopback interface"""
 
 
-class SplitText(NamedTuple):
-    """A text to translate: its lines, and what puts their translations together."""
-
-    lines: list[str]
-    join: Callable[[Sequence[str]], str]
-
-
-def split_text(text: str, is_html: bool) -> SplitText:
-    """A text or a fragment of a page as lines to translate."""
-    if not is_html:
-        return SplitText(text.split("\n"), "\n".join)
-    lines: list[str] = []
-
-    def collect(found: Sequence[str]) -> list[str]:
-        lines.extend(found)
-        return lines
-
-    translated_html(text, collect)
-    return SplitText(lines, lambda translations: translated_html(text, lambda _: list(translations)))
-
-
-def joined(text: SplitText, answers: Sequence[Answer]) -> list[str]:
-    """The translations of a text, best first, from the answers to its lines."""
+def ranked_texts(document: Document, answers: Sequence[Answer]) -> list[str]:
+    """The translations of a document, best first, from the answers to its lines."""
     ranked = [answer.translations for answer in answers]
     n_ranks = min(map(len, ranked), default=1)
-    texts = [text.join([line[rank].text for line in ranked]) for rank in range(n_ranks)]
+    texts = [document.joined([line[rank].text for line in ranked]) for rank in range(n_ranks)]
     return list(dict.fromkeys(texts))  # some differ in their tokens alone
 
 
@@ -291,17 +270,20 @@ class Api:
                 rows_of.setdefault(source, []).append(row)
         kinds = [self.kind_for(source, request) for source in rows_of]
         is_html = request.format == "html"
-        split = await self.away_if_long(is_html, lambda: [split_text(text, is_html) for text in texts])
+        documents = [Document(text, *FORMATS[".html" if is_html else ".txt"]) for text in texts]
+        is_long = is_html or sum(map(len, texts)) > LONG_TEXT
+        lines_of = await self.away_if_long(is_long, lambda: [document.lines() for document in documents])
 
         # One request to the queue for each language.
-        parts = [[line for row in rows for line in split[row].lines] for rows in rows_of.values()]
+        parts = [[line for row in rows for line in lines_of[row]] for rows in rows_of.values()]
         answers = await self.answers(http, request.api_key, kinds, parts)
 
         for rows, of_language in zip(rows_of.values(), answers, strict=True):
             begin = 0
             for row in rows:
-                end = begin + len(split[row].lines)
-                results[row] = await self.away_if_long(is_html, partial(joined, split[row], of_language[begin:end]))
+                end = begin + len(lines_of[row])
+                ranked = partial(ranked_texts, documents[row], of_language[begin:end])
+                results[row] = await self.away_if_long(is_long, ranked)
                 begin = end
         return results
 

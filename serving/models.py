@@ -142,6 +142,9 @@ def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: 
         return list(map(Answer, ranked))
     answers = []
     for line, translations in zip(lines, ranked, strict=True):
+        if not line.strip():
+            answers.append(Answer(translations))
+            continue
         sentences = tuple(translator.sentences(line))
         known = translator.tokenizer.known_characters
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from config import Config, RuleName
+from config import BUILT_IN, Config, RuleName
 from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
@@ -37,7 +37,6 @@ from text.tables import Ints, Pairs, cached_table, column, record_batches
 
 T = TypeVar("T")
 
-BUILT_IN = "demo"  # as --data names the corpus in DEMO_FOLDER
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 # The modules that decide what is read and kept. Their code is part of cache keys.
 CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsheets", "tmx")

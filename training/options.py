@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from checkpoint import WEIGHTS, CheckpointError, RunFolder
+from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
 from config import RESUMABLE, Config, ConfigError, flag
 from system.cli import TrainOptions, named, parse, parse_training, value_of
 from system.devices import choose_device, choose_precision
 from system.terminal import is_main
-from text.corpus import BUILT_IN
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
 
@@ -88,21 +87,10 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
 
 
 def check_named(folder: RunFolder, config: Config, flags: Sequence[str]) -> None:
-    """Raises ConfigError if a run of another machine records what would be read, and the command line does not name it.
-
-    Nobody else chooses the files and the addresses that this machine reads.
-    """
-    recorded = {
-        "--data": " ".join(name for name in config.data if name != BUILT_IN),
-        "--monolingual": " ".join(config.monolingual),
-        "--back-translator": config.back_translator,
-    }
-    unnamed = [f"{name} {value}" for name, value in recorded.items() if value and not value_of(name, flags)]
-    if unnamed and is_main() and not folder.is_made_here():
-        raise ConfigError(
-            f"the run {folder.path} was not made on this machine, and records files or ids of its own\n"
-            f"if they may be read, name them: {' '.join(unnamed)}"
-        )
+    """Raises ConfigError if another machine made the run, and the flags do not name the data that it records."""
+    unnamed = {name: value for name, value in recorded_names(config).items() if not value_of(name, flags)}
+    if unnamed and is_main():
+        folder.check_made_here(unnamed)
 
 
 def check_sources(flags: list[str], config: Config, defaults: Config) -> None:

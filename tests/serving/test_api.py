@@ -473,7 +473,7 @@ def test_a_failure_before_the_queue_has_headers_and_a_log_without_texts(
     def fail(*_: object) -> None:
         raise ValueError(message)
 
-    monkeypatch.setattr("serving.api.split_text", fail)
+    monkeypatch.setattr("serving.api.Document.lines", fail)
     answer = ask(client)
     assert (answer.status_code, answer.json()) == (500, {"error": "the server failed; its log says why"})
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
