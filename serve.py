@@ -73,7 +73,7 @@ def main(args: Sequence[str]) -> None:
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     behind_proxies = wrap_asgi_with_proxy_headers(app, list(options.trusted_proxy))
-    connections = Connections(options.port, options.trusted_proxy)
+    connections = Connections(options.port, MAX_CONNECTIONS, options.trusted_proxy)
     connections.watch()
     asyncio.run(serve(behind_proxies, address, options, connections))
 

@@ -1,13 +1,16 @@
-"""The connections of a server, looked after beside the HTTP library, which bounds their number and their headers alone.
+"""Limits on connections that the HTTP library lacks: for each address, and for clients that do not read their answers.
 
-One address could take all connections, and a client that never reads what it asked for keeps its own for ever. Both are
-seen from outside: each connection is a file of this process. On Linux alone; other systems do not list them so.
+The library limits the number of all connections and the size of headers. Without more, one address can hold every
+connection, and a client that never reads keeps its connection for ever. A thread therefore lists the sockets of this
+process in /proc/self/fd, which exists on Linux only. It closes the oldest connections of an address that has too many,
+and sets a timeout for unread data (TCP_USER_TIMEOUT, tcp(7)) on each new connection.
 """
 
 import contextlib
 import os
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
@@ -16,37 +19,50 @@ from pathlib import Path
 FILES = Path("/proc/self/fd")
 LOOK_SECONDS = 0.5  # between two looks
 MAX_OF_ADDRESS = 128  # connections of one address; of more, the oldest are closed
-UNREAD_SECONDS = 30  # until a connection is closed whose client takes nothing of what was sent
+UNREAD_SECONDS = 30  # until the system closes a connection whose client reads nothing
+RESERVED_FILES = 1000  # files that this process may open besides those of its connections
 
 Peer = tuple[str, int]  # the address and the port of a client
 
 
 class Connections:
-    """The connections to a port of this process. A thread looks at them until the process ends."""
+    """The connections to a port of this process."""
 
-    def __init__(self, port: int, proxies: Sequence[str] = ()) -> None:
-        """Proxies, addresses or networks, may have any number of connections."""
+    def __init__(self, port: int, max_connections: int, proxies: Sequence[str] = ()) -> None:
+        """max_connections is the limit of the library; addresses and networks in proxies have no limit of their own."""
         self.port = port
+        self.max_connections = max_connections
         self.proxies = [ip_network(proxy) for proxy in proxies]
         self._seen: dict[Peer, None] = {}  # the oldest first
 
     def watch(self) -> None:
-        """Start the thread."""
-        if FILES.is_dir():
-            threading.Thread(target=self._look_for_ever, name="connections", daemon=True).start()
+        """Start a thread that calls `look` until the process ends. Does nothing on other systems than Linux."""
+        if not FILES.is_dir():
+            return
+        import resource  # noqa: PLC0415 - Windows has none
+
+        # With as many connections as files, `look` could open none itself.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.max_connections + RESERVED_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        threading.Thread(target=self._look_for_ever, name="connections", daemon=True).start()
 
     def _look_for_ever(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(LOOK_SECONDS):
-            self.look()
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with contextlib.suppress(OSError):  # no file can be opened: try again
+                self.look()
 
     def look(self) -> None:
-        """Give new connections their time limit, and close the oldest ones of addresses that have too many."""
+        """Set the timeout of new connections, and close the oldest ones of each address that has too many."""
         peers: dict[Peer, None] = {}
         for peer, connection in self._open():
             peers[peer] = None
             if peer not in self._seen:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
+                with contextlib.suppress(OSError):  # it has ended
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
         self._seen = {peer: None for peer in self._seen if peer in peers} | peers
         of_address: dict[str, list[Peer]] = defaultdict(list)
         for peer in self._seen:
@@ -79,7 +95,7 @@ class Connections:
 
 
 def _copy_of_socket(file: int) -> socket.socket:
-    """A socket that this process has open, once more. Raises OSError if the file is no socket, or closed meanwhile."""
+    """Duplicate an open socket. Raises OSError if the file is no socket, or was closed meanwhile."""
     copy = os.dup(file)
     try:
         return socket.socket(fileno=copy)

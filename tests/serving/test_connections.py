@@ -53,7 +53,7 @@ def is_closed(client: socket.socket) -> bool:
 
 def test_of_too_many_connections_of_an_address_the_oldest_are_closed(server: Server) -> None:
     other, _ = server.connect("127.0.0.2")
-    watched = Connections(server.port, proxies=["127.0.0.3"])
+    watched = Connections(server.port, 1000, proxies=["127.0.0.3"])
     clients = []
     for _ in range(MAX_OF_ADDRESS + 3):
         clients.append(server.connect()[0])
@@ -69,8 +69,8 @@ def test_of_too_many_connections_of_an_address_the_oldest_are_closed(server: Ser
 
 def test_only_connections_to_the_port_are_looked_at(server: Server) -> None:
     client, connection = server.connect()
-    Connections(server.port + 1).close()
-    Connections(server.port + 1).look()
+    Connections(server.port + 1, 1000).close()
+    Connections(server.port + 1, 1000).look()
     assert not is_closed(client)
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
 
@@ -78,7 +78,7 @@ def test_only_connections_to_the_port_are_looked_at(server: Server) -> None:
 def test_a_client_that_does_not_read_loses_its_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "UNREAD_SECONDS", 1)
     _, connection = server.connect()
-    Connections(server.port).look()
+    Connections(server.port, 1000).look()
     connection.setblocking(False)
 
     def has_ended() -> bool:
@@ -95,8 +95,21 @@ def test_a_client_that_does_not_read_loses_its_connection(server: Server, monkey
 
 def test_looking_leaves_no_file_open(server: Server) -> None:
     server.connect()
-    watched = Connections(server.port)
+    watched = Connections(server.port, 1000)
     before = len(list(connections.FILES.iterdir()))
     for _ in range(20):
         watched.look()
     assert len(list(connections.FILES.iterdir())) == before
+
+
+def test_the_process_may_open_more_files_than_its_connections(server: Server) -> None:
+    """Otherwise as many connections as files would stop `look`, too."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        Connections(server.port + 1, 300).watch()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(300 + connections.RESERVED_FILES, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
