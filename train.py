@@ -35,7 +35,7 @@ from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, slow_precision
 from system.distributed import Group, run_worker
 from system.files import cache_folder
-from system.terminal import at_most_a_warning, is_main, progress_bar, say
+from system.terminal import errors_as_warnings, is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
 from training.ancestry import Ancestor
@@ -246,7 +246,7 @@ def report(
         return
     best = training.best or result
     save_metrics(folder, {**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
-    with at_most_a_warning("a validation is not shown"):
+    with errors_as_warnings("a validation is not shown"):
         epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
         example = training.valid_texts[0][0], hypotheses[0]
         for line in (
@@ -260,7 +260,7 @@ def report(
 
 def save_metrics(folder: RunFolder, metrics: dict[str, Any]) -> None:
     """Writes metrics.json, which neither resuming nor translating needs."""
-    with at_most_a_warning(f"{folder.metrics_file} is not up to date"):
+    with errors_as_warnings(f"{folder.metrics_file} is not up to date"):
         folder.save_metrics(metrics)
 
 

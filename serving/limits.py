@@ -36,8 +36,6 @@ SECURITY_HEADERS = {
 WRONG_KEYS = 20  # of one client in WRONG_KEY_SECONDS; then its keys are refused unread
 WRONG_KEY_SECONDS = 60.0
 MAX_CLIENTS = 10_000  # whose wrong keys are remembered
-
-
 FAILED = "the server failed; its log says why"
 
 

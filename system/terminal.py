@@ -61,8 +61,8 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def at_most_a_warning(what: str) -> Iterator[None]:
-    """Turn an error into a line on standard error. what names something that only shows what others work on."""
+def errors_as_warnings(what: str) -> Iterator[None]:
+    """Print an error of the block as a warning on standard error. `what` says what the error leaves out."""
     try:
         yield
     except Exception as error:

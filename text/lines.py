@@ -45,8 +45,8 @@ def most_bytes(file: Path) -> int:
 def expands_too_much(name: str, file: Path) -> DataError:
     """The error about a part `name` of a compressed file that is larger than `most_bytes`."""
     return DataError(
-        f"{name} expands to more than {most_bytes(file) / 1e6:,.0f} MB, {MAX_EXPANSION} times what texts take: "
-        "if it is meant to, decompress it first"
+        f"{name} expands to more than {most_bytes(file) / 1e6:,.0f} MB, far more than compressed text does: "
+        "decompress it first if you trust it"
     )
 
 

@@ -13,7 +13,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from config import Config
 from decoding.attention import quiet
-from system.terminal import at_most_a_warning
+from system.terminal import errors_as_warnings
 from training.records import Progress, StepRecord, Validation, mean_loss, perplexity, tokens_per_second
 
 if TYPE_CHECKING:
@@ -39,21 +39,21 @@ def _leave_to_next_call(args: threading.ExceptHookArgs) -> None:
 P = ParamSpec("P")
 
 
-def shown_at_best(log: Callable[Concatenate["Logs", P], None]) -> Callable[Concatenate["Logs", P], None]:
-    """A method that writes, if there is a writer. Its failure is a warning and ends the logs, not the training."""
+def stops_logging_on_error(log: Callable[Concatenate["Logs", P], None]) -> Callable[Concatenate["Logs", P], None]:
+    """Decorate a method that writes: skip it without a writer, and on an error print a warning and stop logging."""
 
     @wraps(log)
-    def log_or_end(logs: "Logs", /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def log_or_stop(logs: "Logs", /, *args: P.args, **kwargs: P.kwargs) -> None:
         if not logs.writer:
             return
         is_written = False
-        with at_most_a_warning("the training goes on, but nothing more of it is logged for TensorBoard"):
+        with errors_as_warnings("the training goes on, but nothing more of it is logged for TensorBoard"):
             log(logs, *args, **kwargs)
             is_written = True
         if not is_written:
             logs.writer = None
 
-    return log_or_end
+    return log_or_stop
 
 
 class Logs:
@@ -72,16 +72,16 @@ class Logs:
         self.writer: SummaryWriter | None = None
         if folder:
             threading.excepthook = _leave_to_next_call
-            with at_most_a_warning("nothing of the training is logged for TensorBoard"):
+            with errors_as_warnings("nothing of the training is logged for TensorBoard"):
                 self.writer = SummaryWriter(str(folder), purge_step=progress.step + 1)
 
-    @shown_at_best
+    @stops_logging_on_error
     def text(self, name: str, text: str) -> None:
         """Shows lines as they are."""
         assert self.writer
         self.writer.add_text(name, f"```\n{text}\n```", self.start_step)
 
-    @shown_at_best
+    @stops_logging_on_error
     def settings(self, config: Config) -> None:
         """Fills the tab HPARAMS with the config, and arranges the tab CUSTOM SCALARS."""
         assert self.writer and self.writer.file_writer
@@ -90,7 +90,7 @@ class Logs:
             self.writer.file_writer.add_summary(summary)
         self.writer.add_custom_scalars({"training": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
 
-    @shown_at_best
+    @stops_logging_on_error
     def steps(self, records: Sequence[StepRecord], padding: float) -> None:
         """Scalars of the first step and of every `every`-th one: means over the last `every` of these records."""
         assert self.writer
@@ -113,7 +113,7 @@ class Logs:
         if now.step == 1:
             self.writer.flush()
 
-    @shown_at_best
+    @stops_logging_on_error
     def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]]) -> None:
         """Scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
         assert self.writer
@@ -129,7 +129,7 @@ class Logs:
         self.writer.add_text("valid/samples", table, result.step)
         self.writer.flush()
 
-    @shown_at_best
+    @stops_logging_on_error
     def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], progress: Progress, is_last: bool) -> None:
         """Named figures: always the last time, and before as often as drawing takes under 1 % of the training."""
         assert self.writer
@@ -137,13 +137,13 @@ class Logs:
         if not (is_last or is_affordable):
             return
         start = time.perf_counter()
-        with at_most_a_warning("a picture of attention is left out"), quiet():
+        with errors_as_warnings("a picture of attention is left out"), quiet():
             for name, figure in draw():
                 self.writer.add_figure(name, figure, progress.step)
         self.seconds_of_last_drawing = time.perf_counter() - start
         self.seconds_drawing += self.seconds_of_last_drawing
 
-    @shown_at_best
+    @stops_logging_on_error
     def test(self, bleu: float, chrf: float, by_data: dict[str, dict[str, float]], step: int) -> None:
         """The scores of the best model on the test part, after the last step."""
         assert self.writer
@@ -158,7 +158,7 @@ class Logs:
             for name, value in values.items():
                 self.writer.add_scalar(f"{part}/{name}/{label}", value, step)
 
-    @shown_at_best
+    @stops_logging_on_error
     def close(self) -> None:
         assert self.writer
         self.writer.close()

@@ -9,7 +9,7 @@ from conftest import Command
 
 from checkpoint import RunFolder
 from decoding.typed_text import Translation
-from system.terminal import LONGEST_LINE, at_most_a_warning, escape_controls, printable, say
+from system.terminal import LONGEST_LINE, errors_as_warnings, escape_controls, printable, say
 from translate import print_translation
 
 OBEYED = "\x1b]0;title\x07\x9b2J\x00\b\x7f\r \u202e\u2066"
@@ -52,5 +52,5 @@ def test_a_terminal_that_was_closed_is_not_written_to(monkeypatch: pytest.Monkey
         monkeypatch.setattr(sys, "stderr", closed)
         monkeypatch.setattr(closed, "write", lambda text: (_ for _ in ()).throw(BrokenPipeError()), raising=False)
         say("x")
-        with at_most_a_warning("x"):
+        with errors_as_warnings("x"):
             raise ValueError
