@@ -68,14 +68,19 @@ def read_bounded(file: Path, max_bytes: int) -> str:
 class ExpandsTooMuchError(OSError):
     """A stream is longer than expected: a decompression bomb."""
 
+    def __init__(self, name: str, max_bytes: int) -> None:
+        super().__init__(f"{name} expands to more than {max_bytes:,} bytes")
+        self.name = name
+
 
 class Bounded(io.RawIOBase):
     """What another stream has, read from start to end. Raises ExpandsTooMuchError after so many bytes."""
 
-    def __init__(self, stream: Any, max_bytes: int) -> None:
-        """Take a binary stream with a method `read`."""
+    def __init__(self, stream: Any, max_bytes: int, name: str = "it") -> None:
+        """Take a binary stream with a method `read`, and its name in the error."""
         self.stream = stream
         self.max_bytes = max_bytes
+        self.name = name
         self.n_left = max_bytes
 
     def readable(self) -> bool:
@@ -89,7 +94,7 @@ class Bounded(io.RawIOBase):
         content = self.stream.read(len(buffer))
         self.n_left -= len(content)
         if self.n_left < 0:
-            raise ExpandsTooMuchError(f"it expands to more than {self.max_bytes:,} bytes")
+            raise ExpandsTooMuchError(self.name, self.max_bytes)
         buffer[: len(content)] = content
         return len(content)
 

@@ -60,8 +60,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     try:
         with _open(path) as file:
             yield file
-    except ExpandsTooMuchError:
-        raise expands_too_much(str(path), path) from None
+    except ExpandsTooMuchError as error:
+        raise expands_too_much(error.name, path) from None
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise _incomplete(path, error) from None
     except OSError as error:
@@ -74,7 +74,7 @@ def _open(path: Path) -> BinaryIO:
     """Open a file. The buffer makes reading lines of limited length fast."""
     if path.suffix not in COMPRESSED_ENDINGS:
         return path.open("rb")
-    return io.BufferedReader(Bounded(_decompressed(path), most_bytes(path)), BUFFER_BYTES)
+    return io.BufferedReader(Bounded(_decompressed(path), most_bytes(path), str(path)), BUFFER_BYTES)
 
 
 def _decompressed(path: Path) -> Any:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from system.files import Bounded, ExpandsTooMuchError
 from text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes, one_line
 
 # Endings of files beside the texts, which are not languages.
@@ -29,6 +30,8 @@ def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair]:
             yield from _pairs(path, archive, source, target)
     except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, struct.error, ValueError) as error:
         raise _unusable(path, error) from None
+    except ExpandsTooMuchError as error:
+        raise expands_too_much(error.name, path) from None
     except NotImplementedError as error:  # a compression method that Python does not have
         raise DataError(
             f"{path}: {error}\nunpack it, and type: --data NAME, for NAME.{source} and NAME.{target}"
@@ -53,13 +56,10 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
             )
 
     source_name, target_name = (f"{path}: {one_line(member, 100)}" for member in (source_member, target_member))
-    for member, name in ((source_member, source_name), (target_member, target_name)):
-        if archive.getinfo(member).file_size > most_bytes(path):  # what is read of a member is never longer
-            raise expands_too_much(name, path)
     # A buffer makes reading lines of limited length fast.
     with (
-        io.BufferedReader(archive.open(source_member)) as source_file,  # type: ignore[type-var]
-        io.BufferedReader(archive.open(target_member)) as target_file,  # type: ignore[type-var]
+        io.BufferedReader(Bounded(archive.open(source_member), most_bytes(path), source_name)) as source_file,
+        io.BufferedReader(Bounded(archive.open(target_member), most_bytes(path), target_name)) as target_file,
     ):
         source_lines = decoded_lines(source_file, source_name)
         target_lines = decoded_lines(target_file, target_name)

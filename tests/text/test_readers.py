@@ -340,7 +340,8 @@ def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None
         for language in ("en", "fr"):
             archive.writestr(f"x.{language}", "a b c\n" * 2_000_000)
     with pytest.raises(DataError, match=r"^bomb.zip: x.en expands to more than 10 MB"):
-        next(iter(read_parts("bomb.zip", "en", "fr")["train"].pairs))
+        for _ in read_parts("bomb.zip", "en", "fr")["train"].pairs:
+            pass
 
 
 def parquet_of(values: list[str], rows: int) -> None:
