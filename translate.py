@@ -36,6 +36,7 @@ from system.terminal import escape_controls, say
 from text.cleaning import can_identify
 from text.documents import FORMATS
 from text.marks import take_out
+from text.markup import Markup
 from text.sentences import has_letters
 from text.tables import chunks
 
@@ -115,12 +116,12 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     except OSError as error:
         raise TapisError(f"{name} cannot be read: {error.strerror}") from None
 
-    is_html = options.format == "html"
+    markup: Markup = options.format if options.format in ("html", "markdown") else ""
 
     def translated(lines: Sequence[str]) -> list[str]:
         if not options.source:
             warn_of_unlearned(translator, lines)
-        return [ranked[0].text for ranked in translator.text(lines, search, is_html=is_html)]
+        return [ranked[0].text for ranked in translator.text(lines, search, markup=markup)]
 
     result = FORMATS[options.format](document, translated)
     sys.stdout.flush()

@@ -34,6 +34,7 @@ from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
 from text.cleaning import language_shares, repair
+from text.markup import Markup
 from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -288,15 +289,16 @@ class Translator:
         return translations
 
     def text(
-        self, lines: Sequence[str], search: Search = GREEDY, *, is_html: bool = False, with_doubts: bool = False
+        self, lines: Sequence[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
     ) -> list[list[Translation]]:
         """Translates lines of text as people type it: N lines in, N lists out, best first.
 
         A line may have several sentences, markup, links and capitals (decoding/typed_text.py). A list is shorter than
-        search.n_best if the searcher found fewer translations of one of the sentences. With is_html, translations are
-        escaped for a page; tags of the line stay tags. With with_doubts, each has its doubts (decoding/doubts.py).
+        search.n_best if the searcher found fewer translations of one of the sentences. What a document
+        of this markup would take for markup is escaped in translations; tags of the line stay tags. With with_doubts,
+        each has its doubts (decoding/doubts.py).
         """
-        return translate_lines(self, lines, search, is_html, with_doubts)
+        return translate_lines(self, lines, search, markup, with_doubts)
 
     def sentences(self, line: str) -> list[str]:
         """The sentences of a line as the model sees them in `text`: without marks, and in usual letter case."""

@@ -14,7 +14,6 @@ puts their translations together again:
 If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
 """
 
-import html
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
@@ -29,6 +28,7 @@ from decoding.search import Search
 from text.letter_case import is_in_capitals, usual_case
 from text.loops import loops, without_loops
 from text.marks import Alignment, SamePlaces, Taken, put_back, take_out
+from text.markup import ESCAPES, Markup
 from text.sentences import Line, has_letters
 
 # For each (source, translation), (words of the target, words of the source): how much each word comes from each.
@@ -65,17 +65,17 @@ def translate_lines(
     translator: SentenceTranslator,
     lines: Sequence[str],
     search: Search,
-    is_html: bool = False,
+    markup: Markup = "",
     with_doubts: bool = False,
 ) -> list[list[Translation]]:
     """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
     The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
-    shorter than search.n_best if the searcher found fewer translations of one of the sentences. With is_html,
-    characters of a translation that HTML would take for markup are escaped. Only with_doubts has translations all of
-    their doubts, for some work more.
+    shorter than search.n_best if the searcher found fewer translations of one of the sentences. What a
+    document of this markup would take for markup is escaped in a translation. Only with_doubts has translations all
+    of their doubts, for some work more.
     """
-    translated = partial(_translated, translator, search=search, is_html=is_html, with_doubts=with_doubts)
+    translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts)
 
     # Translate the lines that are not blank.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
@@ -106,7 +106,7 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
 
 
 def _translated(
-    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, is_html: bool, with_doubts: bool
+    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
 ) -> list[list[Translation]]:
     """Translates lines whose marks were taken out, and puts the marks back."""
     # Translate the sentences of all lines together.
@@ -129,7 +129,7 @@ def _translated(
     for line, line_taken, units in zip(lines, taken, of_lines, strict=True):
         n_ranks = min((len(ranked) for _, ranked in units if ranked), default=search.n_best)
         results.append(
-            [_joined(translator, line, line_taken, units, rank, alignments, is_html) for rank in range(n_ranks)]
+            [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
         )
     return results
 
@@ -183,7 +183,7 @@ def _joined(
     of_units: Sequence[tuple[str, Sequence[Translation]]],
     rank: int,
     alignments: Alignments,
-    is_html: bool,
+    markup: Markup,
 ) -> Translation:
     """One translation of a line. of_units has each of its sentences, as translated, with its translations.
 
@@ -196,7 +196,7 @@ def _joined(
         for unit, sentence in zip(line.units, sentences, strict=True)
     )
     text = line.join([sentence.text for sentence in cased], translator.target)
-    escape = partial(html.escape, quote=False) if is_html else str
+    escape = ESCAPES[markup]
     if not taken.marks:
         text = escape(text)
     else:

@@ -42,6 +42,7 @@ from serving.metrics import MeasuredRequests, Metrics
 from serving.models import Answer, Kind, Models
 from system.terminal import say
 from text.cleaning import TAG, foreign_language, language_shares
+from text.markup import Markup
 from text.sentences import replace_lone_surrogates
 
 M = TypeVar("M", bound=BaseModel)
@@ -167,14 +168,14 @@ def ranked_texts(document: Document, answers: Sequence[Answer]) -> list[str]:
     return list(dict.fromkeys(texts))  # some differ in their tokens alone
 
 
-def work_of(lines: Sequence[str], search: Search, is_html: bool, n_tokens: int = 0) -> float:
+def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int = 0) -> float:
     """Estimate the work of a request, in characters of plain text translated by greedy search.
 
     n_tokens is the number of tokens of the lines, where it is known. Each answer to each line, a blank one included,
     is one more.
     """
     n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
-    return n_characters * search.beam * (MARKUP_WORK if is_html else 1) + len(lines) * search.n_best
+    return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + len(lines) * search.n_best
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
@@ -291,7 +292,8 @@ class Api:
         """What the texts of a request in a language are translated by. Raises RequestError if nothing does."""
         run = self.run_for(source, request.target)
         n_best = 1 + request.alternatives
-        return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), request.format == "html")
+        markup: Markup = "html" if request.format == "html" else ""
+        return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), markup)
 
     async def answers(
         self, http: Request, key: str, kinds: Sequence[Kind], parts: Sequence[list[str]]
@@ -302,7 +304,7 @@ class Api:
         client has gone.
         """
         works = [
-            work_of(lines, kind.search, kind.is_html, self.models.n_tokens(kind.run, lines))
+            work_of(lines, kind.search, kind.markup == "html", self.models.n_tokens(kind.run, lines))
             for kind, lines in zip(kinds, parts, strict=True)
         ]
         if sum(works) > self.limits.max_work:
@@ -389,7 +391,7 @@ class Api:
         self.check_length([document.text])
         source = request.source
         if source == AUTO:
-            source, _ = self.identify(visible_text(document.text, document.is_html), request.target)
+            source, _ = self.identify(visible_text(document.text, document.markup == "html"), request.target)
         if source == request.target and source in self.models.languages:
             result = document.text
         else:
@@ -398,7 +400,7 @@ class Api:
                 lines = await self.away_if_long(True, document.lines)
             except TapisError as error:
                 raise RequestError(400, str(error)) from None
-            kind = Kind(run, source, request.target, Search(self.beam), document.is_html)
+            kind = Kind(run, source, request.target, Search(self.beam), document.markup)
             (answers,) = await self.answers(http, request.api_key, [kind], [lines])
             translations = [answer.translations[0].text for answer in answers]
             result = await self.away_if_long(True, partial(document.joined, translations))

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from config import TapisError
 from text.documents import translated_html, translated_markdown, translated_srt
+from text.markup import Markup
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # damaged forms are answered, not logged
 
@@ -31,13 +32,13 @@ def translated_lines(text: str, translate: Callable[[Sequence[str]], list[str]])
     return "\n".join(translate(text.split("\n")))
 
 
-# By the end of a file's name: how it is translated, and whether its lines are HTML.
-FORMATS: dict[str, tuple[Convert, bool]] = {
-    ".txt": (translated_lines, False),
-    ".html": (translated_html, True),
-    ".htm": (translated_html, True),
-    ".md": (translated_markdown, False),
-    ".srt": (translated_srt, False),
+# By the end of a file's name: how it is translated, and the markup of its lines.
+FORMATS: dict[str, tuple[Convert, Markup]] = {
+    ".txt": (translated_lines, ""),
+    ".html": (translated_html, "html"),
+    ".htm": (translated_html, "html"),
+    ".md": (translated_markdown, "markdown"),
+    ".srt": (translated_srt, ""),
 }
 SUFFIXES = tuple(FORMATS)
 
@@ -48,7 +49,7 @@ class Document:
 
     text: str
     convert: Convert
-    is_html: bool
+    markup: Markup
 
     def lines(self) -> list[str]:
         """The lines to translate. Raises TapisError if the text is not in its format."""

@@ -21,6 +21,7 @@ from serving.batches import Check, Translate
 from system.terminal import say
 from text.cleaning import foreign_language, language_shares, repair
 from text.marks import take_out
+from text.markup import Markup
 
 
 class Kind(NamedTuple):
@@ -31,7 +32,7 @@ class Kind(NamedTuple):
     """Empty: the language of each line is identified"""
     target: str
     search: Search
-    is_html: bool = False
+    markup: Markup = ""
     with_details: bool = False
     """Whether the doubts and the sentences of the answers are wanted"""
     with_attention: bool = False
@@ -137,7 +138,7 @@ class Models:
 def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
     """The answers to lines of one kind."""
     translator = translator.checked_by(check)
-    ranked = translator.text(lines, kind.search, is_html=kind.is_html, with_doubts=kind.with_details)
+    ranked = translator.text(lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
     if not kind.with_details:
         return list(map(Answer, ranked))
     answers = []

@@ -1,15 +1,18 @@
 """Lines as people type them: every line has one translation, and what must not be translated is not."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from conftest import Command
+from markdown_it import MarkdownIt
 
 from decoding.doubts import numbers
 from decoding.search import Search
 from decoding.translator import Translator
 from decoding.typed_text import Translation
+from text.documents import translated_markdown
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
@@ -116,8 +119,37 @@ def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch:
         return [[Translation("1 < 2 & <b>3</b>", 0.0)] for _ in sentences]
 
     monkeypatch.setattr(Translator, "n_best", n_best)
-    ((one,),) = translator.text(["<i>A dog</i> &lt;"], is_html=True)
+    ((one,),) = translator.text(["<i>A dog</i> &lt;"], markup="html")
     assert one.text == "<i>1 &lt; 2 &amp; &lt;b&gt;3&lt;/b&gt;</i> &lt;"
+
+
+@pytest.mark.parametrize(
+    ("made_up", "expected"),
+    [
+        ("1 < 2 & <b>3</b>", r"1 < 2 & \<b>3\</b>"),
+        ("<script>x</script>", r"\<script>x\</script>"),
+        ("<!-- x --> <?php <https://a.org>", r"\<!-- x --> \<?php \<https://a.org>"),
+        ("a ![b](https://a.org/c.png)", r"a ![b]\(https://a.org/c.png)"),
+        (r"\<b> [a\](b)", r"\<b> [a\](b)"),
+    ],
+)
+def test_markup_that_the_model_made_up_is_text_in_markdown(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, made_up: str, expected: str
+) -> None:
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        return [[Translation(made_up, 0.0)] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        return [one.text for (one,) in translator.text(lines, markup="markdown")]
+
+    result = translated_markdown("# A dog\n\nA *dog* [here](https://b.org) <i>barks</i>.\n", translate)
+    assert result.startswith(f"# {expected}\n\n")
+    for mark in ("[", "](https://b.org)", "<i>", "</i>"):
+        assert mark in result
+    (rendered,) = re.findall("<h1>(.*)</h1>", MarkdownIt("commonmark").render(result))
+    assert not re.search("<(script|b|a|img)", rendered)
 
 
 def test_a_loop_is_searched_for_again_and_cut_if_it_stays(

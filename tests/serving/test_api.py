@@ -150,9 +150,9 @@ def test_of_html_only_the_text_is_translated(client: TestClient, models: Echo) -
     page = "<p class=\"x\">One <b>two</b>.</p>\n<script>alert('no')</script><p>Three.</p>"
     expected = "<p class=\"x\">fr:One <b>two</b>.</p>\n<script>alert('no')</script><p>fr:Three.</p>"
     assert ask(client, page, format="html").json() == {"translatedText": expected}
-    assert models.kinds[0].is_html
+    assert models.kinds[0].markup == "html"
     ask(client, page)
-    assert not models.kinds[1].is_html
+    assert not models.kinds[1].markup
 
 
 def test_alternatives_are_further_translations(client: TestClient, models: Echo) -> None:
@@ -510,7 +510,7 @@ def test_damaged_forms_are_explained(client: TestClient) -> None:
 def test_rare_characters_blank_lines_and_further_answers_are_work(
     lines: list[str], n_tokens: int, search: Search, expected: float
 ) -> None:
-    assert work_of(lines, search, is_html=False, n_tokens=n_tokens) == expected
+    assert work_of(lines, search, is_marked_up=False, n_tokens=n_tokens) == expected
 
 
 @pytest.mark.parametrize(
