@@ -16,9 +16,10 @@ answer_early(__name__, partial(parse, ExportOptions))  # before torch, which tak
 
 import gzip
 import json
+import re
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,17 @@ from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.ctranslate2 import CONFIG, EngineError, is_exported
 from decoding.lengths import PAPERS_EXTRA_LENGTH
+from decoding.scoring import Scores
 from decoding.search import NEVER_GENERATED
 from decoding.web import MOST_INPUTS, web_page
 from model import MultiHeadAttentionBlock, Transformer
 from system.files import whole_folder, write_text, write_whole
 from system.hub import is_hub_id, write_sums
-from system.terminal import say
+from system.terminal import escape_controls, say
 from text.corpus import origins
+from text.report import DataReport
 from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
-from training.ancestry import checked_record
+from training.report import AncestorRecord, Metrics, load_metrics, save_metrics
 
 # Written beside a CTranslate2 model: it translates without Tapis.
 EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py {argument}"A sentence." "Another sentence."
@@ -303,18 +306,17 @@ def to_web(folder: RunFolder, file: Path, license: str) -> None:
     if max(config.d_model, config.d_ff) > MOST_INPUTS:
         raise ConfigError(f"--to web: d_model and d_ff may be at most {MOST_INPUTS}")
     title = f"Translate {language_pairs(config)}"
-    page = web_page(config, tokenizer, model, title, web_facts(config, folder.load_metrics(), model, license))
+    page = web_page(config, tokenizer, model, title, web_facts(config, load_metrics(folder), model, license))
     write_text(file, page)
 
 
-def web_facts(config: Config, metrics: dict[str, Any], model: Transformer, license: str) -> dict[str, str]:
+def web_facts(config: Config, metrics: Metrics, model: Transformer, license: str) -> dict[str, str]:
     """What the page says of its model, by name, besides its languages. What is not known is left out."""
-    test, best = metrics.get("test") or {}, metrics.get("best") or {}
-    scores = {"test": test.get("bleu"), "validation": best.get("bleu")}
+    scored = {"test": metrics.test, "validation": metrics.best}
     facts = {
         "Name": config.name,
         "Data": ", ".join(map(data_name, config.data)),
-        "BLEU": ", ".join(f"{score:.1f} ({part} part)" for part, score in scores.items() if score is not None),
+        "BLEU": ", ".join(f"{scores.bleu:.1f} ({part} part)" for part, scores in scored.items() if scores),
         "Parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
         "Layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder, of {config.d_model} numbers",
         "Licence": license if license != "unknown" else "",
@@ -333,7 +335,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     license is the hub's identifier, such as mit or cc-by-4.0.
     """
     config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
-    metrics = folder.load_metrics()
+    metrics = load_metrics(folder)
     public = replace(
         config,
         data=tuple(map(data_name, config.data)),
@@ -341,22 +343,16 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
         init_from=data_name(config.init_from),
         back_translator=data_name(config.back_translator),
     )
-    if isinstance(metrics.get("data"), dict):
-        metrics["data"]["name"] = ", ".join(public.data)
-        if "sources" in metrics["data"]:
-            names = [origin.full_name for origin in origins(public)]
-            reports = metrics["data"]["sources"]
-            metrics["data"]["sources"] = [{**report, "name": name} for name, report in zip(names, reports, strict=True)]
-    if "init_from" in metrics:
-        metrics["init_from"] = checked_record(metrics["init_from"])
-    for record in ancestors(metrics.get("init_from")):
-        record["data"] = [data_name(name) for name in record["data"]]
+    names = [origin.full_name for origin in origins(public)]
+    sources = [replace(report, name=name) for name, report in zip(names, metrics.data.sources, strict=False)]
+    metrics.data = replace(metrics.data, name=", ".join(public.data), sources=sources)
+    metrics.init_from = public_ancestor(metrics.init_from)
 
     released = RunFolder(into)
     released.save_config(public)
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
-    released.save_metrics(metrics)
+    save_metrics(released, metrics)
     (into / "README.md").write_text(card(released.load_config(), metrics, license), encoding="utf-8")
     write_sums(into)
 
@@ -375,18 +371,26 @@ def data_name(data: str) -> str:
     return data if is_hub_id(data) and not Path(data).exists() else Path(data).name
 
 
-def card(config: Config, metrics: dict[str, Any], license: str) -> str:
+def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:
+    """Return the record of the run that a run started from, and of those before it, without paths of this machine."""
+    if not record:
+        return None
+    data = [data_name(name) for name in record.data]
+    return replace(record, data=data, init_from=public_ancestor(record.init_from))
+
+
+def card(config: Config, metrics: Metrics, license: str) -> str:
     """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out.
 
-    config is that of the release, whose data have public names.
+    config is that of the release, whose data have public names. Texts of the run are shown as they are, whatever they
+    would mean in Markdown.
     """
     from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - takes half a second
 
     # The metadata
     data = ", ".join(config.data)
-    test: dict[str, Any] | None = metrics.get("test")
     results = []
-    if test:
+    if metrics.test:
         for name in ("BLEU", "chrF"):
             result = EvalResult(
                 task_type="translation",
@@ -395,7 +399,7 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
                 dataset_split="test",
                 metric_type=name.lower(),
                 metric_name=name,
-                metric_value=round(test[name.lower()], 2),
+                metric_value=round(getattr(metrics.test, name.lower()), 2),
             )
             results.append(result)
     metadata = ModelCardData(
@@ -412,16 +416,16 @@ def card(config: Config, metrics: dict[str, Any], license: str) -> str:
     # The text
     sections = {
         "Use": USE.format(name=config.name, target=" --target LANGUAGE" if config.tagged_languages else ""),
-        "Data": about_data(config, metrics.get("data") or {}, data),
-        "Training": about_training(config, metrics) + about_ancestors(metrics.get("init_from")),
-        "Scores": about_scores(test),
-        "Examples": about_examples(metrics.get("examples") or []),
-        "Limits": LIMITS.format(max_length=config.max_length, data=data),
+        "Data": about_data(config, metrics.data, as_text(data)),
+        "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
+        "Scores": about_scores(metrics.test),
+        "Examples": about_examples(metrics.examples),
+        "Limits": LIMITS.format(max_length=config.max_length, data=as_text(data)),
     }
-    size = f" of {metrics['parameters']:,} parameters" if metrics.get("parameters") else ""
+    size = f" of {metrics.parameters:,} parameters" if metrics.parameters else ""
     summary = f"A Transformer{size} that translates {language_pairs(config)}, trained from scratch with Tapis."
     text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
-    return f"---\n{metadata.to_yaml()}\n---\n\n# {config.name}\n\n{summary}\n\n{text}\n"
+    return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
 
 
 USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
@@ -443,66 +447,67 @@ def language_pairs(config: Config) -> str:
     return ", ".join(f"{source} to {target}" for source, target in config.directions)
 
 
-def about_data(config: Config, report: dict[str, Any], data: str) -> str:
+def as_text(text: str) -> str:
+    """Return a text as Markdown that shows it, in a table, too: on one line, without markup."""
+    return re.sub(r"[\\`*_\[\]<>&|~]", r"\\\g<0>", " ".join(escape_controls(text).split()))
+
+
+def about_data(config: Config, report: DataReport, data: str) -> str:
     """Describe the data: how many pairs there are for what, and which cleaning rules applied."""
-    if not report:
+    if not report.read:
         return ""
-    counts = ", ".join(f"{report[part]:,} for {purpose}" for part, purpose in PURPOSES.items() if report.get(part))
-    summary = f"{data}, {language_pairs(config)}: {report.get('read', 0):,} pairs, of which {counts}."
-    for source in report.get("sources", []):
-        if "monolingual" in source:
-            summary += f" {source['name']}: {source['trained on']:,} sentences without translations."
+    purposes = {"training": report.trained_on, "validation": report.valid, "testing": report.test}
+    counts = ", ".join(f"{pairs:,} for {purpose}" for purpose, pairs in purposes.items() if pairs)
+    summary = f"{data}, {language_pairs(config)}: {report.read:,} pairs, of which {counts}."
+    for source in report.sources:
+        if source.monolingual:
+            summary += f" {as_text(source.name)}: {source.trained_on:,} sentences without translations."
     if config.monolingual:
-        summary += f" {config.back_translator or 'The model'} has translated these for the training."
+        summary += f" {as_text(config.back_translator) or 'The model'} has translated these for the training."
 
-    pairs_by_rule = {name: rule["pairs"] for name, rule in report.get("rules", {}).items() if rule["pairs"]}
-    if not pairs_by_rule:
-        return summary
-    rows = "\n".join(f"| {name} | {pairs:,} |" for name, pairs in pairs_by_rule.items())
-    return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}"
+    rows = "\n".join(f"| {as_text(name)} | {rule.pairs:,} |" for name, rule in report.rules.items() if rule.pairs)
+    return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}" if rows else summary
 
 
-PURPOSES = {"trained on": "training", "valid": "validation", "test": "testing"}
-
-
-def about_training(config: Config, metrics: dict[str, Any]) -> str:
+def about_training(config: Config, metrics: Metrics) -> str:
     """Describe the training in a table: sizes, settings, time and hardware."""
     rows = {
         "layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder",
         "d_model, d_ff, heads": f"{config.d_model}, {config.d_ff}, {config.n_heads}",
-        "vocabulary": f"{metrics['vocabulary']:,} joint byte-level BPE tokens" if "vocabulary" in metrics else "",
+        "vocabulary": f"{metrics.vocabulary:,} joint byte-level BPE tokens" if metrics.vocabulary else "",
         "optimizer": f"{config.optimizer}, {config.schedule} schedule, learning rate {config.lr:g}",
-        "steps": f"{metrics['best']['step']:,} to the best weights" if "best" in metrics else "",
-        "time": f"{metrics['seconds'] / 60:,.1f} minutes" if "seconds" in metrics else "",
-        "hardware": f"{metrics['hardware']}, {metrics['precision']}" if "hardware" in metrics else "",
-        "versions": ", ".join(f"{name} {version}" for name, version in metrics.get("versions", {}).items()),
+        "steps": f"{metrics.best.step:,} to the best weights" if metrics.best else "",
+        "time": f"{metrics.seconds / 60:,.1f} minutes" if metrics.seconds is not None else "",
+        "hardware": f"{metrics.hardware}, {metrics.precision}" if metrics.hardware else "",
+        "versions": ", ".join(f"{name} {version}" for name, version in metrics.versions.items()),
     }
-    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value)
+    shown = "\n".join(f"| {name} | {as_text(value)} |" for name, value in rows.items() if value)
+    return f"| | |\n|---|---|\n{shown}"
 
 
-def about_ancestors(record: dict[str, Any] | None) -> str:
+def about_ancestors(record: AncestorRecord | None) -> str:
     """Name the run that the training started from, and those before it."""
-    names = [f"{ancestor['name']}, trained on {', '.join(ancestor['data'])}" for ancestor in ancestors(record)]
+    names = []
+    while record:
+        names.append(as_text(f"{record.name}, trained on {', '.join(record.data)}"))
+        record = record.init_from
     return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
 
 
-def ancestors(record: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """A record of `checked_record`, of the run that a training started from, and those of the runs before it."""
-    while record:
-        yield record
-        record = record["init_from"]
-
-
-def about_scores(test: dict[str, Any] | None) -> str:
+def about_scores(test: Scores | None) -> str:
     """State BLEU and chrF on the test part, with sacreBLEU's signature."""
     if not test:
         return "The data has no test part."
-    by_data = test.get("by_data") or {}
-    rows = "\n".join(f"| {label} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |" for label, scores in by_data.items())
+    rows = "\n".join(
+        f"| {as_text(label)} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |"
+        for label, scores in test.by_data.items()
+        if scores.keys() >= {"bleu", "chrf"}
+    )
+    signature = " ".join(test.signature.replace("`", "").split())
     table = f"\n\n| | BLEU | chrF |\n|---|---|---|\n{rows}" if rows else ""
     return (
-        f"Test part, greedy search, cased: BLEU {test['bleu']:.1f}, chrF {test['chrf']:.1f}, brevity penalty "
-        f"{test['brevity']:.3f}. Signature: `{test['signature']}`{table}"
+        f"Test part, greedy search, cased: BLEU {test.bleu:.1f}, chrF {test.chrf:.1f}, brevity penalty "
+        f"{test.brevity:.3f}. Signature: `{signature}`{table}"
     )
 
 
@@ -510,7 +515,7 @@ def about_examples(examples: Sequence[Sequence[str]]) -> str:
     """List the first sentences of the test part with their translations."""
     if not examples:
         return ""
-    rows = "\n".join("| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in examples)
+    rows = "\n".join("| " + " | ".join(map(as_text, row)) + " |" for row in examples)
     return (
         "The first sentences of the test part, not selected, with greedy search:\n\n"
         f"| source | reference | translation |\n|---|---|---|\n{rows}"

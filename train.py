@@ -19,9 +19,9 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
 from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step
-from training.description import describe, describe_test
+from training.description import describe, first_examples
 from training.failures import (
     BrokenOffError,
     StoppedError,
@@ -54,6 +54,7 @@ from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import Kind, check_back_translator
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
+from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
@@ -107,7 +108,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     grad_norms = dict(zip(part_norms, numbers[3:], strict=True))
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.place_of(step)
-        raise not_finite(step, epoch + 1, place * config.accumulate + 1)
+        raise not_finite(step, epoch + 1, place * config.accumulate + 1, config.precision)
 
     # Step the optimizers.
     lr = learning_rate(step, training.total_steps, config)
@@ -245,7 +246,7 @@ def report(
     if not is_main():
         return
     best = training.best or result
-    save_metrics(folder, {**folder.load_metrics(), "best": asdict(best), "last": asdict(result)})
+    record(folder, replace(load_metrics(folder), best=best, last=result))
     with errors_as_warnings("a validation is not shown"):
         epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
         example = training.valid_texts[0][0], hypotheses[0]
@@ -258,10 +259,10 @@ def report(
     logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
 
 
-def save_metrics(folder: RunFolder, metrics: dict[str, Any]) -> None:
+def record(folder: RunFolder, metrics: Metrics) -> None:
     """Writes metrics.json, which neither resuming nor translating needs."""
     with errors_as_warnings(f"{folder.metrics_file} is not up to date"):
-        folder.save_metrics(metrics)
+        save_metrics(folder, metrics)
 
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
@@ -367,7 +368,7 @@ def load_training(
     folder: RunFolder,
     group: Group,
     budget: TimeBudget,
-) -> tuple[Training, dict[str, Any]]:
+) -> tuple[Training, Metrics]:
     """Prepares the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     with group.first_on_each_disk(cache_folder()):
@@ -392,21 +393,25 @@ def load_training(
     return training, describe(training, ancestor)
 
 
-def begin_run_folder(folder: RunFolder, training: Training, report: dict[str, Any], resume: bool) -> None:
+def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, resume: bool) -> None:
     """Writes config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
     if resume:
-        resumption = {"step": training.step, "changed": changes(folder.load_config(), training.config)}
-        metrics = folder.load_metrics()
-        report["resumed"] = [*metrics.get("resumed", []), resumption]
-        if "init_from" in metrics:  # the run that it started from is not read again, and need not exist
-            report |= {name: metrics[name] for name in ("sides", "rare tokens") if name in metrics}
+        before = load_metrics(folder)
+        resumption = Resumption(training.step, changes(folder.load_config(), training.config))
+        report = replace(
+            report,
+            resumed=[*before.resumed, resumption],
+            **{name: getattr(before, name) for name in ("best", "last", "seconds", "unsure_below", "test", "examples")},
+        )
+        if before.init_from:  # the run that it started from is not read again, and need not exist
+            report = replace(report, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)
         folder.save_config(training.config)
     else:
         folder.start(training.config, training.tokenizer)
         for events in (RUNS / training.config.name).rglob(EVENTS):
             events.unlink()
     folder.sign(training.config)
-    save_metrics(folder, {**folder.load_metrics(), **report})
+    record(folder, report)
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
@@ -414,30 +419,30 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
 
     Raises CheckpointError if no model was validated.
     """
-    best, metrics = training.best, folder.load_metrics()
+    best, metrics = training.best, load_metrics(folder)
     if best is None:
         raise CheckpointError(f"{folder.path} has no validated model")
-    metrics["seconds"] = round(training.seconds, 1)
-    metrics.setdefault("batches", {})["steps"] = training.total_steps  # with --minutes, known after the half
+    metrics.seconds = round(training.seconds, 1)
+    metrics.batches.steps = training.total_steps  # with --minutes, known after the half
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     _, _, model = folder.load_model(training.device)
     searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
     translator = Translator(searcher, training.tokenizer, training.config, training.device)
-    if training.config.unsure_below in (0, metrics.get("unsure below")):  # not given, or learned by a shorter training
-        metrics["unsure below"] = training.limit_of_unsure(translator)
-        save_metrics(folder, metrics)
-        folder.save_config(replace(training.config, unsure_below=metrics["unsure below"]))
+    if training.config.unsure_below in (0, metrics.unsure_below):  # not given, or learned by a shorter training
+        metrics.unsure_below = training.limit_of_unsure(translator)
+        record(folder, metrics)
+        folder.save_config(replace(training.config, unsure_below=metrics.unsure_below))
     test_pairs = list(training.corpus.test)
     if test_pairs:
         numbers, origins = training.corpus.test.origins(), training.corpus.origins
         directions = training.corpus.directions(training.corpus.test)
         hypotheses = translator.in_directions([source for source, _ in test_pairs], directions, bar="testing")
         scores = score_corpus(hypotheses, [target for _, target in test_pairs], numbers, origins)
-        metrics.update(describe_test(scores, test_pairs, hypotheses))
+        metrics.test, metrics.examples = scores, first_examples(test_pairs, hypotheses)
         logs.test(scores.bleu, scores.chrf, scores.by_data, training.step)
         for line in (f"test      {scores}", *indented(by_data_lines(scores.by_data))):
             say(line)
-    save_metrics(folder, metrics)
+    record(folder, metrics)
     name = training.config.name
     target = target_flag(training.config)
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')

@@ -125,7 +125,7 @@ def train(label: str, folder: Path, options: Options, *flags: str) -> Result:
     metrics = json.loads((folder / "weights" / "trial" / "metrics.json").read_text(encoding="utf-8"))
     result = Result(metrics["test"]["bleu"], metrics["best"]["perplexity"])
     print(
-        f"{label:<28} {metrics['data']['trained on']:>8,} pairs  test BLEU {result.bleu:.2f}  "
+        f"{label:<28} {metrics['data']['trained_on']:>8,} pairs  test BLEU {result.bleu:.2f}  "
         f"valid perplexity {result.perplexity:.2f}  {metrics['seconds']:.0f} s  {metrics['hardware']}",
         flush=True,
     )

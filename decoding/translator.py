@@ -81,9 +81,11 @@ class ModelSearcher:
         self.releases_lock = False
         self.suppressed: list[int] = []  # tags of languages, which are never generated
         self.step_of: Callable[[Tensor], Step]
+        chosen = "fp32" if plain else choose_translating(precision, device)
+        self.is_fp32 = chosen == "fp32"
         if plain:
             self.step_of = partial(plain_step, model)
-        elif (chosen := choose_translating(precision, device)) == "int8":
+        elif chosen == "int8":
             self.releases_lock = True
             compiled = CompiledTransformer(model)
             self.step_of = partial(compiled_step, compiled)
@@ -107,7 +109,8 @@ class ModelSearcher:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
             results = beam_search(step, max_lengths, search, self.best)
         if not all(results):
-            raise TapisError("the model's numbers are not finite in this precision: try --precision fp32")
+            advice = "it must be trained again" if self.is_fp32 else "try --precision fp32"
+            raise TapisError(f"the model's numbers are not finite in this precision: {advice}")
         return results
 
 

@@ -119,9 +119,9 @@ def test_several_sources_of_data_are_scored_together_and_one_by_one(few: Path, c
     metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
     sources = metrics["data"]["sources"]
     assert [source["name"] for source in sources] == ["one", "other"]
-    assert sum(source["trained on"] for source in sources) == metrics["data"]["trained on"] == int(together[0])
-    in_epoch = sum(round(source["trained on"] * source["weight"]) for source in sources)
-    assert in_epoch == int(together[1].replace(",", "")) == metrics["data"]["pairs in an epoch"]
+    assert sum(source["trained_on"] for source in sources) == metrics["data"]["trained_on"] == int(together[0])
+    in_epoch = sum(round(source["trained_on"] * source["weight"]) for source in sources)
+    assert in_epoch == int(together[1].replace(",", "")) == metrics["data"]["pairs_in_an_epoch"]
     for part in ("best", "last", "test"):
         assert list(metrics[part]["by_data"]) == ["one", "other"]
 

@@ -1,8 +1,10 @@
 """Exports and releases: same translations as the run, complete folders or none, and checksums before loading."""
 
 import gzip
+import html
 import io
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SHARED, Command, needs_shared, saved_untrained
+from markdown_it import MarkdownIt
 
 from checkpoint import RunFolder, parameters
 from config import BOS, EOS, Config, ConfigError
@@ -26,13 +29,14 @@ from decoding.ctranslate2 import EngineError
 from decoding.scoring import score
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
-from export import card, pack, to_ctranslate2, to_hugging_face, to_release
+from export import card, pack, to_ctranslate2, to_hugging_face, to_release, web_facts
 from model import Transformer
 from system.files import whole_folder
 from system.hub import SUMS, FetchError, check_sums, fetch, write_sums
 from text.corpus import Corpus
 from text.readers import lines
 from text.tokenizer import Tokenizer
+from training.report import Metrics, load_metrics
 
 CPU = torch.device("cpu")
 TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]
@@ -349,8 +353,39 @@ def test_the_hub_can_read_the_model_card(demo_run: RunFolder) -> None:
 
 
 def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
-    text = card(replace(tiny, data=("owner/pairs",)), {}, "mit")
+    text = card(replace(tiny, data=("owner/pairs",)), Metrics(), "mit")
     assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, -1e999, "x", "<b>\n\n# x", [], [1], {}, {"x": {}}, [["a", "b", "c"]], 10**30]
+)
+def test_metrics_of_any_types_are_released(demo_run: RunFolder, value: object) -> None:
+    """One after the other, and in each of the records."""
+    good = demo_run.load_metrics()
+    _, _, model = demo_run.load_model(CPU)
+    run = RunFolder(Path("changed"))
+    shutil.copytree(demo_run.path, run.path, ignore=shutil.ignore_patterns("training"))
+    for name, of_run in good.items():
+        inner = of_run if isinstance(of_run, dict) else {}
+        for changed in (value, *({**inner, key: value} for key in inner)):
+            run.save_metrics({**good, name: changed})
+            metrics = load_metrics(run)
+            text = card(run.load_config(), metrics, "mit")
+            rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
+            assert rendered.count("<h1>") == 1 and "<b>" not in rendered
+            assert web_facts(run.load_config(), metrics, model, "mit")
+    run.save_metrics(dict.fromkeys(good, value))
+    whole_folder(Path("given"), lambda into: to_release(run, into, "mit"))
+
+
+def test_a_model_card_shows_texts_and_no_markup(tiny: Config) -> None:
+    texts = ("<img src=x>\n\n# Title", "![a](https://a.org) & `b` *c* | d ~~e~~", "\x1b[31m https://a.org")
+    metrics = Metrics(examples=[texts], hardware=texts[1], versions={"a": texts[0]})
+    text = card(replace(tiny, data=("a <b>c</b>",)), metrics, "mit")
+    rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
+    assert not re.search("<(img|b|em|strong|s|a|script)[ >]", rendered) and rendered.count("<h1>") == 1
+    assert html.escape(texts[1], quote=False).replace(" | ", " | ") in rendered
 
 
 def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
-"""The house: which room may import which, what every module explains, that imports do no work, and how long it is."""
+"""The house: which room may import which, what every module explains, and that imports do no work."""
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -96,55 +94,6 @@ def test_imports_do_no_work() -> None:
 
 
 # What the pages about the code say of it
-
-CORE = ("model.py", "decoding/search.py", "training/objective.py", "train.py")
-NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.ENCODING, tokenize.ENDMARKER),
-}
-
-
-def code_lines(text: str) -> set[int]:
-    """The numbers of the lines that hold code: neither blank nor a comment nor part of a docstring."""
-    lines: set[int] = set()
-    for token in tokenize.tokenize(io.BytesIO(text.encode()).readline):
-        if token.type not in NO_CODE:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
-
-
-def count_lines() -> dict[str, int]:
-    """Lines of code by name: each file of the core, all of them, two functions of train.py, and dataset.py."""
-    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in (*CORE, "dataset.py")}
-    counts = {file: len(code_lines(text)) for file, text in texts.items()}
-    counts["the core"] = sum(counts[file] for file in CORE)
-    for node in ast.parse(texts["train.py"]).body:
-        if isinstance(node, ast.FunctionDef) and node.name in ("take_step", "loop"):
-            span = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-            counts[f"train.{node.name}"] = len(code_lines(texts["train.py"]) & span)
-    return counts
-
-
-def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings() -> None:
-    text = '"""A map.\n\nOf two paragraphs."""\n\n# a comment\nx = (\n    1,  # one\n)\ny = """a\nb"""\n'
-    assert code_lines(text) == {6, 7, 8, 9, 10}
-
-
-def test_the_readme_counts_the_lines_of_the_core_as_they_are() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"The core is {count_lines()['the core']} lines of code" in readme
-
-
-def test_the_architecture_page_counts_the_lines_as_they_are() -> None:
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    counts = count_lines()
-    assert f"**the core: {counts['the core']} lines**" in page
-    assert {name: int(n) for name, n in re.findall(r"^\| `([\w./]+)` \| (\d+) \|", page, re.MULTILINE)} == {
-        name: n for name, n in counts.items() if name != "the core"
-    }
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "walkthrough.md"])

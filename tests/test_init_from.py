@@ -19,6 +19,7 @@ from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, settings_from
 from training.options import resolve
+from training.report import SideReport, load_metrics
 from training.trainer import Training
 
 Fill = Callable[[], Path]
@@ -51,11 +52,10 @@ def test_a_run_begins_with_the_weights_of_another(ancestor: str, few: Path, call
     assert run.tokenizer_file.read_bytes() == old.tokenizer_file.read_bytes()
     config, before_config = run.load_config(), old.load_config()
     assert (config.init_from, config.data, config.d_model) == (ancestor, (str(few),), before_config.d_model)
-    metrics, old_metrics = run.load_metrics(), old.load_metrics()
-    assert (
-        metrics["init_from"]["name"] == "demo" and metrics["init_from"]["best"]["bleu"] == old_metrics["best"]["bleu"]
-    )
-    assert set(metrics["rare tokens"].split()) <= set(old_metrics["rare tokens"].split())
+    metrics, old_metrics = load_metrics(run), load_metrics(old)
+    assert metrics.init_from and metrics.init_from.name == "demo" and metrics.init_from.best and old_metrics.best
+    assert metrics.init_from.best.bleu == old_metrics.best.bleu
+    assert set(str(metrics.rare_tokens).split()) <= set(str(old_metrics.rare_tokens).split())
     state = torch.load("weights/demo-tuned/training/state.pt", weights_only=True)
     assert state["best"]["step"] in (0, state["step"]) and state["step"] > 0
 
@@ -64,12 +64,12 @@ def test_a_run_that_began_with_another_goes_on_without_it(ancestor: str, few: Pa
     args = ["train.py", "--init-from", ancestor, "--data", str(few), "--epochs", "1", "--name", "next"]
     assert called(*args).returncode == 0
     shutil.rmtree("weights/demo")
-    before = RunFolder(Path("weights/next")).load_metrics()
+    before = load_metrics(RunFolder(Path("weights/next")))
     assert called("train.py", "--resume", "--name", "next", "--epochs", "2").returncode == 0
-    metrics = RunFolder(Path("weights/next")).load_metrics()
-    assert metrics["init_from"]["name"] == "demo" and metrics["resumed"]
-    assert "rare there" in metrics["sides"]["en"] and metrics["sides"] == before["sides"]
-    assert metrics["rare tokens"] == before["rare tokens"]
+    metrics = load_metrics(RunFolder(Path("weights/next")))
+    assert metrics.init_from and metrics.init_from.name == "demo" and metrics.resumed
+    assert metrics.sides["en"].rare_there is not None and metrics.sides == before.sides
+    assert metrics.rare_tokens == before.rare_tokens
 
     # Its release, and the release of a run that began with it, name the ancestors and no path.
     assert called("export.py", "--run", "next", "--release", "given").returncode == 0
@@ -159,7 +159,8 @@ def test_an_ancestor_without_metrics_is_as_good(run_folder: RunFolder, tiny: Con
     ):
         run_folder.metrics_file.write_text(json.dumps(metrics), encoding="utf-8")
         ancestor = Ancestor.load(str(run_folder.path))
-        assert ancestor.describe_side("en", np.ones(len(ancestor.tokenizer), dtype=np.int64)) == {}
+        side = SideReport(9, 1.5, 0.0, {})
+        assert ancestor.compare_side(side, "en", np.ones(len(ancestor.tokenizer), dtype=np.int64)) == side
     training = Training(replace(tiny, init_from="x"), small, ancestor.tokenizer)
     training.start_from(ancestor.weights, "x")
     for name, weight in parameters(training.model).items():

@@ -76,7 +76,7 @@ def test_a_side_of_a_test_pair_is_in_no_training_pair_of_any_direction(tmp_path:
     config = Config(data=("data", "other"), pairs=("en-fr", "de-fr"), skip_rules=RULES_OFF, test_share=0)
     corpus = load_corpus(config)
     assert len(corpus.test) == 1 and not any(" 7 " in text for pair in corpus.train for text in pair)
-    assert [source["rules"]["held-out"]["pairs"] for source in corpus.report["sources"]] == [1, 1]
+    assert [source.rules["held-out"].pairs for source in corpus.report.sources] == [1, 1]
 
 
 @pytest.fixture(scope="module")

@@ -147,12 +147,12 @@ def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
     """But keeps a limit that was given."""
     folder = RunFolder(Path("weights/demo"))
     metrics = folder.load_metrics()
-    assert metrics["unsure below"] == folder.load_config().unsure_below < 0
-    folder.save_metrics({**metrics, "unsure below": -9.0})
+    assert metrics["unsure_below"] == folder.load_config().unsure_below < 0
+    folder.save_metrics({**metrics, "unsure_below": -9.0})
     folder.save_config(replace(folder.load_config(), unsure_below=-9.0))
     assert called("train.py", "demo", "--resume", "--epochs", "2").returncode == 0
     learned = folder.load_config().unsure_below
-    assert -9 < learned < 0 and folder.load_metrics()["unsure below"] == learned
+    assert -9 < learned < 0 and folder.load_metrics()["unsure_below"] == learned
     for flags in (["--unsure-below", "-5"], []):
         assert called("train.py", "demo", "--resume", *flags).returncode == 0
         assert folder.load_config().unsure_below == -5
@@ -188,7 +188,7 @@ def fail(*_: object, **__: object) -> None:
     [
         ("train.draw", "a picture of attention is left out"),
         ("train.validation_lines", "a validation is not shown"),
-        ("train.RunFolder.save_metrics", "weights/demo/metrics.json is not up to date"),
+        ("train.save_metrics", "weights/demo/metrics.json is not up to date"),
         ("training.tensorboard.SummaryWriter.__init__", "nothing of the training is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_scalar", "nothing more of it is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_text", "nothing more of it is logged for TensorBoard"),

@@ -33,6 +33,7 @@ from system.files import digest, digest_files
 from system.terminal import progress_bar
 from text.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
 from text.readers import PARTS, DataError, Pair, Part, read_parts, read_text, takes_columns
+from text.report import DataReport, RuleReport
 from text.tables import Ints, Pairs, cached_table, column, record_batches
 
 T = TypeVar("T")
@@ -74,11 +75,7 @@ class Corpus:
     train: Pairs
     valid: Pairs
     test: Pairs
-    report: dict[str, Any] = field(default_factory=dict)
-    """Counts of pairs read and kept, counts and examples for each active rule, and notes. Saved in metrics.json.
-
-    With several sources of data, the counts are sums, and "sources" has the report of each.
-    """
+    report: DataReport = field(default_factory=DataReport)
     origins: list["Origin"] = field(default_factory=list)
     """Where pairs are from; `Pairs.origins` has a number in this list for each pair"""
 
@@ -208,7 +205,7 @@ def load_corpus(config: Config) -> Corpus:
 
 def _dropped(source: _Source) -> str:
     """How many pairs each rule dropped, in parentheses."""
-    counts = {name: count["pairs"] for name, count in source.counts.by_rule.items()}
+    counts = {name: count.pairs for name, count in source.counts.by_rule.items()}
     dropped = [f"{name} {n:,}" for name, n in counts.items() if n and RULES[name].startswith("dropped")]
     return f" (dropped: {', '.join(dropped)})" if dropped else ""
 
@@ -302,42 +299,45 @@ def _clean_text(config: Config, origin: Origin) -> _Source:
     return _Source(origin, len(rows), [raw.key], counts, selections)
 
 
-def _report_source(source: _Source, skip_rules: tuple[RuleName, ...]) -> dict[str, Any]:
+def _report_source(source: _Source, skip_rules: tuple[RuleName, ...]) -> DataReport:
     """What was read from one source, what the rules did, and what is left."""
     origin = source.origin
     is_monolingual = origin.is_monolingual
     # Which of the rules apply to these languages
     rules = CleanerSettings("" if is_monolingual else origin.source, origin.target, skip_rules).cleaner()
-    return {
-        "read": source.n_read,
-        **{part: len(source.selections[part]) for part in PARTS},
-        "rules": {name: count for name, count in source.counts.by_rule.items() if name in rules.active},
-        "notes": rules.notes,
-        **({"reversed": True} if origin.is_reversed else {}),
-        **({"monolingual": True} if is_monolingual else {}),
-    }
+    n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
+    return DataReport(
+        source.n_read,
+        n_train,
+        n_valid,
+        n_test,
+        rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
+        notes=rules.notes,
+        reversed=origin.is_reversed,
+        monolingual=is_monolingual,
+    )
 
 
-def _report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The report of all sources together: that of the only one, or sums, and the report of each under "sources".
-
-    Sums are those of sentence pairs, without monolingual text.
-    """
+def _report(reports: Sequence[DataReport]) -> DataReport:
+    """The report of all sources together: that of the only one, or sums over those that have pairs."""
     if len(reports) == 1:
         return reports[0]
-    of_pairs = [report for report in reports if "monolingual" not in report]
+    of_pairs = [report for report in reports if not report.monolingual]
 
-    def total(rule: RuleName) -> dict[str, Any]:
-        counts = [report["rules"][rule] for report in of_pairs if rule in report["rules"]]
-        examples = [example for count in counts for example in count["examples"]]
-        return {"pairs": sum(count["pairs"] for count in counts), "examples": examples[:N_EXAMPLES]}
+    def total(rule: RuleName) -> RuleReport:
+        counts = [report.rules[rule] for report in of_pairs if rule in report.rules]
+        examples = [example for count in counts for example in count.examples]
+        return RuleReport(sum(count.pairs for count in counts), examples[:N_EXAMPLES])
 
-    return {
-        **{name: sum(report[name] for report in of_pairs) for name in ("read", *PARTS)},
-        "rules": {rule: total(rule) for rule in RULE_NAMES if any(rule in report["rules"] for report in of_pairs)},
-        "notes": list(dict.fromkeys(note for report in of_pairs for note in report["notes"])),
-        "sources": list(reports),
-    }
+    return DataReport(
+        read=sum(report.read for report in of_pairs),
+        train=sum(report.train for report in of_pairs),
+        valid=sum(report.valid for report in of_pairs),
+        test=sum(report.test for report in of_pairs),
+        rules={rule: total(rule) for rule in RULE_NAMES if any(rule in report.rules for report in of_pairs)},
+        notes=list(dict.fromkeys(note for report in of_pairs for note in report.notes)),
+        sources=list(reports),
+    )
 
 
 def _count_cleaning(counts: "_RuleCounts", rows: datasets.Dataset, name: str) -> None:
@@ -432,19 +432,19 @@ class _RuleCounts:
     """For each rule, the number of pairs that it changed or dropped, and the first of them as examples."""
 
     def __init__(self) -> None:
-        self.by_rule: dict[RuleName, dict[str, Any]] = {name: {"pairs": 0, "examples": []} for name in RULE_NAMES}
+        self.by_rule = {name: RuleReport() for name in RULE_NAMES}
 
     def add(self, name: RuleName, selection: _Selection) -> None:
         """Count the selected pairs. Examples are shown after repairs, but swapped ones in their original order."""
         count = self.by_rule[name]
-        count["pairs"] += len(selection)
-        n_missing = N_EXAMPLES - len(count["examples"])
+        count.pairs += len(selection)
+        n_missing = N_EXAMPLES - len(count.examples)
         for row_number in selection.rows[:n_missing].tolist():
             row = selection.table[row_number]
             if name == "swapped-columns":
-                count["examples"].append((row["target"], row["source"]))
+                count.examples.append((row["target"], row["source"]))
             else:
-                count["examples"].append((row["source"], row["target"]))
+                count.examples.append((row["source"], row["target"]))
 
 
 # Cleaning, in batches and processes

@@ -6,7 +6,6 @@ and the count of steps begin anew.
 
 import contextlib
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from checkpoint import MODEL_FIELDS, RunFolder, parameters
 from config import Config, ConfigError, flag
 from text.tables import Ints
 from text.tokenizer import Tokenizer
+from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
 
 RARE = 10  # occurrences in a training part, below which a token is rare
 
@@ -70,52 +70,39 @@ class Ancestor:
     tokenizer: Tokenizer
     weights: dict[str, Tensor]
     """Its best weights by validation, on the CPU"""
-    metrics: dict[str, Any]
-    """Its metrics.json; empty if that is missing"""
-    record: dict[str, Any]
-    """What metrics.json of its descendant says of it: its name, its data, its scores, and its own ancestor if any"""
+    metrics: Metrics
+    record: AncestorRecord
+    """What metrics.json of its descendant says of it"""
 
     @classmethod
     def load(cls, name: str) -> "Ancestor":
         """Load a run. Raises CheckpointError or FetchError if it is missing or damaged."""
         folder = RunFolder.find(name)
         config, tokenizer, model = folder.load_model(torch.device("cpu"))
-        metrics = folder.load_metrics()
-        record = {"name": config.name, "data": list(config.data), "init_from": checked_record(metrics.get("init_from"))}
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            record["best"] = {name: float(metrics["best"][name]) for name in ("bleu", "chrf")}
+        metrics = load_metrics(folder)
+        best = BestScores(metrics.best.bleu, metrics.best.chrf) if metrics.best else None
+        record = AncestorRecord(config.name, list(config.data), metrics.init_from, best)
         return cls(tokenizer, parameters(model), metrics, record)
 
     @property
     def rare_tokens(self) -> Ints | None:
         """The ids of the tokens that were rare in its training part; None if its metrics.json does not say."""
-        with contextlib.suppress(KeyError, AttributeError, ValueError, OverflowError):
-            ids = np.array(self.metrics["rare tokens"].split(), dtype=np.int64)
+        if self.metrics.rare_tokens is None:
+            return None
+        with contextlib.suppress(ValueError, OverflowError):
+            ids = np.array(self.metrics.rare_tokens.split(), dtype=np.int64)
             return ids[(ids >= 0) & (ids < len(self.tokenizer))]
         return None
 
-    def describe_side(self, language: str, counts: Ints) -> dict[str, float]:
-        """Describe one side of the new data with the run's tokenizer, given how often each token occurs there.
-
-        A number that the run's metrics.json does not have is left out.
-        """
-        side: dict[str, float] = {}
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            side["tokens per word there"] = float(self.metrics["sides"][language]["tokens per word"])
-        if self.rare_tokens is not None:
-            side["rare there"] = round(float(counts[self.rare_tokens].sum() / max(1, counts.sum())), 5)
-        return side
-
-
-def checked_record(record: Any, depth: int = 20) -> dict[str, Any] | None:
-    """The names and the data of an ancestor and of its own ancestors; None for what is no such record."""
-    if not isinstance(record, dict) or not isinstance(record.get("data"), list) or not depth:
-        return None
-    return {
-        "name": str(record.get("name")),
-        "data": [str(name) for name in record["data"]],
-        "init_from": checked_record(record.get("init_from"), depth - 1),
-    }
+    def compare_side(self, side: SideReport, language: str, counts: Ints) -> SideReport:
+        """Compare one side of the new data with that of the run, given how often each token occurs in the new one."""
+        there = self.metrics.sides.get(language)
+        rare = self.rare_tokens
+        return replace(
+            side,
+            tokens_per_word_there=there.tokens_per_word if there else None,
+            rare_there=None if rare is None else round(float(counts[rare].sum() / max(1, counts.sum())), 5),
+        )
 
 
 def rare_tokens(counts: Ints, ancestor: Ancestor | None) -> str:

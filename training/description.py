@@ -2,25 +2,25 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
-from decoding.scoring import Scores
 from system.devices import device_label
+from text.report import DataReport, RuleReport
 from text.tables import Ints
 from text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, rare_tokens
+from training.report import BatchReport, Metrics, SideReport
 from training.trainer import Training
 
 PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions are recorded
 EXAMPLES = 5  # sentences of the test part with their translations, for the card of a release
 
 
-def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, Any]:
-    """What is about to be trained on what, for `training.terminal.report_lines` and metrics.json.
+def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
+    """What is about to be trained on what.
 
     ancestor is the run that the training starts from, if any.
     """
@@ -42,74 +42,73 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> dict[str, 
         counts += side_counts
         sides[language] = describe_side(lengths - 1, n, side_counts, training.tokenizer)
         if ancestor:
-            sides[language].update(ancestor.describe_side(language, side_counts))
-    return {
-        **({"init_from": ancestor.record} if ancestor else {}),
-        "data": describe_data(training),
-        "sides": sides,
-        "vocabulary": len(training.tokenizer),
-        "rare tokens": rare_tokens(counts, ancestor),
-        "batches": {
-            "in an epoch": training.batches_per_epoch,
-            "tokens a side, at most": config.batch_tokens,
-            "padding": round(training.padding_share, 4),
-            "steps": training.total_steps,
-        },
-        "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
-        "hardware": device_label(training.device),
-        "precision": config.precision,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-    }
+            sides[language] = ancestor.compare_side(sides[language], language, side_counts)
+    return Metrics(
+        init_from=ancestor.record if ancestor else None,
+        data=describe_data(training),
+        sides=sides,
+        vocabulary=len(training.tokenizer),
+        rare_tokens=rare_tokens(counts, ancestor),
+        batches=BatchReport(
+            in_an_epoch=training.batches_per_epoch,
+            tokens_a_side_at_most=config.batch_tokens,
+            padding=round(training.padding_share, 4),
+            steps=training.total_steps,
+        ),
+        parameters=sum(parameter.numel() for parameter in training.model.parameters()),
+        hardware=device_label(training.device),
+        precision=config.precision,
+        versions={"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+    )
 
 
-def describe_data(training: Training) -> dict[str, Any]:
+def describe_data(training: Training) -> DataReport:
     """The report of the corpus, with what exceeds --max-length; of several sources, also of each."""
     corpus, pairs = training.corpus, training.train_pairs
 
-    def over_long(indices: Ints) -> dict[str, Any]:
-        return {"pairs": len(indices), "examples": corpus.train.select(indices[:2])[:]}
+    def over_long(indices: Ints) -> RuleReport:
+        return RuleReport(len(indices), corpus.train.select(indices[:2])[:])
 
     origins_too_long = corpus.train.origins()[pairs.too_long]
     of_pairs = [i for i, origin in enumerate(corpus.origins) if not origin.is_monolingual]
-    report = {
-        "name": ", ".join(training.config.data),
-        **corpus.report,
-        "over-long": over_long(pairs.too_long[np.isin(origins_too_long, of_pairs)]),
-        "trained on": int(np.sum(~training.is_monolingual)),
-    }
-    if "sources" in report:
-        names = [origin.full_name for origin in corpus.origins]
-        report["sources"] = [
-            {
-                "name": name,
-                **source,
-                "over-long": over_long(pairs.too_long[origins_too_long == i]),
-                "trained on": int(np.sum(pairs.origins == i)),
-                "weight": round(weight, 4),
-            }
-            for i, (name, source, weight) in enumerate(
-                zip(names, report["sources"], training.origin_weights, strict=True)
-            )
-        ]
-        report["pairs in an epoch"] = training.pairs_per_epoch
-    return report
+    report = replace(
+        corpus.report,
+        name=", ".join(training.config.data),
+        over_long=over_long(pairs.too_long[np.isin(origins_too_long, of_pairs)]),
+        trained_on=int(np.sum(~training.is_monolingual)),
+    )
+    if not report.sources:
+        return report
+    sources = [
+        replace(
+            source,
+            name=origin.full_name,
+            over_long=over_long(pairs.too_long[origins_too_long == i]),
+            trained_on=int(np.sum(pairs.origins == i)),
+            weight=round(weight, 4),
+        )
+        for i, (origin, source, weight) in enumerate(
+            zip(corpus.origins, report.sources, training.origin_weights, strict=True)
+        )
+    ]
+    return replace(report, sources=sources, pairs_in_an_epoch=training.pairs_per_epoch)
 
 
-def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenizer) -> dict[str, Any]:
+def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenizer) -> SideReport:
     """One side of the training pairs: lengths in tokens without EOS, how many words they are, and what is in bytes.
 
     counts has how often each token occurs.
     """
     n_begun, n_whole = counts @ tokenizer.characters
-    return {
-        "tokens": int(lengths.sum()),
-        "tokens per word": round(float(lengths.sum()) / max(1, n_words), 2),
-        "characters in bytes": round(float(1 - n_whole / max(1, n_begun)), 5),
-        "percentiles": {str(p): int(np.percentile(lengths, p)) for p in (50, 95, 99, 100)},
-    }
+    return SideReport(
+        tokens=int(lengths.sum()),
+        tokens_per_word=round(float(lengths.sum()) / max(1, n_words), 2),
+        characters_in_bytes=round(float(1 - n_whole / max(1, n_begun)), 5),
+        percentiles={str(p): int(np.percentile(lengths, p)) for p in (50, 95, 99, 100)},
+    )
 
 
-def describe_test(scores: Scores, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]) -> dict[str, Any]:
-    """The scores of the test part, and its first sentences with their translations."""
+def first_examples(pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]) -> list[tuple[str, str, str]]:
+    """The first sentences of the test part with their translations."""
     first = zip(pairs[:EXAMPLES], hypotheses[:EXAMPLES], strict=True)
-    return {"test": asdict(scores), "examples": [[*pair, hypothesis] for pair, hypothesis in first]}
+    return [(*pair, hypothesis) for pair, hypothesis in first]

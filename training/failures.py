@@ -1,7 +1,7 @@
 """The end of a training in words: what ended it, and what to type next."""
 
 from checkpoint import RunFolder
-from config import Config, TapisError
+from config import Config, Precision, TapisError
 from system.cli import is_out_of_memory
 from system.devices import choose_device, peak_gigabytes
 from system.distributed import Group
@@ -24,12 +24,13 @@ class BrokenOffError(TapisError):
     printed_by_every_process = True
 
 
-def not_finite(step: int, epoch: int, batch: int) -> TrainingError:
+def not_finite(step: int, epoch: int, batch: int, precision: Precision) -> TrainingError:
     """The loss or the gradient of a step is not finite; epoch and batch are counted from 1."""
+    other_precision = "" if precision == "fp32" else ", or --precision fp32"
     return TrainingError(
         f"the loss or gradient of step {step:,} (epoch {epoch}, batch {batch}) is "
         "not finite; the weights are left as they were\n"
-        "try a lower --lr, a longer --warmup-steps, or --precision fp32"
+        f"try a lower --lr, a longer --warmup-steps{other_precision}"
     )
 
 

@@ -82,6 +82,13 @@ def orthogonalize(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x
 
 
+# What an optimizer keeps of each weight, in its state
+KEPT_OF_A_WEIGHT: dict[type[torch.optim.Optimizer], set[str]] = {
+    torch.optim.Adam: {"step", "exp_avg", "exp_avg_sq"},
+    Muon: {"momentum_buffer"},
+}
+
+
 def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer]:
     """The optimizers of a model: each weight has one, and all follow the same rate.
 

@@ -118,7 +118,7 @@ def saved_config(name: str) -> Config:
     return folder.load_config()
 
 
-def changes(before: Config, after: Config) -> dict[str, list[Any]]:
+def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:
     """The fields that differ, with their values before and after."""
     both = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(Config)]
-    return {name: [old, new] for name, old, new in both if old != new}
+    return {name: (old, new) for name, old, new in both if old != new}

@@ -43,6 +43,17 @@ class Validation:
         return self.bleu, -self.loss
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a training is, as its state has it."""
+
+    step: int
+    tokens: int
+    seconds: float
+    best: Validation | None
+    validations_since_best: int
+
+
 class Progress(NamedTuple):
     """How far a training is."""
 

@@ -18,6 +18,7 @@ from fast.forward import PackedBatchLoss, decoder_block, decoder_stack, encoder_
 from model import EncoderBlock
 from system.distributed import part_like
 from training.objective import BatchLoss
+from training.optimizers import KEPT_OF_A_WEIGHT
 
 
 def check_shardable(config: Config) -> None:
@@ -75,14 +76,21 @@ def run_sharded(block: Any, *args: Any) -> Tensor:
     return x
 
 
-def parts_of_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The state of an optimizer as its `load_state_dict` takes it, in parts where the weights are in parts."""
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this training.
+
+    Raises ValueError if the state is not one of this optimizer and these weights.
+    """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
-    def part(value: Any, weight: Tensor) -> Any:
-        return part_like(weight, value) if isinstance(value, Tensor) and value.dim() else value
+    def part(value: Tensor, weight: Tensor) -> Tensor:
+        if value.dim() and value.shape != weight.shape:
+            raise ValueError("the state of an optimizer has other shapes than the weights")
+        return part_like(weight, value) if value.dim() else value
 
-    moments = {
+    if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):
+        raise ValueError("the state of an optimizer is that of another one")
+    of_weights = {
         i: {name: part(value, weights[i]) for name, value in values.items()} for i, values in state["state"].items()
     }
-    return {**state, "state": moments}
+    optimizer.load_state_dict({"state": of_weights, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,98 +1,100 @@
 """What a training prints on standard error: the report of its data and model, its validations, and warnings."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from decoding.scoring import by_data_lines
 from text.cleaning import RULES, TEXT_RULES
+from text.report import DataReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
+from training.report import Metrics
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
 
 
-def report_lines(report: dict[str, Any]) -> list[str]:
-    """The report of `training.description.describe` as lines, for the terminal and TensorBoard."""
-    return [*data_lines(report["data"]), *token_lines(report), *ancestor_lines(report), *model_lines(report)]
+def report_lines(report: Metrics) -> list[str]:
+    """The report of a run that begins as lines, for the terminal and TensorBoard."""
+    return [*data_lines(report.data), *token_lines(report), *ancestor_lines(report), *model_lines(report)]
 
 
-def data_lines(data: dict[str, Any]) -> list[str]:
+def data_lines(data: DataReport) -> list[str]:
     """The lines of each source of data and, if there are several, what they come to together."""
-    sources = data.get("sources", [data])
+    sources = data.of_each_source()
     lines = [line for source in sources for line in source_lines(source)]
-    if sum("monolingual" not in source for source in sources) > 1:
-        in_epoch = f"{data['pairs in an epoch']:,} pairs in an epoch"
+    if sum(not source.monolingual for source in sources) > 1:
+        in_epoch = f"{data.pairs_in_an_epoch:,} pairs in an epoch"
         lines.append(f"          together: {part_sizes(data)}; {in_epoch}")
     return lines
 
 
-def part_sizes(data: dict[str, Any]) -> str:
+def part_sizes(data: DataReport) -> str:
     """The number of pairs in each part."""
-    return f"train {data['trained on']:,}  valid {data['valid']:,}  test {data['test']:,} pairs"
+    return f"train {data.trained_on:,}  valid {data.valid:,}  test {data.test:,} pairs"
 
 
-def source_lines(data: dict[str, Any]) -> list[str]:
+def source_lines(data: DataReport) -> list[str]:
     """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
-    weight = f"; weight {data['weight']:g}" if "weight" in data else ""
-    if data.get("reversed"):
-        return [f"data      {data['name']}: the same pairs turned round", f"          {part_sizes(data)}{weight}"]
-    is_text = "monolingual" in data
-    effects, what = (TEXT_RULES, "lines") if is_text else (RULES, "pairs")
-    lines = [f"{'text' if is_text else 'data':<10}{data['name']}: {data['read']:,} {what} read"]
-    rules = {name: (rule, effects[name]) for name, rule in data["rules"].items()}
-    rules["over-long"] = (data["over-long"], "dropped: more tokens on one side than --max-length")
+    weight = "" if data.weight is None else f"; weight {data.weight:g}"
+    if data.reversed:
+        return [f"data      {data.name}: the same pairs turned round", f"          {part_sizes(data)}{weight}"]
+    is_text = data.monolingual
+    effects: dict[str, str] = dict((TEXT_RULES if is_text else RULES).items())
+    what = "lines" if is_text else "pairs"
+    lines = [f"{'text' if is_text else 'data':<10}{data.name}: {data.read:,} {what} read"]
+    rules = {name: (rule, effects[name]) for name, rule in data.rules.items()}
+    rules["over-long"] = (data.over_long, "dropped: more tokens on one side than --max-length")
     for name, (rule, effect) in rules.items():
-        if rule["pairs"]:
-            share = rule["pairs"] / max(1, data["read"])
-            lines.append(f"{rule['pairs']:>9,} {share:7.2%}  {name}, {effect}")
-            examples = [pair[1:] if is_text else pair for pair in rule["examples"]]
+        if rule.pairs:
+            share = rule.pairs / max(1, data.read)
+            lines.append(f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}")
+            examples = [pair[1:] if is_text else pair for pair in rule.examples]
             lines += [f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples]
-    idle = [name for name, (rule, _) in rules.items() if not rule["pairs"]]
+    idle = [name for name, (rule, _) in rules.items() if not rule.pairs]
     if idle:
         lines.append(f"{0:>9}          {', '.join(idle)}")
-    lines += [f"          {note}" for note in data["notes"]]
-    sizes = f"{data['trained on']:,} sentences to learn from" if is_text else part_sizes(data)
+    lines += [f"          {note}" for note in data.notes]
+    sizes = f"{data.trained_on:,} sentences to learn from" if is_text else part_sizes(data)
     return [*lines, f"          {sizes}{weight}"]
 
 
-def token_lines(report: dict[str, Any]) -> list[str]:
+def token_lines(report: Metrics) -> list[str]:
     """The lengths of sentences in tokens, and the vocabulary."""
     lines = []
-    for language, side in report["sides"].items():
-        percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side["percentiles"].items())
-        counts = f"{side['tokens']:,}, {side['tokens per word']} a word"
+    for language, side in report.sides.items():
+        percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side.percentiles.items())
+        counts = f"{side.tokens:,}, {side.tokens_per_word} a word"
         lines.append(f"tokens    {language}: {counts}; {percentiles} in a sentence")
-    return [*lines, f"          vocabulary {report['vocabulary']:,}"]
+    return [*lines, f"          vocabulary {report.vocabulary:,}"]
 
 
-def ancestor_lines(report: dict[str, Any]) -> list[str]:
+def ancestor_lines(report: Metrics) -> list[str]:
     """The run that a training starts from, and how the data suit its tokenizer; nothing if it starts from scratch."""
-    if "init_from" not in report:
+    if not report.init_from:
         return []
-    lines = [f"start     from the weights and the tokenizer of {report['init_from']['name']}"]
-    for language, side in report["sides"].items():
-        facts = [f"{side['tokens per word']} tokens a word"]
-        if "tokens per word there" in side:
-            facts.append(f"{side['tokens per word there']} in its data")
-        if "rare there" in side:
-            facts.append(f"{side['rare there']:.2%} of the tokens rare in its data")
+    lines = [f"start     from the weights and the tokenizer of {report.init_from.name}"]
+    for language, side in report.sides.items():
+        facts = [f"{side.tokens_per_word} tokens a word"]
+        if side.tokens_per_word_there is not None:
+            facts.append(f"{side.tokens_per_word_there} in its data")
+        if side.rare_there is not None:
+            facts.append(f"{side.rare_there:.2%} of the tokens rare in its data")
         lines.append(f"          {language}: {', '.join(facts)}")
-        if side["characters in bytes"] > MAX_IN_BYTES:
+        if side.characters_in_bytes > MAX_IN_BYTES:
             lines.append(
-                f"warning   {side['characters in bytes']:.0%} of the characters of {language} are spelled in bytes: "
+                f"warning   {side.characters_in_bytes:.0%} of the characters of {language} are spelled in bytes: "
                 "the vocabulary does not cover its script"
             )
     return lines
 
 
-def model_lines(report: dict[str, Any]) -> list[str]:
+def model_lines(report: Metrics) -> list[str]:
     """The batches, the size of the model, and where it is computed."""
-    batches = report["batches"]
+    batches = report.batches
     return [
-        f"batches   {batches['in an epoch']:,} an epoch, at most {batches['tokens a side, at most']:,} tokens a side, "
-        f"{batches['padding']:.1%} padding; {batches['steps']:,} steps in all",
-        f"model     {report['parameters']:,} parameters",
-        f"device    {report['hardware']}, {report['precision']}",
+        f"batches   {batches.in_an_epoch:,} an epoch, at most {batches.tokens_a_side_at_most:,} tokens a side, "
+        f"{batches.padding:.1%} padding; {batches.steps:,} steps in all",
+        f"model     {report.parameters:,} parameters",
+        f"device    {report.hardware}, {report.precision}",
     ]
 
 

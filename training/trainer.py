@@ -38,9 +38,11 @@ from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
 from fast.packed_batch import PackedBatch
 from model import Transformer
+from system.cli import is_out_of_memory
 from system.devices import DTYPES, autocast, choose_device
 from system.distributed import ALONE, Group, collected, local_part, mean_in_order, whole
 from system.files import cache_folder, digest
+from system.json_records import from_json_value
 from text.corpus import Corpus, Origin
 from text.readers import DataError
 from text.tables import Ints, Pairs, chunks
@@ -48,8 +50,8 @@ from text.tokenizer import Tokenizer
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
 from training.own_translations import TAG, Kind, Translated, closest_translations, from_tensors, moments, to_tensors
-from training.records import Progress, StepRecord, Validation, perplexity
-from training.sharding import parts_of_state, shard
+from training.records import Position, Progress, StepRecord, Validation, perplexity
+from training.sharding import load_optimizer_state, shard
 
 VALIDATION_TOKENS = 4096  # of a validation batch, at least
 TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each take some 250 MB
@@ -530,27 +532,32 @@ class Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. Raises CheckpointError if it is damaged, or another run's."""
-        if state.get("resume_signature", {}).keys() != self.resume_signature.keys():
+        signature = state.get("resume_signature") if isinstance(state, dict) else None
+        if not isinstance(signature, dict) or signature.keys() != self.resume_signature.keys():
             raise CheckpointError(
                 f"the training state of {self.config.name} is from another version of Tapis, and cannot be resumed\n"
                 "its best model still translates; to train, start afresh, with --overwrite"
             )
-        self._check_signature(dict(state["resume_signature"]))
+        self._check_signature(signature)
         try:
             load_parameters(self.model, state["model"], "the training state")
             for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(parts_of_state(optimizer_state, optimizer))
-            self.scaler.load_state_dict(state["scaler"])
-            self.step = int(state["step"])
-            self.tokens = int(state["tokens"])
-            self.seconds = float(state["seconds"])
-            self.best = Validation(**state["best"]) if state["best"] else None
-            self.validations_since_best = int(state["validations_since_best"])
+                load_optimizer_state(optimizer, optimizer_state)
+            scaler = self.scaler.state_dict()
+            self.scaler.load_state_dict({name: type(value)(state["scaler"][name]) for name, value in scaler.items()})
+            position = from_json_value(Position, state)
+            if position.step < 0:
+                raise ValueError("it is at a negative step")
+            self.step, self.tokens, self.seconds = position.step, position.tokens, position.seconds
+            self.best, self.validations_since_best = position.best, position.validations_since_best
             self.translated = None
             if state["translated"]:
                 self._restore_translated(state["translated"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the training state does not fit this run ({error}): start afresh") from None
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0]
+            raise CheckpointError(f"the training state does not fit this run ({reason}): start afresh") from None
 
     def _restore_translated(self, saved: dict[str, Any]) -> None:
         """Learns again from the saved translations, but for those whose moment is to come in a training made longer."""
@@ -560,6 +567,9 @@ class Training:
             after_step = int(saved["after_step"]) if n_moments == saved["n_moments"] else self.step
             sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
             targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
+            for ids in (*sources.values(), *targets.values()):
+                if not all(0 <= token < len(self.tokenizer) for token in ids):
+                    raise ValueError("a translation has tokens that the vocabulary lacks")
             self._learn_from(n_moments, after_step, sources, targets)
 
     def _check_signature(self, saved: dict[str, str]) -> None:

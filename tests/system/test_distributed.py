@@ -91,7 +91,7 @@ def test_two_processes_train_as_one(launch: type[Launched], called: Command, few
     one, two = (dict(values["last"]) for values in metrics)
     assert one.pop("by_data") == two.pop("by_data") == {}
     assert one == pytest.approx(two, rel=1e-3)
-    assert metrics[0]["batches"]["in an epoch"] % 2, "every step has two batches: change the sizes of this test"
+    assert metrics[0]["batches"]["in_an_epoch"] % 2, "every step has two batches: change the sizes of this test"
 
 
 def test_four_processes_train_as_one(launch: type[Launched], called: Command, few: Path) -> None:

@@ -65,12 +65,12 @@ def test_duplicates_and_leaks_are_found_across_sources(tmp_path: Path) -> None:
     assert corpus.train[1:3] == [("c d", "g h"), ("m n", "x y")] and corpus.train[3] == ("o p", "s t")
     assert corpus.train.select(np.array([0, 2])).origins().tolist() == [0, 1]
 
-    one, other = corpus.report["sources"]
-    counts = [(report["read"], report["train"], report["valid"], report["test"]) for report in (one, other)]
+    one, other = corpus.report.sources
+    counts = [(report.read, report.train, report.valid, report.test) for report in (one, other)]
     assert counts == [(3, 2, 1, 0), (6, 2, 1, 0)]
-    assert (corpus.report["read"], corpus.report["train"]) == (9, 4)
-    assert [other["rules"][rule]["pairs"] for rule in ("duplicates", "held-out")] == [1, 2]
-    assert [corpus.report["rules"][rule]["pairs"] for rule in ("duplicates", "held-out")] == [1, 2]
+    assert (corpus.report.read, corpus.report.train) == (9, 4)
+    assert [other.rules[rule].pairs for rule in ("duplicates", "held-out")] == [1, 2]
+    assert [corpus.report.rules[rule].pairs for rule in ("duplicates", "held-out")] == [1, 2]
 
 
 def test_a_source_alone_is_the_same_as_before_with_others(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_report_counts_the_pairs_of_each_rule(tmp_path: Path) -> None:
     corpus = load_corpus(replace(EN_FR, test_share=0))
     report = corpus.report
     assert list(corpus.train) == [("a", "c")]
-    assert (report["read"], report["train"], report["valid"], report["test"]) == (5, 1, 1, 0)
-    counts = {name: rule["pairs"] for name, rule in report["rules"].items() if rule["pairs"]}
+    assert (report.read, report.train, report.valid, report.test) == (5, 1, 1, 0)
+    counts = {name: rule.pairs for name, rule in report.rules.items() if rule.pairs}
     assert counts == {"duplicates": 1, "empty-side": 1, "held-out": 1}
-    assert report["rules"]["held-out"]["examples"] == [("b", "d")]
+    assert report.rules["held-out"].examples == [("b", "d")]
     without_rules = load_corpus(replace(EN_FR, test_share=0, skip_rules=("duplicates", "held-out")))
     assert list(without_rules.train) == [("a", "c"), ("a", "c"), ("b", "d")]
 
@@ -178,8 +178,8 @@ def test_rules_that_do_not_cover_the_languages_are_not_reported_as_idle(tmp_path
         lines = "".join(f"{language} sentence number {i}\n" for i in range(200))
         (tmp_path / f"train.{language}").write_text(lines, encoding="utf-8")
     report = load_corpus(replace(PRESETS["demo"], data=(str(tmp_path),), target="tlh")).report
-    assert not {"swapped-columns", "wrong-language"} & report["rules"].keys()
-    assert "length-ratio" in report["rules"] and "py3langid cannot tell en from tlh" in report["notes"][0]
+    assert not {"swapped-columns", "wrong-language"} & report.rules.keys()
+    assert "length-ratio" in report.rules and "py3langid cannot tell en from tlh" in report.notes[0]
 
 
 def test_a_pair_stays_in_its_part_when_data_grows_or_changes_direction() -> None:
@@ -205,7 +205,7 @@ def test_given_parts_are_repaired_and_lose_only_empty_sides(tmp_path: Path) -> N
     )
     corpus = load_corpus(replace(EN_FR, test_share=0))
     assert list(corpus.valid) == [*given[:3], ("The cat’s asleep.", "Le chat dort bien.")]
-    assert corpus.report["rules"]["swapped-columns"]["examples"] == [("Le chat dort bien.", "The cat’s asleep.")]
+    assert corpus.report.rules["swapped-columns"].examples == [("Le chat dort bien.", "The cat’s asleep.")]
 
 
 def test_training_pairs_that_share_a_side_with_validation_are_dropped(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_training_pairs_that_share_a_side_with_validation_are_dropped(tmp_path: 
     )
     corpus = load_corpus(replace(EN_FR, test_share=0))
     assert list(corpus.train) == train[2:]
-    assert corpus.report["rules"]["held-out"]["pairs"] == 2
+    assert corpus.report.rules["held-out"].pairs == 2
 
 
 # Cached tables
@@ -284,7 +284,7 @@ def test_demo_files_match_the_output_of_their_script() -> None:
 
 
 def test_demo_pairs_are_distinct_and_parts_share_no_side(demo: Corpus) -> None:
-    assert demo.report["read"] == len(demo.train) + len(demo.valid) + len(demo.test)
+    assert demo.report.read == len(demo.train) + len(demo.valid) + len(demo.test)
     for side in (0, 1):
         parts = [{pair[side] for pair in part} for part in (demo.train, demo.valid, demo.test)]
         assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]

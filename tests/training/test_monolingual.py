@@ -63,11 +63,11 @@ def test_lines_of_no_use_are_dropped_and_counted(few: Path, tiny: Config) -> Non
     Path("text.fr").write_text("\n".join(lines) + "\n", encoding="utf-8")
     corpus = load_corpus(replace(tiny, data=(str(few),), pairs=BOTH, monolingual=("text.fr",)))
 
-    *of_pairs, of_text = corpus.report["sources"]
-    counts = {rule: count["pairs"] for rule, count in of_text["rules"].items()}
-    assert of_text["read"] == 36 and of_text["train"] == 31 and of_text["valid"] == of_text["test"] == 0
+    *of_pairs, of_text = corpus.report.sources
+    counts = {rule: count.pairs for rule, count in of_text.rules.items()}
+    assert of_text.read == 36 and of_text.train == 31 and of_text.valid == of_text.test == 0
     assert counts == {"unicode": 1, "empty-side": 1, "wrong-language": 2, "duplicates": 1, "held-out": 1}
-    assert corpus.report["train"] == sum(report["train"] for report in of_pairs)
+    assert corpus.report.train == sum(report.train for report in of_pairs)
     learned = [text for text, number in zip(corpus.train, corpus.train.origins(), strict=True) if number == 2]
     assert learned == [("", text) for text in [*TEXT, "Le chat."]]
 
@@ -83,8 +83,8 @@ def test_a_language_that_cannot_be_identified_is_reported(few: Path, tiny: Confi
     Path("text.tlh.txt").touch()
     Path("text.tlh").write_text("tlhIngan maH\n", encoding="utf-8")
     config = replace(tiny, data=(".",), pairs=("en-tlh", "tlh-en"), monolingual=("text.tlh",))
-    report = load_corpus(config).report["sources"][2]
-    assert report["notes"] == ["wrong-language switched off: py3langid does not cover tlh"] and report["train"] == 1
+    report = load_corpus(config).report.sources[2]
+    assert report.notes == ["wrong-language switched off: py3langid does not cover tlh"] and report.train == 1
 
 
 def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
@@ -168,7 +168,7 @@ def test_empty_sources_in_held_out_parts_do_not_hold_out_text(fewer: Path, tiny:
     valid.write_text("\n" + valid.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
     Path("text.fr").write_text("\n".join(TEXT) + "\n", encoding="utf-8")
     config = replace(tiny, data=("data",), pairs=BOTH, monolingual=("text.fr",), skip_rules=("empty-side",))
-    assert load_corpus(config).report["sources"][2]["train"] == len(TEXT)
+    assert load_corpus(config).report.sources[2].train == len(TEXT)
 
 
 def test_each_process_translates_a_share(begin: Begin) -> None:
@@ -251,7 +251,7 @@ def back(called: Command, fewer: Path) -> Path:
 def test_a_run_may_translate_back(called: Command) -> None:
     """Its text and the run are needed until it has translated; evaluating needs neither."""
     metrics = json.loads(Path("weights/forth/metrics.json").read_text(encoding="utf-8"))
-    assert metrics["data"]["trained on"] == 60 and metrics["data"]["sources"][1]["trained on"] == 30
+    assert metrics["data"]["trained_on"] == 60 and metrics["data"]["sources"][1]["trained_on"] == 30
     state = torch.load("weights/forth/training/state.pt", weights_only=True)["translated"]
     assert state["n_moments"] == 1 and state["after_step"] == 0 and len(state["sources"]["rows"]) == 30
 

@@ -109,11 +109,11 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
 def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=first(small.train, 40))
     begun, resumed = (Training(replace(tiny, steps=4, self_distillation=0.5), small, tokenizer) for _ in range(2))
-    expected = describe(begun)["batches"]
-    assert expected["in an epoch"] == begun.batches_per_epoch > 0
+    expected = describe(begun).batches
+    assert expected.in_an_epoch == begun.batches_per_epoch > 0
     advance(begun, 3)
     resumed.restore(begun.state())
-    assert resumed.translated and describe(resumed)["batches"] == expected
+    assert resumed.translated and describe(resumed).batches == expected
 
 
 def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:

@@ -1,8 +1,9 @@
 """One training in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -294,3 +295,55 @@ def test_the_main_process_has_rank_zero(rank: str | None, expected: bool, monkey
     else:
         monkeypatch.setenv("RANK", rank)
     assert is_main() is expected
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ((), []),
+        (("resume_signature",), 7),
+        (("step",), "x"),
+        (("step",), -5),
+        (("seconds",), None),
+        (("best",), {"step": "x"}),
+        (("best",), [1]),
+        (("model",), None),
+        (("model", "projection.weight"), "x"),
+        (("optimizers",), {}),
+        (("optimizers", 0, "state"), [1]),
+        (("optimizers", 0, "state", 0, "exp_avg"), torch.ones(3)),
+        (("optimizers", 0, "state", 0, "other"), torch.ones(())),
+        (("optimizers", 0, "state", 10**6), {}),
+        (("scaler",), None),
+        (("translated",), 7),
+    ],
+)
+def test_a_state_of_other_types_is_refused_in_words(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, place: tuple[str | int, ...], value: object
+) -> None:
+    config = replace(tiny, precision="fp16", self_distillation=0.5)
+    training, again = Training(config, small, tokenizer), Training(config, small, tokenizer)
+    training.advance(take_step(training, 1))
+    state: Any = training.state()
+    again.restore(state)
+    changed: Any = state
+    for key in place[:-1]:
+        changed = changed[key]
+    if place:
+        changed[place[-1]] = value
+    with pytest.raises(CheckpointError, match="the training state") as error:
+        again.restore(state if place else cast(dict[str, Any], value))
+    assert len(str(error.value).splitlines()) <= 2
+
+
+def test_settings_of_an_optimizer_are_not_those_of_the_state(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training, again = Training(tiny, small, tokenizer), Training(tiny, small, tokenizer)
+    training.advance(take_step(training, 1))
+    state = copy.deepcopy(training.state())
+    for optimizer in state["optimizers"]:
+        optimizer["param_groups"] = "x"
+    again.restore(state)
+    for one in (training, again):
+        one.advance(take_step(one, 2))
+    for weight, other in zip(parameters(training.model).values(), parameters(again.model).values(), strict=True):
+        assert torch.equal(weight, other)
