@@ -38,8 +38,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
                 else:
                     headers["X-Error-Code"] = "EntryNotFound"
             elif path.startswith("/api/repo/tree"):
-                rest = path.removeprefix("/api/repo/tree/").partition("/")[2]
-                body, status = json.dumps([entry(folder, p) for p in sorted((folder / rest).iterdir())]).encode(), 200
+                place = folder / path.removeprefix("/api/repo/tree/").partition("/")[2]
+                if place.is_dir():
+                    body, status = json.dumps([entry(folder, p) for p in sorted(place.iterdir())]).encode(), 200
+                else:
+                    headers["X-Error-Code"] = "EntryNotFound"
             elif path.startswith("/api/repo"):
                 siblings = [{"rfilename": name} for name in files]
                 info = {

@@ -271,10 +271,8 @@ def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]
                 for record in batch.to_pylist():
                     row_number += 1
                     pair = _pair_of_record(record, source_field, target_field, f"{path} row {row_number:,}")
-                    longest = max(map(len, pair))
+                    _check_length(pair, f"{path} row {row_number:,}")
                     n_bytes += len(pair[0]) + len(pair[1]) + 1
-                    if longest > MAX_LINE_BYTES:
-                        raise DataError(f"{path} row {row_number:,}: a text of {longest:,} characters")
                     if n_bytes > most_bytes(path):
                         raise expands_too_much(str(path), path)
                     yield pair
@@ -360,8 +358,10 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
 
     # load the language pair
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
     try:
-        splits = _load_language_pair(name, source, target)
+        with _own_files_alone(name):
+            splits = _load_language_pair(name, source, target)
     except DataError:
         raise
     except Exception as error:  # datasets, pyarrow and the hub's client each raise exceptions of their own
@@ -385,7 +385,46 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
 
 def _hub_pairs(name: str, rows: Iterable[Any], source: str, target: str) -> Iterator[Pair]:
     for number, record in enumerate(rows, 1):
-        yield _pair_of_record(record, source, target, f"{name} row {number:,}")
+        pair = _pair_of_record(record, source, target, f"{name} row {number:,}")
+        _check_length(pair, f"{name} row {number:,}")
+        yield pair
+
+
+def _check_length(pair: Pair, location: str) -> None:
+    """Raise DataError, which starts with `location`, if a text of a pair is too long for a line."""
+    longest = max(map(len, pair))
+    if longest > MAX_LINE_BYTES:
+        raise DataError(f"{location}: a text of {longest:,} characters")
+
+
+@contextlib.contextmanager
+def _own_files_alone(name: str) -> Iterator[None]:
+    """While active, `datasets` looks for the data of a dataset in its repository on the hub alone.
+
+    Whoever wrote the dataset's README.md may name any path of this machine, and any address, as its data. DataError is
+    raised where one is named.
+    """
+    from datasets import data_files  # noqa: PLC0415
+
+    resolve_pattern = data_files.resolve_pattern
+    refused: list[str] = []
+
+    def resolve_own(pattern: str, base_path: str, *args: Any, **kwargs: Any) -> list[str]:
+        place = f"{base_path}/{pattern}".removeprefix("hf://datasets/")
+        is_own = base_path.startswith("hf://datasets/") and not pattern.startswith("/")
+        if not is_own or "://" in place or "::" in place or "\\" in place or ".." in place.split("/"):
+            refused.append(pattern)
+            raise FileNotFoundError(pattern)  # which `datasets` may catch, and look for an earlier copy
+        found: list[str] = resolve_pattern(pattern, base_path, *args, **kwargs)
+        return found
+
+    data_files.resolve_pattern = resolve_own
+    try:
+        yield
+    finally:
+        data_files.resolve_pattern = resolve_pattern
+        if refused:
+            raise DataError(f"{name} names data outside of its repository: {refused[0][:200]}")
 
 
 def _load_language_pair(name: str, source: str, target: str) -> Any:

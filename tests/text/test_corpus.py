@@ -371,6 +371,33 @@ def test_hub_pair_is_found_in_either_order_and_offline(hub: tuple[str, Path], co
     assert "300 pairs read" in offline.stderr
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        "data_files: {}/secret.tsv",
+        "data_files: [{{split: train, path: ['{}/secret.tsv']}}]",
+        "data_files: http://127.0.0.1:9/secret.tsv",
+        "data_files: hf://datasets/owner/other/secret.tsv",
+        "data_files: ../../../../owner/other/secret.tsv",
+        "data_files: zip://secret.tsv::{}/secret.zip",
+        "data_dir: {}",
+        "data_dir: ../../other",
+    ],
+)
+def test_a_dataset_of_the_hub_names_nothing_outside_of_its_repository(
+    hub: tuple[str, Path], command: Command, tmp_path: Path, data: str
+) -> None:
+    endpoint, folder = hub
+    hub_layout(folder)
+    (tmp_path / "secret.tsv").write_text("en\tfr\na\tb\n", encoding="utf-8")
+    card = f"---\nconfigs:\n- config_name: en-fr\n  {data.format(tmp_path, tmp_path)}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    options = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
+    done = command("train.py", "--data", "owner/books", *SMALL, **options)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) <= 2
+    assert "owner/books names data outside of its repository" in done.stderr
+
+
 def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path: Path) -> None:
     hub_layout(tmp_path / "books", "en-it")
     args = ["--data", "books", "--source", "it", "--target", "en", *SMALL]
