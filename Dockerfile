@@ -8,7 +8,9 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-de
 WORKDIR /tapis
 COPY . .
 RUN python -m venv /venv
-RUN /venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt ${INDEX:+--extra-index-url "$INDEX"} --editable ".[serve]"
+RUN /venv/bin/python -m pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/serve.txt
+RUN /venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt ${INDEX:+--no-deps --index-url "$INDEX"} torch
+RUN /venv/bin/python -m pip install --no-deps --no-build-isolation --editable .
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 tapis

