@@ -1,4 +1,4 @@
-"""What is installed: the same versions everywhere, each with its hashes, and everything that pyproject.toml asks for."""
+"""What is installed: the same versions everywhere, with their hashes, and everything that pyproject.toml asks for."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ def asked_for(extras: list[str]) -> set[str]:
     """The packages that pyproject.toml names, and those of some of its extras, without torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
-    return {canonicalize_name(Requirement(line).name) for line in lines} - {"tapis", "torch"}
+    return {str(canonicalize_name(Requirement(line).name)) for line in lines} - {"tapis", "torch"}
 
 
 @pytest.mark.parametrize("name", HASHED)

@@ -296,4 +296,8 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
     return "".join(lines)
 
 
-FORMATS = {"html": translated_html, "markdown": translated_markdown, "srt": translated_srt}
+FORMATS: dict[str, Callable[[str, Translate], str]] = {
+    "html": translated_html,
+    "markdown": translated_markdown,
+    "srt": translated_srt,
+}
