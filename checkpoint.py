@@ -37,6 +37,7 @@ from model import Transformer
 from system.distributed import part_like
 from system.files import digest, machine_secret, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
+from system.terminal import in_one_line
 from text.tokenizer import Tokenizer
 
 WEIGHTS = Path("weights")  # runs are written here, in the current folder, and their logs to runs/
@@ -247,7 +248,7 @@ class RunFolder:
         try:
             return read_bounded(file, MAX_BYTES[file.name])
         except (OSError, UnicodeDecodeError) as error:
-            reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+            reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({in_one_line(error)})"
             raise CheckpointError(f"{file} {reason}: copy it again, or train again") from None
 
     def save_config(self, config: Config) -> None:
@@ -308,7 +309,7 @@ class RunFolder:
                 check_fit(empty, shapes, str(self.model_file))
                 weights = {name: file.get_tensor(name) for name in shapes}
         except (OSError, safetensors.SafetensorError) as error:
-            raise CheckpointError(f"{damaged} ({error}): copy it again, or train again") from None
+            raise CheckpointError(f"{damaged} ({in_one_line(error)}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
             raise CheckpointError(f"{damaged} (the weights differ from those saved): copy it again, or train again")
 
@@ -377,7 +378,7 @@ class RunFolder:
                 raise ValueError(f"{damaged_part} does not match its checksum")
             state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise different types
-            reason = str(error).splitlines()[0]
+            reason = in_one_line(error)
             if isinstance(error, pickle.UnpicklingError):  # whose message advises to execute what the file says
                 reason = "it has objects that no state of Tapis has"
             raise CheckpointError(

@@ -27,6 +27,7 @@ from config import BOS, EOS, UNK, Config, ConfigError, TapisError, TranslatingPr
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on, length_penalty
 from system.files import check_regular, read_bounded
 from system.hub import check_sums
+from system.terminal import in_one_line
 from text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 CONFIG = "tapis.json"
@@ -89,7 +90,7 @@ class CTranslate2Searcher:
         except ValueError as error:  # a precision that this hardware lacks
             raise ConfigError(f"--precision {precision}: {error}") from None
         except RuntimeError as error:
-            raise EngineError(f"{folder} cannot be loaded ({error}): export it again") from None
+            raise EngineError(f"{folder} cannot be loaded ({in_one_line(error)}): export it again") from None
 
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
@@ -114,7 +115,9 @@ class CTranslate2Searcher:
             if "position" not in str(error):
                 raise
             longest = max(map(len, sources))
-            raise EngineError(f"a sentence of {longest:,} tokens is too long for the export ({error})") from None
+            raise EngineError(
+                f"a sentence of {longest:,} tokens is too long for the export ({in_one_line(error)})"
+            ) from None
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):
             means = result.scores if has_scores else [math.nan] * len(result.hypotheses)
@@ -143,14 +146,16 @@ def load_exported(
     try:
         text = read_bounded(tokenizer_file, MAX_BYTES["tokenizer.json"])
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"{tokenizer_file} cannot be read ({error}): export it again") from None
+        raise EngineError(f"{tokenizer_file} cannot be read ({in_one_line(error)}): export it again") from None
     tokenizer = Tokenizer.from_json(text, str(tokenizer_file))
     if not tokenizer.has_tags_of(config.tagged_languages):
         raise EngineError(f"{tokenizer_file} has other languages than {folder / CONFIG}: export it again")
     try:
         check_engine_files(folder, config, tokenizer)
     except (OSError, ValueError, LookupError, AttributeError, RecursionError, struct.error) as error:
-        raise EngineError(f"{folder} does not hold what export.py writes ({error}): export it again") from None
+        raise EngineError(
+            f"{folder} does not hold what export.py writes ({in_one_line(error)}): export it again"
+        ) from None
     return config, tokenizer, CTranslate2Searcher(folder, tokenizer, device, precision)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from config import TapisError
 from system.files import Bounded, cache_file, check_regular, digest_files, read_bounded, whole_folder
+from system.terminal import in_one_line
 
 SUMS = "SHA256SUMS"  # in sha256sum's format: `sha256sum -c SHA256SUMS` checks it
 MAX_SUMS_BYTES = 100_000
@@ -61,7 +62,7 @@ def check_sums(folder: Path, *needed: str) -> None:
             raise ValueError("it names a file twice")
         changed = [name for name, checksum in sums.items() if sha256(folder / name) != checksum]
     except (OSError, ValueError) as error:
-        raise FetchError(f"{sums_file} cannot be checked ({error}): copy the folder again") from None
+        raise FetchError(f"{sums_file} cannot be checked ({in_one_line(error)}): copy the folder again") from None
 
     if missing := set(needed) - sums.keys():
         raise FetchError(f"{sums_file} does not record {min(missing)}: copy the folder again")
@@ -121,7 +122,7 @@ def unpack(archive: Path) -> Path:
     except Exception as error:  # tarfile and zlib raise many types for what is no archive
         if folder.is_dir():  # another process was sooner
             return folder
-        raise FetchError(f"{archive} cannot be unpacked ({error}): copy it again") from None
+        raise FetchError(f"{archive} cannot be unpacked ({in_one_line(error)}): copy it again") from None
     return folder
 
 
@@ -182,6 +183,6 @@ def download(name: str) -> Path:
     except Exception as error:  # the client raises many types
         reason = "the hub cannot be reached, and there is no earlier download"
         if is_online:
-            reason = " ".join(str(error).split())[:200]
+            reason = in_one_line(error)
         raise FetchError(f"no run {name!r}, neither here nor on the hub ({reason})") from None
     return Path(folder)

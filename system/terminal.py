@@ -50,6 +50,11 @@ def printable(message: str) -> str:
     )
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return the message of a library's error on one line of at most 200 characters."""
+    return " ".join(str(error).split())[:200]
+
+
 def say(line: str) -> None:
     """Print a line on standard error, above any progress bar. Does nothing outside the main process.
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from system.files import check_regular, digest, digest_files
 from system.hub import hub_answers, is_hub_id
+from system.terminal import in_one_line
 from text.lines import (
     COMPRESSED_ENDINGS,
     MAX_LINE_BYTES,
@@ -277,9 +278,9 @@ def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]
                         raise expands_too_much(str(path), path)
                     yield pair
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{path} is not a valid Parquet file: {in_one_line(error)}") from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+        raise DataError(f"{path} cannot be read: {in_one_line(error)}") from None
 
 
 def _check_chunks(path: Path, metadata: Any) -> None:
@@ -370,7 +371,7 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
                 f"the hub cannot be reached for {name}, and no downloaded copy of {source}-{target} exists\n"
                 "try: python train.py demo, or: python train.py --data FOLDER"
             ) from None
-        reason = " ".join(str(error).split())[:200]
+        reason = in_one_line(error)
         raise DataError(f"{name} cannot be loaded: {reason}") from None
 
     # turn its splits into parts

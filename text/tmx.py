@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
+from system.terminal import in_one_line
 from text.lines import MAX_LINE_BYTES, DataError, Pair, one_line, open_bytes
 
 CHUNK_BYTES = 2**16  # parsed at a time
@@ -86,7 +87,9 @@ class _UnitParser:
             reason = expat.ErrorString(error.code)
             raise DataError(f"{self.name} line {error.lineno:,}: not XML ({reason})") from None
         except (LookupError, ValueError) as error:  # expat knows UTF-8, UTF-16 and encodings of one byte
-            raise DataError(f"{self.name}: its encoding is not supported: convert it to UTF-8 ({error})") from None
+            raise DataError(
+                f"{self.name}: its encoding is not supported: convert it to UTF-8 ({in_one_line(error)})"
+            ) from None
 
         # Expat keeps a tag or comment whose end it has not seen.
         self.bytes_fed += len(chunk)

@@ -19,7 +19,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from config import TapisError
 from system.files import cache_file, digest, write_text
-from system.terminal import progress_bar
+from system.terminal import in_one_line, progress_bar
 from text.tables import Pairs
 
 WORD_PREFIX = " "  # prepended to every text, so that a word has the same tokens at the start as in the middle
@@ -82,7 +82,7 @@ class Tokenizer:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the library raises plain Exception for invalid input, or panics
-            raise TokenizerError(f"{origin} is not a tokenizer: {error}") from None
+            raise TokenizerError(f"{origin} is not a tokenizer: {in_one_line(error)}") from None
         if reason := _difference(found):
             raise TokenizerError(f"{origin} is not a tokenizer of Tapis: {reason}")
         return cls(inner)

@@ -43,6 +43,7 @@ from system.devices import DTYPES, autocast, choose_device
 from system.distributed import ALONE, Group, collected, local_part, mean_in_order, whole
 from system.files import cache_folder, digest
 from system.json_records import from_json_value
+from system.terminal import in_one_line
 from text.corpus import Corpus, Origin
 from text.readers import DataError
 from text.tables import Ints, Pairs, chunks
@@ -556,8 +557,9 @@ class Training:
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if is_out_of_memory(error):
                 raise
-            reason = str(error).partition("\n")[0]
-            raise CheckpointError(f"the training state does not fit this run ({reason}): start afresh") from None
+            raise CheckpointError(
+                f"the training state does not fit this run ({in_one_line(error)}): start afresh"
+            ) from None
 
     def _restore_translated(self, saved: dict[str, Any]) -> None:
         """Learns again from the saved translations, but for those whose moment is to come in a training made longer."""
