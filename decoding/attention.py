@@ -6,21 +6,20 @@ the search chose the translation, token by token. `draw` makes the heat maps tha
 """
 
 import html
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from config import BOS
 from dataset import causal_mask, pad, padding_mask
-from model import DecoderBlock, MultiHeadAttentionBlock, Transformer
+from model import MaskedAttention, MultiHeadAttentionBlock, Transformer, attention_weights
 from text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -68,10 +67,13 @@ def cross_attentions(
     src, tgt = pad(sources).to(device), pad(targets, before=[BOS], after=()).to(device)
     mask = padding_mask(src)
 
-    with _recorded_weights(model) as layers:
-        model.decode(tgt, model.encode(src, mask), mask, causal_mask(tgt.size(1), device))
+    to_source = _RecordedAttention(mask)
+    memory = model.encode(src, MaskedAttention(mask))
+    model.decode(tgt, memory, MaskedAttention(causal_mask(tgt.size(1), device)), to_source)
 
-    weights = torch.stack(layers, dim=1).float().cpu()  # (B, layers, H, T + 1, S + 1) of the longest T and S
+    weights = (
+        torch.stack(to_source.recorded, dim=1).float().cpu()
+    )  # (B, layers, H, T + 1, S + 1) of the longest T and S
     return [
         Attention(
             weights_of_pair[:, :, : len(target) + 1, : len(source) + 1],
@@ -97,26 +99,16 @@ def word_alignment(attention: Attention) -> NDArray[np.float64]:
     return weights
 
 
-@contextmanager
-def _recorded_weights(model: Transformer) -> Iterator[list[Tensor]]:
-    """Yield a list to which each layer's cross-attention appends its weights (B, H, T, S) when this thread runs it."""
-    recorded: list[Tensor] = []
-    thread = threading.get_ident()
+@dataclass(frozen=True)
+class _RecordedAttention(MaskedAttention):
+    """`MaskedAttention` that keeps the weights (B, H, T, S) of each block."""
 
-    def record(block: nn.Module, args: tuple[Any, ...]) -> None:
-        assert isinstance(block, MultiHeadAttentionBlock)
-        if threading.get_ident() != thread:
-            return
-        query, key, _, mask = args[:4]
-        recorded.append(block.weights(query, key, mask))
+    recorded: list[Tensor] = field(default_factory=list)
 
-    blocks = [block for block in model.decoder.blocks if isinstance(block, DecoderBlock)]
-    hooks = [block.cross_attention.register_forward_pre_hook(record) for block in blocks]
-    try:
-        yield recorded
-    finally:
-        for hook in hooks:
-            hook.remove()
+    def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
+        key, _ = block.keys_and_values(memory)
+        self.recorded.append(attention_weights(block.split_heads(block.w_q(x)), key, self.mask))
+        return super().__call__(block, x, memory)
 
 
 def draw(maps: Sequence[tuple[str, Tensor]], source: Sequence[str], target: Sequence[str], title: str) -> "Figure":

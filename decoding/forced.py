@@ -7,7 +7,7 @@ from torch import Tensor
 
 from config import EOS, PAD
 from dataset import collate
-from model import Transformer
+from model import MaskedAttention, Transformer
 from system.devices import spread
 
 ROWS = 512  # target positions whose probabilities over the vocabulary exist at once
@@ -30,8 +30,9 @@ def log_probabilities(
     def of_batch(rows: list[int]) -> list[float]:
         with torch.inference_mode():
             batch = collate([sources[row] for row in rows], [targets[row] for row in rows]).to(device)
-            memory = model.encode(batch.src, batch.src_mask)
-            vectors = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)  # (B, T, D)
+            attend_to_source = MaskedAttention(batch.src_mask)
+            memory = model.encode(batch.src, attend_to_source)
+            vectors = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), attend_to_source)  # (B, T, D)
             log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten(), suppressed)
             values: list[float] = (log_p.view_as(batch.labels) * (batch.labels != PAD)).sum(dim=1).tolist()
             return values

@@ -1,13 +1,15 @@
 """A model prepared for translating: linear layers of 32 or 16 bits, fused projections, caches that grow in place.
 
-`in_precision` returns a copy of a model with these modules in the place of the plain ones. Each names the one that it
-replaces. Everything else is the code of model.py.
+`in_precision` returns a copy of a model with these layers, and the blocks of model.py attend by the forms here. Each
+names the one that it replaces.
 
 On CPUs, 8 bits are faster (compiled.py).
 """
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from config import Precision
 from fast.attention import fused_attention
 from fast.modules import install_fast_modules
 from model import (
+    Attend,
     DecoderBlock,
     DecoderCache,
     EncoderBlock,
@@ -58,109 +61,107 @@ def attend_in_type_of_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tens
     return fused_attention(query.to(key.dtype), key, value, mask).to(query.dtype)
 
 
-class FusedSelfAttention(MultiHeadAttentionBlock):
-    """Replaces self-attention: one product gives queries, keys and values.
-
-    A search has so many small operations that their number decides its speed. There is no w_q, w_k and w_v, so
-    that `weights` is not available.
-    """
-
-    def __init__(self, block: MultiHeadAttentionBlock, linear: Callable[[Tensor], nn.Module]) -> None:
-        nn.Module.__init__(self)
-        self.n_heads = block.n_heads
-        self.w_qkv = linear(torch.cat([block.w_q.weight, block.w_k.weight, block.w_v.weight]))
-        self.w_o = linear(block.w_o.weight)  # type: ignore[assignment]
-
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
-    ) -> Tensor:
-        b, t, _ = q.shape
-        qkv = self.w_qkv(q).view(b, t, 3, self.n_heads, -1)  # (B, T, 3, H, K)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, T, K) each
-        if cache is not None:
-            key, value = cache.append(key, value)
-        return self.w_o(self.merge_heads(attend_in_type_of_keys(query, key, value, mask)))
-
-
-class SourceAttention(MultiHeadAttentionBlock):
-    """Replaces attention to the source: the n hypotheses of a sentence share its keys and values.
-
-    The hypotheses of all sentences come as a batch of single positions (B · n, 1, D). Here those of a sentence become
-    n query positions of that sentence, (B, n, D), so that its keys and values need not be repeated.
-    """
-
-    def __init__(self, block: MultiHeadAttentionBlock, linear: Callable[[Tensor], nn.Module]) -> None:
-        nn.Module.__init__(self)
-        self.n_heads = block.n_heads
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            setattr(self, name, linear(getattr(block, name).weight))
-
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None
-    ) -> Tensor:
-        assert mask is not None
-        by_sentence = q.reshape(len(mask), -1, q.size(-1))  # (B, n, D)
-        query = self.split_heads(self.w_q(by_sentence))
-        key, value = self.keys_and_values(k, v, cache)
-        x = self.merge_heads(attend_in_type_of_keys(query, key, value, mask))
-        return self.w_o(x).view_as(q)
-
-
 class GrowingKeyValueCache(KeyValueCache):
     """Replaces `KeyValueCache`, which copies everything at each step: appends in place, into room that doubles."""
 
-    def __init__(self, is_source: bool) -> None:
-        super().__init__(is_source)
-        self.length = 0  # positions that are filled; those behind them are room
+    length = 0  # positions that are filled; those behind them are room
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        if self.key is None or self.value is None:
+        if not self.content:
             # On a CPU in fp32, in which torch's products with a single query take a third of the time of bf16.
             dtype = torch.float32 if key.device.type == "cpu" else key.dtype
             # Contiguous, as matrix products need it: they would otherwise copy it at every step.
-            self.key = key.to(dtype, memory_format=torch.contiguous_format).contiguous()
-            self.value = value.to(dtype, memory_format=torch.contiguous_format).contiguous()
+            self.content = key.to(dtype).contiguous(), value.to(dtype).contiguous()
             self.length = key.size(2)
-            return self.key, self.value
+            return self.content
         start = self.length
         self.length += key.size(2)
-        if self.length > self.key.size(2):
+        keys, values = self.content
+        if self.length > keys.size(2):
             room = (0, 0, 0, 2 * self.length - start)
-            self.key = F.pad(self.key[:, :, :start], room)
-            self.value = F.pad(self.value[:, :, :start], room)
-        self.key[:, :, start : self.length] = key
-        self.value[:, :, start : self.length] = value
-        return self.key[:, :, : self.length], self.value[:, :, : self.length]
+            keys, values = F.pad(keys[:, :, :start], room), F.pad(values[:, :, :start], room)
+            self.content = keys, values
+        keys[:, :, start : self.length] = key
+        values[:, :, start : self.length] = value
+        return keys[:, :, : self.length], values[:, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        if self.key is not None and self.value is not None:
-            # On a CPU this takes a fifth of the time of self.key[rows].
-            self.key = self.key.index_select(0, rows)
-            self.value = self.value.index_select(0, rows)
+        if self.content:
+            # On a CPU this takes a fifth of the time of indexing by rows.
+            keys, values = self.content
+            self.content = keys.index_select(0, rows), values.index_select(0, rows)
 
 
 class SearchCache(DecoderCache):
     """Replaces `DecoderCache`: it grows in place, and the hypotheses of a sentence share the keys of its source."""
 
-    def __init__(self, n_layers: int) -> None:
-        self.blocks = [
-            (GrowingKeyValueCache(is_source=False), GrowingKeyValueCache(is_source=True)) for _ in range(n_layers)
-        ]
-        self.length = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_self_attention = defaultdict(GrowingKeyValueCache)
+        self.of_source_attention = defaultdict(GrowingKeyValueCache)
+
+    def next_step(self, src_mask: Tensor) -> tuple[Attend, Attend, slice, int]:
+        self.length += 1
+        attend, attend_to_source = FusedSelfAttention(cache=self), SharedSourceAttention(src_mask, self)
+        return attend, attend_to_source, slice(self.length - 1, self.length), self.length
 
     def keep(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
-        """Keeps these hypotheses, in this order, and these sentences; None for all sentences, as they are."""
-        for self_cache, source_cache in self.blocks:
-            self_cache.select(hypotheses)
-            if sentences is not None:
-                source_cache.select(sentences)
+        """Keep these hypotheses, in this order, and these sentences; None for all sentences, as they are."""
+        for cache in self.of_self_attention.values():
+            cache.select(hypotheses)
+        if sentences is not None:
+            for cache in self.of_source_attention.values():
+                cache.select(sentences)
+
+
+@dataclass(frozen=True)
+class FusedSelfAttention:
+    """Replaces `MaskedAttention` and `CachedSelfAttention`: one product, w_qkv, gives queries, keys and values.
+
+    A search has so many small operations that their number decides its speed.
+    """
+
+    mask: Tensor | None = None
+    cache: SearchCache | None = None
+
+    def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
+        b, t, _ = x.shape
+        qkv: Tensor = block.w_qkv(x)  # type: ignore[operator]
+        qkv = qkv.view(b, t, 3, block.n_heads, -1)  # (B, T, 3, H, K)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, T, K) each
+        if self.cache is not None:
+            key, value = self.cache.of_self_attention[block].append(key, value)
+        return block.merge_heads(attend_in_type_of_keys(query, key, value, self.mask))
+
+
+@dataclass(frozen=True)
+class SharedSourceAttention:
+    """Replaces `CachedSourceAttention`: the n hypotheses of a sentence share keys and values.
+
+    The hypotheses of all sentences come as a batch of single positions (B · n, 1, D). Here those of a sentence become
+    n query positions of that sentence, (B, n, D), so that its keys and values need not be repeated.
+    """
+
+    mask: Tensor
+    cache: SearchCache
+
+    def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
+        by_sentence = x.reshape(len(self.mask), -1, x.size(-1))  # (B, n, D)
+        query = block.split_heads(block.w_q(by_sentence))
+        of_block = self.cache.of_source_attention[block]
+        key, value = of_block.content or of_block.append(*block.keys_and_values(memory))
+        heads = block.merge_heads(attend_in_type_of_keys(query, key, value, self.mask))
+        return heads.view(*x.shape[:-1], -1)
 
 
 # The whole model
 
 
 def in_precision(model: Transformer, precision: Precision) -> Transformer:
-    """Prepares a copy of a model for translating in a precision. It shares all weights that stay as they are."""
+    """Prepare a copy of a model for translating in a precision. It shares all weights that stay as they are.
+
+    Its blocks have what `FusedSelfAttention` needs, and attend by any other form, too.
+    """
     # deepcopy takes the parameters in its memo for copied already.
     prepared = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     install_fast_modules(prepared)
@@ -170,9 +171,8 @@ def in_precision(model: Transformer, precision: Precision) -> Transformer:
 
     for block in list(prepared.modules()):
         if isinstance(block, EncoderBlock | DecoderBlock):
-            block.self_attention = FusedSelfAttention(block.self_attention, linear)
-        if isinstance(block, DecoderBlock):
-            block.cross_attention = SourceAttention(block.cross_attention, linear)
+            attention = block.self_attention
+            attention.w_qkv = linear(torch.cat([attention.w_q.weight, attention.w_k.weight, attention.w_v.weight]))
     for parent in list(prepared.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):

@@ -7,23 +7,23 @@ from torch import Tensor
 
 from dataset import padding_mask
 from decoding.compiled import CompiledSearch, CompiledTransformer
-from decoding.inference import SearchCache
+from decoding.inference import FusedSelfAttention, SearchCache
 from decoding.search import Step
-from model import DecoderCache, Transformer
+from model import DecoderCache, MaskedAttention, Transformer
 
 
 def plain_step(model: Transformer, src: Tensor) -> Step:
     """The step function of a search over the translations of src (B, S), by the plain model and its cache."""
     src_mask = padding_mask(src)
-    memory = model.encode(src, src_mask)
-    cache = DecoderCache(model.config.n_decoder_layers)
+    memory = model.encode(src, MaskedAttention(src_mask))
+    cache = DecoderCache()
 
     def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
         nonlocal src_mask
         if parents is not None:
             cache.select(parents.flatten())
             src_mask = src_mask[parents.flatten()]  # the keys and values of memory are in the cache
-        vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)  # (L · K, 1, D)
+        vectors = model.decode(tokens.view(-1, 1), memory, *cache.next_step(src_mask))  # (L · K, 1, D)
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step
@@ -32,8 +32,8 @@ def plain_step(model: Transformer, src: Tensor) -> Step:
 def fast_step(model: Transformer, src: Tensor) -> Step:
     """Replaces `plain_step`, for a model of `in_precision`: the hypotheses of a sentence share its row of memory."""
     src_mask = padding_mask(src)
-    memory = model.encode(src, src_mask)
-    cache = SearchCache(model.config.n_decoder_layers)
+    memory = model.encode(src, FusedSelfAttention(src_mask))
+    cache = SearchCache()
     n_hypotheses = 1  # of each sentence at the previous call
 
     def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
@@ -45,7 +45,7 @@ def fast_step(model: Transformer, src: Tensor) -> Step:
                 src_mask = src_mask[sentences]
             cache.keep(parents.flatten(), sentences)
         n_hypotheses = tokens.size(1)
-        vectors = model.decode(tokens.view(-1, 1), memory, src_mask, None, cache)  # (L · K, 1, D)
+        vectors = model.decode(tokens.view(-1, 1), memory, *cache.next_step(src_mask))  # (L · K, 1, D)
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step

@@ -25,7 +25,14 @@ from decoding.attention import cross_attention  # noqa: E402
 from decoding.lengths import PAPERS_EXTRA_LENGTH  # noqa: E402
 from decoding.search import Search, beam_search, greedy_search, length_penalty  # noqa: E402
 from decoding.steps import plain_step  # noqa: E402
-from model import DecoderCache, EncoderBlock, ResidualConnection, Transformer, attention_weights  # noqa: E402
+from model import (  # noqa: E402
+    DecoderCache,
+    EncoderBlock,
+    MaskedAttention,
+    ResidualConnection,
+    Transformer,
+    attention_weights,
+)
 from system.cli import run_command  # noqa: E402
 from text.tokenizer import Tokenizer  # noqa: E402
 from training.objective import BatchLoss, label_smoothed_cross_entropy  # noqa: E402
@@ -191,7 +198,7 @@ def through_the_encoder(demo: Demo, x: Tensor) -> Tensor:
     for i, block in enumerate(model.encoder.blocks, start=1):
         assert isinstance(block, EncoderBlock)
         y = normalized(block, 0, x)
-        attended = block.self_attention(y, y, y, mask)
+        attended = block.self_attention(y, y, MaskedAttention(mask))
         x = x + attended
         rows += [(f"layer {i}: attention adds", attended[0, 1]), ("         sum", x[0, 1])]
         y = normalized(block, 1, x)
@@ -201,7 +208,7 @@ def through_the_encoder(demo: Demo, x: Tensor) -> Tensor:
         rows += [("         feed-forward adds", fed[0, 1]), ("         sum", x[0, 1])]
     memory = model.encoder.norm(x)
     rows.append(("normalized: the memory", memory[0, 1]))
-    torch.testing.assert_close(memory, model.encode(demo.src, mask))
+    torch.testing.assert_close(memory, model.encode(demo.src, MaskedAttention(mask)))
 
     names = demo.names(demo.src[0].tolist())
     vectors(names[1], rows)
@@ -212,8 +219,8 @@ def through_the_encoder(demo: Demo, x: Tensor) -> Tensor:
 
     # The second sentence alone, without its padding, has the same memory.
     n = int(demo.batch.src_mask[1].sum())
-    alone = model.encode(demo.batch.src[1:, :n], demo.batch.src_mask[1:, ..., :n])
-    batched = model.encode(demo.batch.src, demo.batch.src_mask)[1:, :n]
+    alone = model.encode(demo.batch.src[1:, :n], MaskedAttention(demo.batch.src_mask[1:, ..., :n]))
+    batched = model.encode(demo.batch.src, MaskedAttention(demo.batch.src_mask))[1:, :n]
     print(f"\npadding changes the memory of {SHORT_SOURCE!r}: {not torch.allclose(alone, batched, atol=1e-4)}")
     return memory
 
@@ -224,7 +231,7 @@ def through_the_encoder(demo: Demo, x: Tensor) -> Tensor:
 def first_step(demo: Demo, memory: Tensor) -> None:
     title("6. The first step of the decoder")
     tgt = torch.tensor([[BOS]])
-    x = demo.model.decode(tgt, memory, demo.src_mask, causal_mask(1))
+    x = demo.model.decode(tgt, memory, MaskedAttention(causal_mask(1)), MaskedAttention(demo.src_mask))
     logits = demo.model.project(x)
     print(f"tgt {tuple(tgt.shape)}   vectors {tuple(x.shape)}   logits {tuple(logits.shape)}\n")
     probabilities = logits.softmax(dim=-1)[0, 0]
@@ -241,7 +248,7 @@ def greedy(demo: Demo, memory: Tensor) -> list[int]:
     print("step  after       the three most probable tokens")
     while ids[-1] != EOS:
         tgt = torch.tensor([ids])
-        x = demo.model.decode(tgt, memory, demo.src_mask, causal_mask(len(ids)))
+        x = demo.model.decode(tgt, memory, MaskedAttention(causal_mask(len(ids))), MaskedAttention(demo.src_mask))
         best = demo.model.project(x[:, -1]).softmax(dim=-1)[0].topk(3)
         shown = zip(demo.names(best.indices.tolist()), best.values.tolist(), strict=True)
         print(f"{len(ids):4}  {demo.names(ids)[-1]:8}" + "".join(f"{name:>11} {p:.4f}" for name, p in shown))
@@ -269,13 +276,13 @@ def alignment(demo: Demo, translation: list[int]) -> None:
 def cache(demo: Demo, memory: Tensor, translation: list[int]) -> None:
     title("9. The key-value cache")
     tgt = torch.tensor([[BOS, *translation]])
-    whole = demo.model.decode(tgt, memory, demo.src_mask, causal_mask(tgt.size(1)))
-    store = DecoderCache(demo.config.n_decoder_layers)
-    steps = [demo.model.decode(tgt[:, [t]], memory, demo.src_mask, None, store) for t in range(tgt.size(1))]
+    whole = demo.model.decode(tgt, memory, MaskedAttention(causal_mask(tgt.size(1))), MaskedAttention(demo.src_mask))
+    store = DecoderCache()
+    steps = [demo.model.decode(tgt[:, [t]], memory, *store.next_step(demo.src_mask)) for t in range(tgt.size(1))]
     torch.testing.assert_close(torch.cat(steps, dim=1), whole)
-    key = store.blocks[0][0].key
-    assert key is not None
-    n = tgt.size(1)
+    content = next(iter(store.of_self_attention.values())).content
+    assert content is not None
+    key, n = content[0], tgt.size(1)
     print(f"keys of layer 1 after {n} steps {tuple(key.shape)}")
     print(f"positions computed with the cache: {n}; without it: {n * (n + 1) // 2}; the vectors are equal")
 

@@ -1,4 +1,4 @@
-"""Attention on packed rows, in which the positions of a sentence meet. There are two layouts.
+"""Attention on packed rows: forms of `model.Attend`. There are two layouts.
 
 `PaddedLayout` lays the heads out as (B, H, T, K), with padding, and masks the padding. It works everywhere.
 
@@ -6,8 +6,8 @@
 and no copy, and in self-attention one product gives queries, keys and values. It needs a kernel for variable lengths,
 which torch has for 16 bits on recent GPUs (`can_attend_to_sequences`).
 
-Both replace the plain masks of dataset.py: `encoder` attends within a source, `decoder` to earlier positions of a
-target, `source` from a target to its source.
+Both replace `MaskedAttention` with the masks of dataset.py: `encoder` attends within a source, `decoder` to earlier
+positions of a target, `source` from a target to its source.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +22,12 @@ from config import PAD
 from dataset import Batch, causal_mask, to_device
 from fast.packing import Packing
 from model import MultiHeadAttentionBlock, scaled_dot_product_attention
+
+
+def to_autocast_dtype(x: Tensor) -> Tensor:
+    """Return x in the type of autocast where that is on; autocast would convert it for each product that reads x."""
+    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
+
 
 # Padded
 
@@ -52,13 +58,16 @@ class PaddedAttention:
     queries: Packing
     keys: Packing
     mask: Tensor
+    is_self: bool
+    """Whether memory is x"""
 
-    def __call__(self, block: MultiHeadAttentionBlock, q: Tensor, memory: Tensor | None = None) -> Tensor:
-        """Projects and attends, from q (N, D) to itself or to memory (M, D) → the heads side by side, (N, D)."""
-        k = q if memory is None else memory
-        query = self.queries.to_heads(block.w_q(q), block.n_heads)  # (B, H, T, K)
-        key = self.keys.to_heads(block.w_k(k), block.n_heads)  # (B, H, S, K)
-        value = self.keys.to_heads(block.w_v(k), block.n_heads)
+    def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
+        """x (N, D), memory (M, D) → (N, D)."""
+        x = to_autocast_dtype(x)
+        memory = x if self.is_self else to_autocast_dtype(memory)
+        query = self.queries.to_heads(block.w_q(x), block.n_heads)  # (B, H, T, K)
+        key = self.keys.to_heads(block.w_k(memory), block.n_heads)  # (B, H, S, K)
+        value = self.keys.to_heads(block.w_v(memory), block.n_heads)
         return self.queries.from_heads(fused_attention(query, key, value, self.mask))
 
 
@@ -85,15 +94,15 @@ class PaddedLayout:
 
     @property
     def encoder(self) -> PaddedAttention:
-        return PaddedAttention(self.src, self.src, self.src_mask)
+        return PaddedAttention(self.src, self.src, self.src_mask, is_self=True)
 
     @property
     def decoder(self) -> PaddedAttention:
-        return PaddedAttention(self.tgt, self.tgt, self.tgt_mask)
+        return PaddedAttention(self.tgt, self.tgt, self.tgt_mask, is_self=True)
 
     @property
     def source(self) -> PaddedAttention:
-        return PaddedAttention(self.tgt, self.src, self.src_mask)
+        return PaddedAttention(self.tgt, self.src, self.src_mask, is_self=False)
 
 
 # By sequences
@@ -119,7 +128,7 @@ def can_attend_to_sequences(device: torch.device, dtype: torch.dtype, n_heads: i
     expected = torch.cat(attended, dim=1).transpose(0, 1)  # (N, H, K)
 
     offsets = torch.tensor([0, 3, 8], dtype=torch.int32).to(device)
-    attention = SequenceAttention(offsets, offsets, max(lengths), max(lengths), is_causal=True)
+    attention = SequenceAttention(offsets, offsets, max(lengths), max(lengths), is_self=True, is_causal=True)
     try:
         found = attention.attend(*tried)
         (found.float() ** 2).sum().backward()  # type: ignore[no-untyped-call]
@@ -146,17 +155,21 @@ class SequenceAttention:
     key_offsets: Tensor
     longest_query: int
     longest_key: int
+    is_self: bool
+    """Whether memory is x"""
     is_causal: bool
 
-    def __call__(self, block: MultiHeadAttentionBlock, q: Tensor, memory: Tensor | None = None) -> Tensor:
-        """Projects and attends, from q (N, D) to itself or to memory (M, D) → the heads side by side, (N, D)."""
+    def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
+        """x (N, D), memory (M, D) → (N, D)."""
         # One product for all that read the same rows.
-        if memory is None:
+        x = to_autocast_dtype(x)
+        if self.is_self:
             weight = torch.cat([block.w_q.weight, block.w_k.weight, block.w_v.weight])  # (3 D, D)
-            query, key, value = F.linear(q, weight).view(len(q), 3, block.n_heads, -1).unbind(1)  # (N, H, K)
+            query, key, value = F.linear(x, weight).view(len(x), 3, block.n_heads, -1).unbind(1)  # (N, H, K)
         else:
+            memory = to_autocast_dtype(memory)
             weight = torch.cat([block.w_k.weight, block.w_v.weight])
-            query = block.w_q(q).view(len(q), block.n_heads, -1)  # (N, H, K)
+            query = block.w_q(x).view(len(x), block.n_heads, -1)  # (N, H, K)
             key, value = F.linear(memory, weight).view(len(memory), 2, block.n_heads, -1).unbind(1)  # (M, H, K)
 
         return self.attend(query, key, value).flatten(1)
@@ -209,15 +222,15 @@ class SequenceLayout:
 
     @property
     def encoder(self) -> SequenceAttention:
-        return SequenceAttention(self.src_offsets, self.src_offsets, self.longest_src, self.longest_src, False)
+        return SequenceAttention(self.src_offsets, self.src_offsets, self.longest_src, self.longest_src, True, False)
 
     @property
     def decoder(self) -> SequenceAttention:
-        return SequenceAttention(self.tgt_offsets, self.tgt_offsets, self.longest_tgt, self.longest_tgt, True)
+        return SequenceAttention(self.tgt_offsets, self.tgt_offsets, self.longest_tgt, self.longest_tgt, True, True)
 
     @property
     def source(self) -> SequenceAttention:
-        return SequenceAttention(self.tgt_offsets, self.src_offsets, self.longest_tgt, self.longest_src, False)
+        return SequenceAttention(self.tgt_offsets, self.src_offsets, self.longest_tgt, self.longest_src, False, False)
 
 
 def _offsets(is_token: Tensor, n_rows: int) -> Tensor:
@@ -227,4 +240,3 @@ def _offsets(is_token: Tensor, n_rows: int) -> Tensor:
 
 
 Layout: TypeAlias = PaddedLayout | SequenceLayout
-Attention: TypeAlias = PaddedAttention | SequenceAttention

@@ -54,10 +54,8 @@ def exported(folder: RunFolder, quantization: str = "float32") -> Translator:
 def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
     """log P(target, EOS | source), computed without a cache."""
     src, tgt = pad([source]), pad([target], before=[BOS], after=())
-    mask = padding_mask(src)
     with torch.no_grad():
-        vectors = model.decode(tgt, model.encode(src, mask), mask, causal_mask(tgt.size(1), CPU))
-        log_probs = model.project(vectors)[0].log_softmax(-1)
+        log_probs = model(src, tgt, padding_mask(src), causal_mask(tgt.size(1), CPU))[0].log_softmax(-1)
     return sum(float(log_probs[i, token]) for i, token in enumerate([*target, EOS]))
 
 

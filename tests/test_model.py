@@ -17,6 +17,7 @@ from model import (
     FeedForwardBlock,
     InputEmbeddings,
     LayerNormalization,
+    MaskedAttention,
     MultiHeadAttentionBlock,
     PositionalEncoding,
     ProjectionLayer,
@@ -97,7 +98,9 @@ def test_positions_extend_and_start_anywhere() -> None:
     short, long = PositionalEncoding(8, 3, 0.0), PositionalEncoding(8, 50, 0.0)
     x = torch.randn(2, 40, 8)
     torch.testing.assert_close(short(x), long(x))
-    torch.testing.assert_close(long(x[:, 7:9], start=7), long(x)[:, 7:9])
+    torch.testing.assert_close(long(x[:, 7:9], slice(7, 9), 9), long(x)[:, 7:9])
+    rows = torch.tensor([3, 39, 0])
+    torch.testing.assert_close(short(x[0, rows], rows, 40), long(x)[0, rows])
 
 
 # Feed-forward, projection and residual connections
@@ -159,7 +162,7 @@ def test_attention_of_the_worked_example() -> None:
         linear.weight.data = torch.tensor(weight).T
     block.w_o.weight.data = torch.eye(3)
     inputs = torch.tensor(INPUTS, dtype=torch.float32)[None]
-    output = block(inputs, inputs, inputs, None)
+    output = block(inputs, inputs, MaskedAttention(None))
     assert output[0, 2].tolist() == pytest.approx((weights @ value)[2].tolist(), rel=1e-5)
     np.testing.assert_allclose(output[0].detach().numpy(), weights @ value, rtol=1e-4)
 
@@ -179,11 +182,11 @@ def test_attention_keeps_the_type_without_autocast(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_model_of_another_type_decodes_in_it(model: Transformer, dtype: torch.dtype) -> None:
-    cache, ids = DecoderCache(model.config.n_decoder_layers), torch.full((2, 3), 5)
+    cache, ids = DecoderCache(), torch.full((2, 3), 5)
     mask = padding_mask(ids)
-    memory = model.to(dtype).encode(ids, mask)
-    wanted = model.decode(ids, memory, mask, causal_mask(3, ids.device))
-    found = torch.cat([model.decode(ids[:, t : t + 1], memory, mask, None, cache) for t in range(3)], dim=1)
+    memory = model.to(dtype).encode(ids, MaskedAttention(mask))
+    wanted = model.decode(ids, memory, MaskedAttention(causal_mask(3, ids.device)), MaskedAttention(mask))
+    found = torch.cat([model.decode(ids[:, t : t + 1], memory, *cache.next_step(mask)) for t in range(3)], dim=1)
     assert found.dtype == dtype
     off = 0.1 if dtype == torch.bfloat16 else 1e-7
     torch.testing.assert_close(found, wanted, rtol=off, atol=off)
@@ -204,7 +207,7 @@ def test_heads_look_at_their_own_dimensions() -> None:
     for part in (slice(0, 4), slice(4, 8)):
         query, key, value = (linear(x)[:, None, :, part] for linear in (block.w_q, block.w_k, block.w_v))
         one_head.append(scaled_dot_product_attention(query, key, value, None))
-    torch.testing.assert_close(block(x, x, x, None), torch.cat(one_head, dim=-1)[:, 0])
+    torch.testing.assert_close(block(x, x, MaskedAttention(None)), torch.cat(one_head, dim=-1)[:, 0])
 
 
 # The whole
@@ -234,7 +237,12 @@ def test_the_whole_model_equals_torch_nn_transformer(norm: Literal["pre", "post"
         memory_key_padding_mask=batch.src == PAD,
         tgt_key_padding_mask=batch.tgt == PAD,
     )
-    vectors = ours.decode(batch.tgt, ours.encode(batch.src, batch.src_mask), batch.src_mask, batch.tgt_mask)
+    vectors = ours.decode(
+        batch.tgt,
+        ours.encode(batch.src, MaskedAttention(batch.src_mask)),
+        MaskedAttention(batch.tgt_mask),
+        MaskedAttention(batch.src_mask),
+    )
     real = batch.labels != PAD
     torch.testing.assert_close(vectors[real], expected[real], atol=1e-5, rtol=1e-5)
 
@@ -308,10 +316,10 @@ def test_padding_changes_nothing(model: Transformer) -> None:
 
 def test_cached_decoding_equals_uncached(model: Transformer) -> None:
     batch = collate([[50, 51, 52], [53]], [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74]])
-    memory = model.encode(batch.src, batch.src_mask)
-    whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
-    cache = DecoderCache(model.config.n_decoder_layers)
-    steps = [model.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache) for t in range(6)]
+    memory = model.encode(batch.src, MaskedAttention(batch.src_mask))
+    whole = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), MaskedAttention(batch.src_mask))
+    cache = DecoderCache()
+    steps = [model.decode(batch.tgt[:, t : t + 1], memory, *cache.next_step(batch.src_mask)) for t in range(6)]
     torch.testing.assert_close(torch.cat(steps, dim=1), whole)
     assert cache.length == 6
 
@@ -319,18 +327,18 @@ def test_cached_decoding_equals_uncached(model: Transformer) -> None:
 def test_a_cache_keeps_the_selected_rows(model: Transformer) -> None:
     batch = collate([[50, 51], [52, 53], [54, 55]], [[60, 61], [62, 63], [64, 65]])
     rows = torch.tensor([2, 0])
-    memory = model.encode(batch.src, batch.src_mask)
-    whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
-    cache = DecoderCache(model.config.n_decoder_layers)
-    model.decode(batch.tgt[:, :1], memory, batch.src_mask, None, cache)
+    memory = model.encode(batch.src, MaskedAttention(batch.src_mask))
+    whole = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), MaskedAttention(batch.src_mask))
+    cache = DecoderCache()
+    model.decode(batch.tgt[:, :1], memory, *cache.next_step(batch.src_mask))
     cache.select(rows)
-    step = model.decode(batch.tgt[rows, 1:2], memory[rows], batch.src_mask[rows], None, cache)
+    step = model.decode(batch.tgt[rows, 1:2], memory[rows], *cache.next_step(batch.src_mask[rows]))
     torch.testing.assert_close(step, whole[rows, 1:2])
 
 
 def test_sentences_longer_than_in_training_are_encoded(model: Transformer) -> None:
     src = torch.randint(4, 99, (1, 3 * model.config.max_length))
-    assert model.encode(src, padding_mask(src)).isfinite().all()
+    assert model.encode(src, MaskedAttention(padding_mask(src))).isfinite().all()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])

@@ -6,16 +6,13 @@ matrices that attention to sequences joins (fast/attention.py) stay until the ba
 process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
 """
 
-from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from config import Config, ConfigError, Precision
-from fast.forward import PackedBatchLoss, decoder_block, decoder_stack, encoder_block, encoder_stack
-from model import EncoderBlock
+from fast.forward import PackedBatchLoss
 from system.distributed import part_like
 from training.objective import BatchLoss
 from training.optimizers import KEPT_OF_A_WEIGHT
@@ -36,31 +33,19 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
     blocks in bf16: autocast would keep copies of whole weights, in bf16, until the backward pass.
     """
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - a second, for what few use
-    from torch.distributed.fsdp import (  # noqa: PLC0415
-        FSDPModule,
-        MixedPrecisionPolicy,
-        fully_shard,
-        register_fsdp_forward_method,
-    )
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
     mesh = init_device_mesh(device.type, (size,))
     model = model_loss.model
-    blocks: list[Any] = [*model.encoder.blocks, *model.decoder.blocks]
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if precision == "bf16" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
 
-    # Each block by itself. FSDP2 makes its weights whole when its forward pass is called, also by another name.
-    for block in blocks:
-        form = encoder_block if isinstance(block, EncoderBlock) else decoder_block
-        block.packed_forward = MethodType(form, block)
+    # Each block by itself.
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
         fully_shard(block, mesh=mesh, mp_policy=policy)
-        register_fsdp_forward_method(block, "packed_forward")
-    if isinstance(model_loss, PackedBatchLoss):
-        model_loss.encoder_stack = partial(encoder_stack, run=run_sharded)
-        model_loss.decoder_stack = partial(decoder_stack, run=run_sharded)
 
     # The rest: embeddings, projection and last normalizations.
     fully_shard(model_loss, mesh=mesh)
@@ -68,12 +53,6 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)  # Gloo cannot average
     return model_loss
-
-
-def run_sharded(block: Any, *args: Any) -> Tensor:
-    """Replaces `encoder_block` and `decoder_block`: makes the weights whole before, and takes them apart afterwards."""
-    x: Tensor = block.packed_forward(*args)
-    return x
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -26,8 +26,7 @@ def test_it_is_the_sum_over_the_tokens_and_the_end(model: Transformer) -> None:
     source, target = [5, 6, 7], [8, 9]
     with torch.inference_mode():
         src, tgt = pad([source]), pad([target], before=[BOS], after=())
-        mask = padding_mask(src)
-        logits = model.eval().project(model.decode(tgt, model.encode(src, mask), mask, causal_mask(3)))[0]
+        logits = model.eval()(src, tgt, padding_mask(src), causal_mask(3))[0]
         logits[:, :EOS] = -math.inf
         expected = logits.log_softmax(dim=-1)[range(3), [*target, EOS]].sum().item()
     (found,) = log_probabilities(model, [source], [target], [[0]], CPU)

@@ -9,10 +9,16 @@ from torch import nn
 
 from config import Precision
 from dataset import causal_mask, collate
-from decoding.inference import CastLinear, GrowingKeyValueCache, SearchCache, in_precision
+from decoding.inference import (
+    CastLinear,
+    FusedSelfAttention,
+    GrowingKeyValueCache,
+    SearchCache,
+    in_precision,
+)
 from decoding.scoring import score
 from decoding.translator import Translator
-from model import KeyValueCache, LayerNormalization, Transformer
+from model import KeyValueCache, LayerNormalization, MaskedAttention, Transformer
 from text.corpus import Corpus
 
 
@@ -41,20 +47,22 @@ def test_preparing_leaves_the_model_as_it_is(model: Transformer, precision: Prec
     assert prepared.src_embed.embedding.weight is model.src_embed.embedding.weight  # no second copy in memory
 
     assert not any(isinstance(layer, nn.Linear) for layer in prepared.modules())
-    n_blocks = model.config.n_encoder_layers + model.config.n_decoder_layers  # each has one product for three
+    n_blocks = model.config.n_encoder_layers + model.config.n_decoder_layers  # each has one more, for three
     n_linear = sum(isinstance(layer, nn.Linear) for layer in model.modules())
-    assert sum(isinstance(layer, CastLinear) for layer in prepared.modules()) == n_linear - 2 * n_blocks
+    assert sum(isinstance(layer, CastLinear) for layer in prepared.modules()) == n_linear + n_blocks
 
 
 def test_a_prepared_model_equals_the_plain_one(model: Transformer) -> None:
     batch = collate([[50, 51, 52], [53]], [[60, 61, 62], [70, 71, 72]])
     fast = in_precision(model, "fp32")
-    memory = fast.encode(batch.src, batch.src_mask)
-    torch.testing.assert_close(memory, model.encode(batch.src, batch.src_mask))
-    whole = model.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask)
-    torch.testing.assert_close(fast.decode(batch.tgt, memory, batch.src_mask, batch.tgt_mask), whole)
-    cache = SearchCache(model.config.n_decoder_layers)
-    steps = [fast.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache) for t in range(4)]
+    memory = fast.encode(batch.src, FusedSelfAttention(batch.src_mask))
+    torch.testing.assert_close(memory, model.encode(batch.src, MaskedAttention(batch.src_mask)))
+    whole = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), MaskedAttention(batch.src_mask))
+    torch.testing.assert_close(
+        fast.decode(batch.tgt, memory, FusedSelfAttention(batch.tgt_mask), MaskedAttention(batch.src_mask)), whole
+    )
+    cache = SearchCache()
+    steps = [fast.decode(batch.tgt[:, t : t + 1], memory, *cache.next_step(batch.src_mask)) for t in range(4)]
     torch.testing.assert_close(torch.cat(steps, dim=1), whole)
 
 
@@ -62,22 +70,22 @@ def test_hypotheses_of_a_sentence_share_its_memory(model: Transformer) -> None:
     """Two sentences of which the first leaves, and three hypotheses of the other: as three equal sentences."""
     batch = collate([[50, 51, 52], [53, 54]], [[60, 61, 62], [70, 71, 72]])
     fast = in_precision(model, "fp32")
-    memory = fast.encode(batch.src, batch.src_mask)
+    memory = fast.encode(batch.src, FusedSelfAttention(batch.src_mask))
     three = torch.tensor([1, 1, 1])
     tgt = batch.tgt[three, :3].clone()
     tgt[:, 2] = torch.tensor([80, 81, 82])
-    whole = model.decode(tgt, memory[three], batch.src_mask[three], causal_mask(3))
-    cache = SearchCache(model.config.n_decoder_layers)
+    whole = model.decode(tgt, memory[three], MaskedAttention(causal_mask(3)), MaskedAttention(batch.src_mask[three]))
+    cache = SearchCache()
     for t in range(2):
-        fast.decode(batch.tgt[:, t : t + 1], memory, batch.src_mask, None, cache)
+        fast.decode(batch.tgt[:, t : t + 1], memory, *cache.next_step(batch.src_mask))
     cache.keep(three, torch.tensor([1]))
-    step = fast.decode(tgt[:, 2:], memory[1:], batch.src_mask[1:], None, cache)
+    step = fast.decode(tgt[:, 2:], memory[1:], *cache.next_step(batch.src_mask[1:]))
     torch.testing.assert_close(step, whole[:, 2:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_growing_cache_equals_the_plain_one(dtype: torch.dtype) -> None:
-    plain, growing = KeyValueCache(is_source=False), GrowingKeyValueCache(is_source=False)
+    plain, growing = KeyValueCache(), GrowingKeyValueCache()
     for n_new in (1, 1, 3, 1, 7):
         key, value = torch.randn(2, 4, 2, n_new, 8).to(dtype).unbind()
         for found, expected in zip(growing.append(key, value), plain.append(key, value), strict=True):

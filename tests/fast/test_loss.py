@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from config import PAD
-from fast.forward import to_autocast_dtype
+from fast.attention import to_autocast_dtype
 from fast.loss import CHUNK, losses_and_gradient, projected_cross_entropy
 from training.objective import label_smoothed_cross_entropy
 

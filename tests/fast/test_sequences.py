@@ -14,7 +14,7 @@ from torch.nn.attention import varlen
 from config import PAD, Config
 from dataset import collate
 from fast.attention import SequenceLayout, can_attend_to_sequences
-from fast.forward import PackedBatchLoss, decoder_stack, encoder_stack
+from fast.forward import PackedBatchLoss, run_stack
 from fast.packed_batch import PackedBatch
 from model import Transformer
 
@@ -109,13 +109,13 @@ def test_stacks_with_torchs_kernel_are_one_graph_for_all_shapes() -> None:
         return lambda *args: [torch.zeros(len(rows), 16)]
 
     torch._dynamo.reset()
-    stacks = [torch.compile(s, fullgraph=True, dynamic=True, backend=capture) for s in (encoder_stack, decoder_stack)]
+    compiled = torch.compile(run_stack, fullgraph=True, dynamic=True, backend=capture)
     for lengths in ([3, 5], [7], [4, 9, 90]):
         layout = PackedBatch.of(collate(*[[[5] * n for n in lengths]] * 2), by_sequences=True).layout
         rows = torch.randn(int(layout.src_offsets[-1]), 16)  # type: ignore[union-attr]
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            stacks[0](model.encoder, rows, layout.encoder)
-            stacks[1](model.decoder, rows, rows.bfloat16(), layout.decoder, layout.source)
+            compiled(model.encoder, rows, layout.encoder)
+            compiled(model.decoder, rows, rows.bfloat16(), layout.decoder, layout.source)
     assert len(captured) == 2
     calls = [sum("varlen_attn" in str(node.target) for node in graph.graph.nodes) for graph in captured]
     assert calls == [3, 6], "layers, and twice the layers"
