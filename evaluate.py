@@ -43,9 +43,9 @@ def main(args: Sequence[str]) -> None:
     options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
-    if (options.target or options.source_language or options.zero_shot) and not options.source:
+    if (options.target or options.source_language) and not options.source:
         raise ConfigError(
-            "--target, --source-language and --zero-shot are for --source and --reference; "
+            "--target and --source-language are for --source and --reference; "
             "without these, all language pairs are scored"
         )
     search = Search(options.beam, length_penalty=options.length_penalty)
@@ -59,14 +59,13 @@ def main(args: Sequence[str]) -> None:
     # Take the pairs. Both runs must translate all of them.
     pairs = pairs_to_score(options, translator)
     source, target = pairs.directions[0]
-    translator = translator.towards(target, source, options.zero_shot)
+    translator = translator.towards(target, source)
     if other:
         try:
-            other = other.towards(target, source, options.zero_shot)
+            other = other.towards(target, source)
             list(other.rows_of_directions(pairs.directions))
         except ConfigError as error:
-            message = str(error) if options.source else str(error).partition("\n")[0]  # --zero-shot is for two files
-            raise ConfigError(f"--against {options.against}: {message}") from None
+            raise ConfigError(f"--against {options.against}: {error}") from None
 
     # Translate and score.
     say(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences")

@@ -51,7 +51,7 @@ def main(args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device, options.precision, plain=options.plain)
-    translator = translator.towards(options.target, options.source, options.zero_shot)
+    translator = translator.towards(options.target, options.source)
     if not options.run:
         say(f"run {translator.config.name}")
     warn_of_unidentified(translator)

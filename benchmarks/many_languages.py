@@ -67,16 +67,12 @@ def main() -> None:
         translator = Translator.load(work / "weights" / name)
         learned = translator.config.directions
         for source, target in [(s, t) for s in LANGUAGES for t in LANGUAGES if s != t]:
-            results = [bleu(translator, source, target, lines) for lines in valid.values()]
+            pivot = "" if (source, target) in learned else "en"
+            results = [bleu(translator, source, target, lines, pivot) for lines in valid.values()]
             if not all(results):
                 continue
-            how = "" if (source, target) in learned else "zero-shot"
             numbers = "  ".join(f"{label} {result:.1f}" for label, result in zip(valid, results, strict=True))
-            print(f"{name:<12} {source}-{target}  {numbers}  {how}", flush=True)
-            if how:
-                pivoted = [bleu(translator, source, target, lines, pivot="en") for lines in valid.values()]
-                numbers = "  ".join(f"{label} {result:.1f}" for label, result in zip(valid, pivoted, strict=True))
-                print(f"{name:<12} {source}-{target}  {numbers}  through English", flush=True)
+            print(f"{name:<12} {source}-{target}  {numbers}{'  through English' * bool(pivot)}", flush=True)
 
 
 def read(folder: Path, part: str) -> Lines:
@@ -116,16 +112,14 @@ def train(name: str, work: Path, steps: int) -> None:
 
 
 def bleu(translator: Translator, source: str, target: str, lines: Lines, pivot: str = "") -> float:
-    """BLEU of a direction, or of two by way of the pivot. 0 if the model does not know the languages."""
-    if {source, target} - set(translator.config.all_languages):
-        return 0.0
-    if not translator.config.tagged_languages and (source, target) not in translator.config.directions:
+    """BLEU of a direction, or of two by way of the pivot. 0 if the model has not learned them."""
+    if not {(source, pivot or target), (pivot or source, target)} <= set(translator.config.directions):
         return 0.0
     texts = [line[LANGUAGES.index(source)] for line in lines]
     if pivot:
         texts = translator.towards(pivot, source)(texts)
         source = pivot
-    hypotheses = translator.towards(target, source, zero_shot=True)(texts)
+    hypotheses = translator.towards(target, source)(texts)
     return score(hypotheses, [line[LANGUAGES.index(target)] for line in lines], target).bleu
 
 

@@ -140,7 +140,6 @@ class Translator:
         # Of a model of several language pairs, `towards` chooses the target language.
         self.target = config.target
         self.sources = [config.source]  # languages that a text may be in
-        self.zero_shot = False
         self.tag: list[int] = []  # that each source begins with
         self.check: Callable[[], None] = go_on  # called before each step
         if isinstance(searcher, ModelSearcher):
@@ -183,12 +182,12 @@ class Translator:
             searcher = ModelSearcher(model, where, precision, plain)
         return cls(searcher, tokenizer, config, where)
 
-    def towards(self, target: str = "", source: str = "", zero_shot: bool = False) -> "Translator":
+    def towards(self, target: str = "", source: str = "") -> "Translator":
         """The same model for one of its target languages.
 
         The source language matters only for taking texts apart into sentences; by default, it is that of each text.
-        Without a target, the model must have one target language only. With zero_shot, it need not have learned the
-        pair. Raises ConfigError if the model does not translate so.
+        Without a target, the model must have one target language only. Raises ConfigError if the model has not learned
+        to translate so.
         """
         directions = self.config.directions
         targets = list(dict.fromkeys(target for _, target in directions))
@@ -198,13 +197,12 @@ class Translator:
         target = target or targets[0]
         if target not in targets:
             raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
-        can_try = source in self.config.all_languages and source != target
-        if source and (source, target) not in directions and not (zero_shot and can_try):
-            hint = "\n--zero-shot translates all the same" if can_try else ""
+        if source and (source, target) not in directions:
+            ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
+            hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
         translator = Translator(self.searcher, self.tokenizer, self.config, self.device)
         translator.target = target
-        translator.zero_shot = zero_shot
         translator.sources = [source] if source else [one for one, into in directions if into == target]
         translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
         return translator
@@ -251,7 +249,7 @@ class Translator:
     def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple["Translator", list[int]]]:
         """For each language pair among directions, the translator for it, and where the pair occurs."""
         for (source, target), rows in rows_by_direction(directions).items():
-            yield self.towards(target, source, self.zero_shot), rows
+            yield self.towards(target, source), rows
 
     def n_best(
         self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""

@@ -67,8 +67,6 @@ class TranslateOptions(ModelOptions):
     """Language to translate into, with a model of several"""
     source: str = ""
     """Language of the sentences, with a model of several; by default it is identified"""
-    zero_shot: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Translate from --source into --target even if the model has not learned this pair"""
     beam: int = 1
     """Beam size; 1 is greedy search"""
     n_best: int = 1
@@ -83,10 +81,6 @@ class TranslateOptions(ModelOptions):
     """Decoder layer to draw, from 1; 0 for the last"""
     head: int = 0
     """Attention head to draw, from 1; 0 for all heads and their mean"""
-
-    def __post_init__(self) -> None:
-        if self.zero_shot and not self.source:
-            raise ConfigError("--zero-shot is for the pair of --source and --target: name the language of the text")
 
 
 @dataclass(frozen=True)
@@ -212,8 +206,6 @@ class EvaluateOptions(ModelOptions):
     """Language of --reference, with a model that translates into several"""
     source_language: str = ""
     """Language of --source, with a model of several; by default it is identified"""
-    zero_shot: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Score --source and --reference even if the model has not learned this pair"""
     output: Path | None = None
     """File to write the translations to, one per line"""
     scores: Path | None = None

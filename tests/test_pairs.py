@@ -220,7 +220,7 @@ def test_a_target_is_asked_for_and_checked(several: Path, few: Path, called: Com
         (["translate.py", *run, "--target", "de", "x"], 2, "does not translate into de; its language pairs are en-fr,"),
         (["translate.py", *run, "--target", "en", "--source", "de", "x"], 2, "has not learned de-en"),
         (["evaluate.py", *run, *files], 2, "choose one with --target"),
-        (["translate.py", *run, "--target", "en", "--source", "zz", "--zero-shot", "x"], 2, "has not learned zz-en"),
+        (["translate.py", *run, "--target", "en", "--source", "zz", "x"], 2, "has not learned zz-en"),
         (["train.py", "--init-from", str(several), "--pairs", "en-fr", "fr-de"], 2, "--pairs cannot be given with"),
         (["train.py", "--init-from", str(several), "--source", "en", "--target", "fr"], 2, "leave out --source and"),
         (
@@ -366,14 +366,11 @@ def test_a_language_that_was_not_learned_is_noticed(triangle: str, called: Comma
     assert "has not learned de-fr, and this seems to be de: Der Hund schläft im Garten." in unlearned.stderr
     Path("page.html").write_text("<p>Der Hund schläft im Garten.</p>", encoding="utf-8")
     assert "has not learned de-fr" in called(*translate, "--format", "html", "page.html").stderr
-    without_source = called(*translate, "--zero-shot", "Der Hund schläft im Garten.")
-    assert without_source.returncode == 2 and "--zero-shot is for the pair of --source" in without_source.stderr
 
     evaluate = ["evaluate.py", "--run", triangle, "--device", "cpu", "--target", "fr", "--source", "de"]
     evaluate += ["--reference", "fr"]
     refused = called(*evaluate)
     assert refused.returncode == 2 and "has not learned de-fr; its language pairs are en-de" in refused.stderr
-    assert called(*evaluate, "--zero-shot").returncode == 0
     assert called(*evaluate, "--source-language", "en").returncode == 0
     Path("de").write_text("1\n2\n", encoding="utf-8")
     assert called(*evaluate).returncode == 0, "only English was learned"
@@ -424,12 +421,12 @@ def test_languages_with_regions_are_identified() -> None:
     assert language_shares("The cat.", ("en-GB", "en-US")) == [("en-GB", 0.5), ("en-US", 0.5)]
 
 
-def test_zero_shot_translates_between_known_languages(tiny: Config, demo: Corpus) -> None:
+def test_a_pair_that_was_not_learned_is_refused_with_a_way_around(tiny: Config, demo: Corpus) -> None:
     config = replace(tiny, pairs=("en-de", "en-fr", "de-en"))
     tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
     model = Transformer(len(tokenizer), config).eval()
     translator = Translator(ModelSearcher(model, torch.device("cpu"), "fp32"), tokenizer, config, torch.device("cpu"))
-    with pytest.raises(ConfigError, match=r"de-fr; its .*\n--zero-shot"):
+    with pytest.raises(ConfigError, match=r"de-fr; its .*\ntranslate into en first, and the result into fr"):
         translator.towards("fr", "de")
-    assert translator.towards("fr", "de", zero_shot=True).tag == [tokenizer.tags["fr"]]
+    assert translator.towards("fr", "en").tag == [tokenizer.tags["fr"]]
     assert translator.towards("fr").sources == ["en"] and translator.towards("en").sources == ["de"]
