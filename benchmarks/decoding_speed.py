@@ -37,7 +37,7 @@ from dataset import pad  # noqa: E402
 from decoding.lengths import Lengths  # noqa: E402
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step, go_on  # noqa: E402
 from decoding.translator import ModelSearcher, search_batches  # noqa: E402
-from export import ctranslate2_specification  # noqa: E402
+from exporting.ctranslate2 import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import choose_device, device_label  # noqa: E402

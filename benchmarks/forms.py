@@ -34,7 +34,7 @@ from decoding.compiled import choose_translating  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.search import Search  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
-from export import to_ctranslate2  # noqa: E402
+from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
 from system.devices import choose_device, device_label, peak_gigabytes  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.corpus import load_corpus  # noqa: E402

@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from checkpoint import RunFolder  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
-from export import to_ctranslate2  # noqa: E402
+from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.readers import lines  # noqa: E402
 

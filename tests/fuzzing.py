@@ -42,7 +42,8 @@ from checkpoint import RunFolder, parameters
 from config import PRESETS, TapisError
 from decoding.ctranslate2 import is_exported
 from decoding.translator import Translator
-from export import to_ctranslate2, to_release
+from exporting.ctranslate2 import to_ctranslate2
+from exporting.release import to_release
 from model import Transformer
 from system.files import whole_folder
 from system.hub import unpack

@@ -29,7 +29,11 @@ from decoding.ctranslate2 import EngineError
 from decoding.scoring import score
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
-from export import card, pack, to_ctranslate2, to_hugging_face, to_release, web_facts
+from exporting.card import card
+from exporting.ctranslate2 import to_ctranslate2
+from exporting.hugging_face import to_hugging_face
+from exporting.release import pack, to_release
+from exporting.web import web_facts
 from model import Transformer
 from system.files import whole_folder
 from system.hub import SUMS, FetchError, check_sums, fetch, write_sums

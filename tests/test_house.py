@@ -19,10 +19,11 @@ FLOORS = [
     {"checkpoint"},
     {"decoding"},
     {"training", "serving"},
+    {"exporting"},
     {"train", "translate", "evaluate", "export", "serve"},
 ]
 COMMANDS = FLOORS[-1]
-ROOMS = {"system", "web", "text", "fast", "decoding", "training", "serving"}
+ROOMS = {"system", "web", "text", "fast", "decoding", "training", "serving", "exporting"}
 FLOOR = {place: number for number, floor in enumerate(FLOORS) for place in floor}
 MODULES = sorted([*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).glob("*.py"))])
 

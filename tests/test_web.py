@@ -20,7 +20,7 @@ from decoding.doubts import UNSURE_BELOW, doubts, numbers
 from decoding.search import Search
 from decoding.translator import Translator
 from decoding.web import ENGINE, FIELDS, MOST_INPUTS, REMAINDERS, web_page
-from export import to_web
+from exporting.web import to_web
 from model import Transformer
 from text.corpus import Corpus
 from text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case

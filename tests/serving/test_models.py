@@ -13,7 +13,7 @@ from config import Config, ConfigError
 from decoding.ctranslate2 import EngineError
 from decoding.search import Search, go_on
 from decoding.translator import Translator
-from export import to_ctranslate2
+from exporting.ctranslate2 import to_ctranslate2
 from serving.models import Kind, Models, answers_of, find_models, trained_folders
 from system.files import whole_folder
 

@@ -1,0 +1,150 @@
+"""The model card of a release: what the model is, how it was trained, what it scores, and what it cannot do."""
+
+import re
+from collections.abc import Sequence
+
+from config import Config
+from decoding.scoring import Scores
+from exporting.naming import language_pairs
+from system.hub import is_hub_id
+from system.terminal import escape_controls
+from text.report import DataReport
+from training.report import AncestorRecord, Metrics
+
+
+def card(config: Config, metrics: Metrics, license: str) -> str:
+    """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out.
+
+    config is that of the release, whose data have public names. Texts of the run are shown as they are, whatever they
+    would mean in Markdown.
+    """
+    from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - takes half a second
+
+    # The metadata
+    data = ", ".join(config.data)
+    results = []
+    if metrics.test:
+        for name in ("BLEU", "chrF"):
+            result = EvalResult(
+                task_type="translation",
+                dataset_type=data,
+                dataset_name=data,
+                dataset_split="test",
+                metric_type=name.lower(),
+                metric_name=name,
+                metric_value=round(getattr(metrics.test, name.lower()), 2),
+            )
+            results.append(result)
+    metadata = ModelCardData(
+        language=list(dict.fromkeys(language for direction in config.directions for language in direction)),
+        license=license,
+        library_name="tapis",
+        pipeline_tag="translation",
+        tags=["translation", "transformer"],
+        datasets=list(filter(is_hub_id, config.data)) or None,
+        metrics=["bleu", "chrf"],
+        model_name=config.name,
+        eval_results=results or None,
+    )
+    # The text
+    sections = {
+        "Use": USE.format(name=config.name, target=" --target LANGUAGE" if config.tagged_languages else ""),
+        "Data": about_data(config, metrics.data, as_text(data)),
+        "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
+        "Scores": about_scores(metrics.test),
+        "Examples": about_examples(metrics.examples),
+        "Limits": LIMITS.format(max_length=config.max_length, data=as_text(data)),
+    }
+    size = f" of {metrics.parameters:,} parameters" if metrics.parameters else ""
+    summary = f"A Transformer{size} that translates {language_pairs(config)}, trained from scratch with Tapis."
+    text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
+    return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
+
+
+USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
+
+```console
+$ python translate.py --run {name} --beam 5{target} "…"
+```
+
+Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files
+contain no executable code."""
+
+LIMITS = """The model translates text similar to its training data ({data}). On other text it can produce fluent
+translations that are wrong. Sentences of more than {max_length} tokens are cut. Neither the data nor the translations
+were checked for bias or offensive content. Have a person who reads both languages review translations that matter."""
+
+
+def as_text(text: str) -> str:
+    """Return a text as Markdown that shows it, in a table, too: on one line, without markup."""
+    return re.sub(r"[\\`*_\[\]<>&|~]", r"\\\g<0>", " ".join(escape_controls(text).split()))
+
+
+def about_data(config: Config, report: DataReport, data: str) -> str:
+    """Describe the data: how many pairs there are for what, and which cleaning rules applied."""
+    if not report.read:
+        return ""
+    purposes = {"training": report.trained_on, "validation": report.valid, "testing": report.test}
+    counts = ", ".join(f"{pairs:,} for {purpose}" for purpose, pairs in purposes.items() if pairs)
+    summary = f"{data}, {language_pairs(config)}: {report.read:,} pairs, of which {counts}."
+    for source in report.sources:
+        if source.monolingual:
+            summary += f" {as_text(source.name)}: {source.trained_on:,} sentences without translations."
+    if config.monolingual:
+        summary += f" {as_text(config.back_translator) or 'The model'} has translated these for the training."
+
+    rows = "\n".join(f"| {as_text(name)} | {rule.pairs:,} |" for name, rule in report.rules.items() if rule.pairs)
+    return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}" if rows else summary
+
+
+def about_training(config: Config, metrics: Metrics) -> str:
+    """Describe the training in a table: sizes, settings, time and hardware."""
+    rows = {
+        "layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder",
+        "d_model, d_ff, heads": f"{config.d_model}, {config.d_ff}, {config.n_heads}",
+        "vocabulary": f"{metrics.vocabulary:,} joint byte-level BPE tokens" if metrics.vocabulary else "",
+        "optimizer": f"{config.optimizer}, {config.schedule} schedule, learning rate {config.lr:g}",
+        "steps": f"{metrics.best.step:,} to the best weights" if metrics.best else "",
+        "time": f"{metrics.seconds / 60:,.1f} minutes" if metrics.seconds is not None else "",
+        "hardware": f"{metrics.hardware}, {metrics.precision}" if metrics.hardware else "",
+        "versions": ", ".join(f"{name} {version}" for name, version in metrics.versions.items()),
+    }
+    shown = "\n".join(f"| {name} | {as_text(value)} |" for name, value in rows.items() if value)
+    return f"| | |\n|---|---|\n{shown}"
+
+
+def about_ancestors(record: AncestorRecord | None) -> str:
+    """Name the run that the training started from, and those before it."""
+    names = []
+    while record:
+        names.append(as_text(f"{record.name}, trained on {', '.join(record.data)}"))
+        record = record.init_from
+    return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
+
+
+def about_scores(test: Scores | None) -> str:
+    """State BLEU and chrF on the test part, with sacreBLEU's signature."""
+    if not test:
+        return "The data has no test part."
+    rows = "\n".join(
+        f"| {as_text(label)} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |"
+        for label, scores in test.by_data.items()
+        if scores.keys() >= {"bleu", "chrf"}
+    )
+    signature = " ".join(test.signature.replace("`", "").split())
+    table = f"\n\n| | BLEU | chrF |\n|---|---|---|\n{rows}" if rows else ""
+    return (
+        f"Test part, greedy search, cased: BLEU {test.bleu:.1f}, chrF {test.chrf:.1f}, brevity penalty "
+        f"{test.brevity:.3f}. Signature: `{signature}`{table}"
+    )
+
+
+def about_examples(examples: Sequence[Sequence[str]]) -> str:
+    """List the first sentences of the test part with their translations."""
+    if not examples:
+        return ""
+    rows = "\n".join("| " + " | ".join(map(as_text, row)) + " |" for row in examples)
+    return (
+        "The first sentences of the test part, not selected, with greedy search:\n\n"
+        f"| source | reference | translation |\n|---|---|---|\n{rows}"
+    )

@@ -1,0 +1,85 @@
+"""A run to publish: its files without paths of this machine, a model card, checksums, and all of them in an archive."""
+
+import gzip
+import shutil
+import tarfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from checkpoint import RunFolder
+from exporting.card import card
+from exporting.naming import data_name
+from system.files import write_whole
+from system.hub import write_sums
+from text.corpus import origins
+from training.report import AncestorRecord, load_metrics, save_metrics
+
+
+def to_release(folder: RunFolder, into: Path, license: str) -> None:
+    """Fill a folder with the run and a model card, without the training state and without paths of this machine.
+
+    license is the hub's identifier, such as mit or cc-by-4.0.
+    """
+    config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
+    metrics = load_metrics(folder)
+    public = replace(
+        config,
+        data=tuple(map(data_name, config.data)),
+        monolingual=distinct_names(config.monolingual),
+        init_from=data_name(config.init_from),
+        back_translator=data_name(config.back_translator),
+    )
+    names = [origin.full_name for origin in origins(public)]
+    sources = [replace(report, name=name) for name, report in zip(names, metrics.data.sources, strict=False)]
+    metrics.data = replace(metrics.data, name=", ".join(public.data), sources=sources)
+    metrics.init_from = public_ancestor(metrics.init_from)
+
+    released = RunFolder(into)
+    released.save_config(public)
+    shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
+    shutil.copyfile(folder.model_file, released.model_file)
+    save_metrics(released, metrics)
+    (into / "README.md").write_text(card(released.load_config(), metrics, license), encoding="utf-8")
+    write_sums(into)
+
+
+def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of each file without its folder, with a number before it if several files have it."""
+    names = [Path(file).name for file in files]
+    numbered = [f"{number}-{name}" for number, name in enumerate(names, start=1)]
+    return tuple(
+        with_number if names.count(name) > 1 else name for name, with_number in zip(names, numbered, strict=True)
+    )
+
+
+def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:
+    """Return the record of the run that a run started from, and of those before it, without paths of this machine."""
+    if not record:
+        return None
+    data = [data_name(name) for name in record.data]
+    return replace(record, data=data, init_from=public_ancestor(record.init_from))
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Write a folder as a .tar.gz archive. The same files always give the same bytes."""
+
+    def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        """Remove what depends on this machine: the time and the owner."""
+        member.mtime = 0
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member
+
+    def write(path: Path) -> None:
+        with (
+            path.open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped,
+            tarfile.open(None, "w", zipped) as tar,
+        ):
+            for member in sorted(folder.iterdir()):
+                tar.add(member, f"{folder.name}/{member.name}", filter=anonymous)
+
+    write_whole(archive, write)

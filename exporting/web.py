@@ -1,0 +1,42 @@
+"""A run as one HTML file that translates in a browser; decoding/web.py makes the page."""
+
+from pathlib import Path
+
+import torch
+
+from checkpoint import RunFolder
+from config import Config, ConfigError
+from decoding.web import MOST_INPUTS, web_page
+from exporting.naming import data_name, language_pairs
+from model import Transformer
+from system.files import write_text
+from training.report import Metrics, load_metrics
+
+
+def to_web(folder: RunFolder, file: Path, license: str) -> None:
+    """Write a run as one HTML file that translates in a browser; decoding/web.py describes it.
+
+    Raises ConfigError if a layer is wider than the page can compute.
+    """
+    config, tokenizer, model = folder.load_model(torch.device("cpu"))
+    if max(config.d_model, config.d_ff) > MOST_INPUTS:
+        raise ConfigError(f"--to web: d_model and d_ff may be at most {MOST_INPUTS}")
+    title = f"Translate {language_pairs(config)}"
+    page = web_page(config, tokenizer, model, title, web_facts(config, load_metrics(folder), model, license))
+    write_text(file, page)
+
+
+def web_facts(config: Config, metrics: Metrics, model: Transformer, license: str) -> dict[str, str]:
+    """What the page says of its model, by name, besides its languages. What is not known is left out."""
+    scored = {"test": metrics.test, "validation": metrics.best}
+    facts = {
+        "Name": config.name,
+        "Data": ", ".join(map(data_name, config.data)),
+        "BLEU": ", ".join(f"{scores.bleu:.1f} ({part} part)" for part, scores in scored.items() if scores),
+        "Parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "Layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder, of {config.d_model} numbers",
+        "Licence": license if license != "unknown" else "",
+        "Made with": "Tapis",
+        "Limits": "Translations can be fluent and wrong. Nothing that you type leaves this page.",
+    }
+    return {name: value for name, value in facts.items() if value}
