@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from config import BUILT_IN, Config, ConfigError, TapisError
+from config import BUILT_IN, FACTS, Config, ConfigError, TapisError
 from model import Transformer
 from system.distributed import part_like
 from system.files import digest, machine_secret, read_bounded, write_text, write_whole
@@ -45,20 +45,7 @@ RUNS = Path("runs")
 PROJECT_WEIGHTS = Path(__file__).resolve().parent / "weights"  # also searched, after WEIGHTS
 
 # The config fields that determine what the weights mean. Loading fails if config.json differs from the saved model.
-MODEL_FIELDS = (
-    "source",
-    "target",
-    "pairs",
-    "languages",
-    "max_length",
-    "d_model",
-    "n_heads",
-    "n_encoder_layers",
-    "n_decoder_layers",
-    "d_ff",
-    "norm",
-    "tie_embeddings",
-)
+MODEL_FIELDS = tuple(name for name, facts in FACTS.items() if facts.defines_model)
 MAX_BYTES = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**29}  # enough for a million tokens
 
 

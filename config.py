@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
 LENGTH_PENALTY = 1.5  # default of beam search
@@ -48,6 +48,35 @@ class ConfigError(TapisError):
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is true of a field of `Config`, besides its type, its default and its help. Nothing else lists fields."""
+
+    range: tuple[float, float] = (0, 0)
+    """The least and the greatest value; (0, 0) for no limits"""
+    defines_model: bool = False
+    """Whether it determines what the weights mean. A model is loaded only with the value it was saved with"""
+    is_resumable: bool = False
+    """Whether it may change on --resume: it affects neither the model nor the data nor the batches"""
+    init_from: Literal["kept", "fixed", "fresh"] = "kept"
+    """With --init-from: that of the run unless it is given (kept), always that of the run (fixed), or, since it says
+    nothing about another training, the default (fresh)"""
+    is_on_page: bool = False
+    """Whether a page of `export.py --to web` needs it"""
+    since: int = 0
+    """The format of config.json that added it"""
+    before: object = None
+    """The value with which runs of earlier formats were made"""
+
+
+Value = TypeVar("Value")
+
+
+def setting(default: Value, **facts: Any) -> Value:
+    """Return a field of a dataclass with a default, and with facts as `Facts` takes them."""
+    return dataclasses.field(default=default, metadata={"facts": Facts(**facts)})
+
+
+@dataclass(frozen=True)
 class Config:
     """The data, the model and the training."""
 
@@ -55,117 +84,126 @@ class Config:
     data: tuple[str, ...] = ("Helsinki-NLP/opus_books",)
     """One or more sources of pairs, each of them demo, a hub id, a folder (hub layout or train/valid/test.<language>),
     or a .tsv, .csv, .jsonl, .parquet, .tmx or OPUS .zip file"""
-    data_weights: tuple[float, ...] = ()
+    data_weights: tuple[float, ...] = setting((), since=2, before=())
     """One weight for each source of --data: with 2, an epoch has each of its pairs twice, with 0.5 half of them; by
     default 1"""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = setting((), since=2, before=())
     """The columns of the source and the target side in tables: two numbers from 1, or two names of the header"""
-    monolingual: tuple[str, ...] = ()
+    monolingual: tuple[str, ...] = setting((), init_from="fresh", since=3, before=())
     """Files of sentences in a language to translate into, one per line, named by it: NEWS.fr. They are translated
     back during the training, and learned from as targets"""
-    monolingual_weight: float = 1.0
+    monolingual_weight: float = setting(1.0, init_from="fresh", since=3, before=1.0)
     """Weight of each sentence of --monolingual, as in --data-weights"""
-    back_translator: str = ""
+    back_translator: str = setting("", init_from="fresh", since=3, before="")
     """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
-    source: str = "en"
+    source: str = setting("en", defines_model=True, init_from="fixed")
     """Language to translate from"""
-    target: str = "fr"
+    target: str = setting("fr", defines_model=True, init_from="fixed")
     """Language to translate into"""
-    pairs: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = setting((), defines_model=True, init_from="fixed", since=2, before=())
     """Language pairs of one model, such as en-de de-en, in place of --source and --target; or all, for every pair of
     --languages"""
-    languages: tuple[str, ...] = ()
+    languages: tuple[str, ...] = setting((), defines_model=True, init_from="fixed", since=2, before=())
     """The languages of --pairs all"""
-    temperature: float = 1.0
+    temperature: float = setting(1.0, range=(1.0, 100.0), since=2, before=1.0)
     """Share of each language pair in an epoch: 1 by its size, higher more equal (size to the power of 1/temperature)"""
-    valid_share: float = 0.02
+    valid_share: float = setting(0.02, range=(0.0, 0.5))
     """Share of the pairs used for validation if the data has no validation part"""
-    test_share: float = 0.02
+    test_share: float = setting(0.02, range=(0.0, 0.5))
     """Share of the pairs used for testing if the data has no test part"""
     skip_rules: tuple[RuleName, ...] = ()
     """Cleaning rules to skip"""
-    vocab_size: int = 16_000
+    # Every vocabulary has the 4 special tokens and the 256 bytes.
+    vocab_size: int = setting(16_000, range=(260, 1_000_000), init_from="fixed")
     """Maximum size of the subword vocabulary that both languages share"""
-    max_length: int = 128
+    max_length: int = setting(128, range=(2, 100_000), defines_model=True, is_on_page=True)
     """Maximum length of each side of a training pair, in tokens; longer pairs are dropped and counted"""
 
     # Model
-    init_from: str = ""
+    init_from: str = setting("", since=2, before="")
     """Start from the weights and the tokenizer of another run: its name, folder, release archive, or hub id"""
-    d_model: int = 256
+    # A sum of so many products of 8 bits fits into 32 (decoding/compiled.c); so for d_ff.
+    d_model: int = setting(256, range=(2, 65_536), defines_model=True, init_from="fixed", is_on_page=True)
     """Width of the embeddings and of every layer's output"""
-    n_heads: int = 4
+    n_heads: int = setting(4, range=(1, 1024), defines_model=True, init_from="fixed", is_on_page=True)
     """Attention heads per layer"""
-    n_encoder_layers: int = 3
+    n_encoder_layers: int = setting(3, range=(1, 1000), defines_model=True, init_from="fixed", is_on_page=True)
     """Encoder layers"""
-    n_decoder_layers: int = 3
+    n_decoder_layers: int = setting(3, range=(1, 1000), defines_model=True, init_from="fixed", is_on_page=True)
     """Decoder layers"""
-    d_ff: int = 1024
+    d_ff: int = setting(1024, range=(2, 65_536), defines_model=True, init_from="fixed")
     """Inner width of the feed-forward layers"""
-    dropout: float = 0.1
+    dropout: float = setting(0.1, range=(0.0, 0.9))
     """Probability of dropping an activation during training"""
-    norm: Literal["pre", "post"] = "pre"
+    norm: Literal["pre", "post"] = setting("pre", defines_model=True, init_from="fixed", is_on_page=True)
     """Layer normalization before each sublayer (pre) or after it, as in the paper (post)"""
-    tie_embeddings: bool = True
+    tie_embeddings: bool = setting(True, defines_model=True, init_from="fixed")
     """Share one matrix among source embeddings, target embeddings and output projection"""
 
     # Training
-    epochs: int = 10
+    epochs: int = setting(10, range=(1, 1_000_000), is_resumable=True, init_from="fresh")
     """Passes over the training pairs"""
-    steps: int = 0
+    steps: int = setting(0, range=(0, 1_000_000_000), is_resumable=True, init_from="fresh")
     """Optimizer steps in total, instead of --epochs; 0 to use --epochs"""
-    patience: int = 0
+    patience: int = setting(0, range=(0, 1_000_000), is_resumable=True, init_from="fresh")
     """Stop after this many validations in a row without improvement; 0 for never"""
-    batch_tokens: int = 4096
+    batch_tokens: int = setting(4096, range=(1, 100_000_000))
     """Maximum size of a batch: sentences times the length of the longest side, in tokens"""
-    accumulate: int = 1
+    accumulate: int = setting(1, range=(1, 100_000))
     """Batches per optimizer step"""
     optimizer: Literal["adam", "muon"] = "adam"
     """adam for all parameters, as in the paper; muon for the matrices of the layers, with Adam for the rest"""
-    lr: float = 1e-3
+    lr: float = setting(1e-3, range=(1e-12, 100.0))
     """Peak learning rate, reached at the end of the warm-up"""
-    warmup_steps: int = 1000
+    warmup_steps: int = setting(1000, range=(0, 100_000_000))
     """Steps of linear warm-up, limited to a tenth of the training"""
     schedule: Literal["linear", "inverse_sqrt"] = "linear"
     """Decay of the learning rate: linear to zero over the second half, or inverse square root, as in the paper"""
-    subword_dropout: float = 0.0
+    subword_dropout: float = setting(0.0, range=(0.0, 0.9))
     """Share of training tokens to split into the two tokens that they were merged from"""
-    augment: float = 0.0
+    augment: float = setting(0.0, range=(0.0, 0.9), since=4, before=0.0)
     """Share of the training sources to rewrite as people type them: in small letters, without a full stop, mistyped"""
-    self_distillation: float = 0.0
+    # --minutes fixes the number of steps half-way.
+    self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
-    length_ratio: float = 0.0
+    length_ratio: float = setting(
+        0.0, range=(0, 1000), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
+    )
     """Target tokens for each source token on average. It limits the length of translations, and --doubts marks those
     that are far from it; 0 to learn it from the training pairs"""
-    length_spread: float = 0.0
+    length_spread: float = setting(
+        0.0, range=(0, 1000), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
+    )
     """Deviation of target lengths from --length-ratio that one in a hundred pairs exceeds, divided by the square root
     of the source length; learned together with it"""
-    unsure_below: float = 0.0
+    unsure_below: float = setting(
+        0.0, range=(-1000, 0), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
+    )
     """Mean log-probability of a token, in nats, below which --doubts marks a translation as unsure; 0 to learn it at
     the end, such that two in a hundred translations of validation sentences are below"""
-    label_smoothing: float = 0.1
+    label_smoothing: float = setting(0.1, range=(0.0, 0.9))
     """Share of the target probability spread over the whole vocabulary"""
-    clip_norm: float = 1.0
+    clip_norm: float = setting(1.0, range=(0, 1_000_000_000))
     """Gradients with a larger norm are scaled down to this; 0 to disable"""
-    seed: int = 1
+    seed: int = setting(1, range=(0, 2**31 - 1))
     """Random seed of the initialization, the batch order and dropout"""
 
     # Run
     name: str = ""
     """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET, or PRESET and all pairs"""
-    device: DeviceName = "auto"
+    device: DeviceName = setting("auto", is_resumable=True, init_from="fresh")
     """Device to compute on; auto prefers cuda, then mps, then cpu"""
-    precision: Precision = "auto"
+    precision: Precision = setting("auto", init_from="fresh")
     """Precision of matrix products; auto chooses bf16 or fp16 if the hardware accelerates it"""
-    shard: bool = False
+    shard: bool = setting(False, is_resumable=True, init_from="fresh", since=1, before=False)
     """Divide weights, gradients and moments among processes, for models too large for one GPU; needs adam, not fp16"""
-    plain: bool = False
+    plain: bool = setting(False, init_from="fresh", since=1, before=False)
     """Compute with the plain formulas of model.py, without fast/: slower, for reading and debugging"""
-    valid_every: int = 0
+    valid_every: int = setting(0, range=(0, 1_000_000_000), is_resumable=True, init_from="fresh")
     """Steps between validations; 0 for one each epoch"""
-    save_minutes: float = 5.0
+    save_minutes: float = setting(5.0, range=(0, 1_000_000), is_resumable=True, init_from="fresh")
     """Minutes between saves of the training state, in addition to one after each validation"""
-    log_every: int = 10
+    log_every: int = setting(10, range=(1, 1_000_000), is_resumable=True, init_from="fresh")
     """Steps between TensorBoard scalars"""
 
     def __post_init__(self) -> None:
@@ -177,10 +215,10 @@ class Config:
         if unknown := set(self.skip_rules) - set(get_args(RuleName)):
             unknown_names = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"--skip-rules has no {unknown_names}; there are {', '.join(get_args(RuleName))}")
-        for (low, high), names in _RANGES.items():
-            for name in names:
-                if not low <= getattr(self, name) <= high:
-                    raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
+        for name, facts in FACTS.items():
+            low, high = facts.range
+            if low < high and not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
         for name in ("source", "target", "name"):
             text: str = getattr(self, name)
             if text in (".", "..") or any(c in r'/\:*?"<>|' or not c.isprintable() for c in text):
@@ -305,7 +343,7 @@ class Config:
         """
         # Parse the JSON.
         try:
-            values = json.loads(text)
+            values: Any = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not JSON ({error})") from None
         if not isinstance(values, dict):
@@ -319,14 +357,12 @@ class Config:
             raise ConfigError(
                 f"it has format {format_number}, of a newer version, and this one reads up to {FORMAT}: update Tapis"
             )
-        for since, added in ADDED_FIELDS.items():
-            if format_number < since:
-                values = {**added, **values}
+        values = {name: facts.before for name, facts in FACTS.items() if format_number < facts.since} | values
         if format_number < 2 and isinstance(values.get("data"), str):
             values["data"] = [values["data"]]  # one source, then
 
         # Check that the fields are those of this version, and their types.
-        types = {field.name: type(field.default) for field in fields(cls)}
+        types = {field.name: field.type for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise ConfigError(f"fields missing or unknown: {', '.join(wrong[:5])}{more}"[:300])
@@ -360,16 +396,19 @@ def _language_of(file: str) -> str:
     return match[1] if match else ""
 
 
-def _from_json_value(name: str, value: object, expected: type) -> object:
+def _from_json_value(name: str, value: object, expected: Any) -> object:
     """A field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
     Raises ConfigError if it has another type than the field.
     """
     if expected is float and type(value) is int:
         return float(value)
-    if expected is tuple and type(value) is list:
-        element = float if name == "data_weights" else str
-        return tuple(_from_json_value(name, item, element) for item in value)
+    if get_origin(expected) is tuple:
+        if type(value) is list:
+            return tuple(_from_json_value(name, item, get_args(expected)[0]) for item in value)
+        expected = tuple
+    elif get_origin(expected) is Literal:
+        expected = type(get_args(expected)[0])
     if type(value) is not expected:
         raise ConfigError(f"{name} is {value!r}; {expected.__name__} expected")
     return value
@@ -380,45 +419,12 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+FACTS: dict[str, Facts] = {field.name: field.metadata.get("facts", Facts()) for field in fields(Config)}
+
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
 FORMAT = 4
 
-# By the format that added them: fields, each with the value that runs of earlier formats were made with.
-ADDED_FIELDS: dict[int, dict[str, object]] = {
-    1: {"plain": False, "shard": False},
-    2: {"data_weights": (), "columns": (), "init_from": "", "pairs": (), "languages": (), "temperature": 1.0},
-    3: {"monolingual": (), "monolingual_weight": 1.0, "back_translator": ""},
-    4: {"augment": 0.0, "length_ratio": 0.0, "length_spread": 0.0, "unsure_below": 0.0},
-}
-
-# Fields that may change on --resume: they affect neither the model nor the data nor the batches.
-RESUMABLE = {
-    *("epochs", "steps", "patience", "valid_every", "save_minutes", "log_every", "device", "shard"),
-    *("length_ratio", "length_spread", "unsure_below"),
-}
-
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
-
-_RANGES: dict[tuple[float, float], tuple[str, ...]] = {
-    (0.0, 0.5): ("valid_share", "test_share", "self_distillation"),  # --minutes fixes the number of steps half-way
-    (0.0, 0.9): ("dropout", "subword_dropout", "augment", "label_smoothing"),
-    (260, 1_000_000): ("vocab_size",),  # every vocabulary has the 4 special tokens and the 256 bytes
-    (2, 100_000): ("max_length",),
-    (2, 65_536): ("d_model", "d_ff"),  # a sum of so many products of 8 bits fits into 32 (decoding/compiled.c)
-    (1, 1024): ("n_heads",),
-    (1, 1000): ("n_encoder_layers", "n_decoder_layers"),
-    (1, 100_000): ("accumulate",),
-    (1, 1_000_000): ("epochs", "log_every"),
-    (0, 100_000_000): ("warmup_steps",),
-    (1, 100_000_000): ("batch_tokens",),
-    (0, 1000): ("length_ratio", "length_spread"),
-    (-1000, 0): ("unsure_below",),
-    (0, 1_000_000): ("patience", "save_minutes"),
-    (0, 1_000_000_000): ("steps", "valid_every", "clip_norm"),
-    (1e-12, 100.0): ("lr",),
-    (1.0, 100.0): ("temperature",),
-    (0, 2**31 - 1): ("seed",),
-}
 
 BUILT_IN = "demo"  # as --data names the corpus in demo/
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from config import Config
+from config import FACTS, Config
 from decoding.compiled import quantize_rows
 from model import LayerNormalization, Transformer
 from text.tokenizer import Tokenizer
@@ -39,12 +39,8 @@ POLICY = (
     "form-action 'none'; base-uri 'none'"
 )
 LOADING = "Loading the model. If this line stays, the file is damaged or the browser is too old."
-# What model.js reads of the config, by the same names.
-FIELDS = (
-    *("d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "norm", "max_length"),
-    *("length_ratio", "length_spread", "unsure_below"),
-)
-
+# What model.js reads of the config, by the same names
+PAGE_FIELDS = [name for name, facts in FACTS.items() if facts.is_on_page]
 EMBEDDINGS = ("src_embed", "tgt_embed")
 MOST_INPUTS = 4160  # of a layer, as in web/linear.js
 REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
@@ -55,7 +51,7 @@ def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: st
     table, weights = pack_weights(model)
     description = {
         "config": {
-            **{name: getattr(config, name) for name in FIELDS},
+            **{name: getattr(config, name) for name in PAGE_FIELDS},
             "eps": next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
         },
         "directions": config.directions,

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from conftest import ROOT
 
-from config import PRESETS, RESUMABLE, Config, ConfigError, flag
+from config import FACTS, FORMAT, PRESETS, Config, ConfigError, flag
 from system.cli import (
     EvaluateOptions,
     ModelOptions,
@@ -145,5 +145,18 @@ def test_the_base_preset_has_the_sizes_of_the_paper() -> None:
     assert base.lr == pytest.approx(512**-0.5 * 4000**-0.5, rel=0.01)
 
 
-def test_the_fields_that_may_change_on_resume_exist() -> None:
-    assert {field.name for field in fields(Config)} >= RESUMABLE
+def test_the_facts_of_each_field_fit_together() -> None:
+    assert list(FACTS) == [field.name for field in fields(Config)]
+    for field in fields(Config):
+        facts = FACTS[field.name]
+        low, high = facts.range
+        assert low == high or low <= float(field.default) <= high  # type: ignore[arg-type]
+        assert not (facts.is_resumable and (facts.defines_model or facts.init_from == "fixed"))
+        assert 0 <= facts.since <= FORMAT and (type(facts.before) is type(field.default)) == (facts.since > 0)
+
+
+@pytest.mark.parametrize("name", [name for name, facts in FACTS.items() if facts.range[0] < facts.range[1]])
+def test_each_field_is_refused_out_of_its_range(name: str) -> None:
+    for value in (FACTS[name].range[0] - 1, FACTS[name].range[1] + 1):
+        with pytest.raises(ConfigError, match=f"{flag(name)} is .*; it must be from"):
+            Config(**{name: value})  # type: ignore[arg-type]

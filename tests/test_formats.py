@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
-from config import ADDED_FIELDS, FORMAT, PRESETS, Config, ConfigError
+from config import FACTS, FORMAT, PRESETS, Config, ConfigError
 from decoding.translator import Translator
 
 FOLDER = ROOT / "tests" / "formats"
@@ -77,7 +77,9 @@ def test_a_format_is_a_number(number: object) -> None:
 
 def test_fields_that_a_format_added_have_the_values_of_then() -> None:
     values = json.loads(PRESETS["demo"].to_json())
-    for since, added in ADDED_FIELDS.items():
+    for since in range(1, FORMAT + 1):
+        added = {name: facts.before for name, facts in FACTS.items() if facts.since == since}
+        assert added
         older = {name: value for name, value in values.items() if name not in added} | {"format": since - 1}
         config = Config.from_json(json.dumps(older))
         assert {name: getattr(config, name) for name in added} == added

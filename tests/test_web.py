@@ -19,7 +19,7 @@ from decoding import compiled, lengths
 from decoding.doubts import UNSURE_BELOW, doubts, numbers
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.web import ENGINE, FIELDS, MOST_INPUTS, REMAINDERS, web_page
+from decoding.web import ENGINE, MOST_INPUTS, PAGE_FIELDS, REMAINDERS, web_page
 from exporting.web import to_web
 from model import Transformer
 from text.corpus import Corpus
@@ -535,7 +535,7 @@ def test_the_file_holds_no_path_and_no_setting_of_the_training(tiny: Config, tok
     assert set(description) == {
         *("config", "directions", "repairs", "tags", "tokens", "merges", "first_text_id", "weights", "facts"),
     }
-    assert set(description["config"]) == {*FIELDS, "eps"}
+    assert set(description["config"]) == {*PAGE_FIELDS, "eps"}
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from checkpoint import MODEL_FIELDS, RunFolder, parameters
-from config import Config, ConfigError, flag
+from checkpoint import RunFolder, parameters
+from config import FACTS, Config, ConfigError, flag
 from text.tables import Ints
 from text.tokenizer import Tokenizer
 from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
@@ -24,16 +24,6 @@ RARE = 10  # occurrences in a training part, below which a token is rare
 EPOCHS = 20
 MIXED_RATE = 0.5
 
-# Settings of the model, which are always those of the run.
-INHERITED = ("vocab_size", *(name for name in MODEL_FIELDS if name != "max_length"))
-
-# Settings of a run that say nothing about another training: those of its length, its text and its machine.
-_NOT_INHERITED = (
-    *("epochs", "steps", "patience", "valid_every"),
-    *("monolingual", "monolingual_weight", "back_translator", "length_ratio", "length_spread", "unsure_below"),
-    *("device", "precision", "shard", "plain", "save_minutes", "log_every"),
-)
-
 
 def settings_from(folder: RunFolder, name: str) -> Config:
     """The defaults of a training that starts from a run: the run's own settings, except for its length.
@@ -41,7 +31,7 @@ def settings_from(folder: RunFolder, name: str) -> Config:
     name is the run as --init-from names it. Raises CheckpointError if config.json is missing or invalid.
     """
     config = folder.load_config()
-    fresh = {field.name: field.default for field in fields(Config) if field.name in _NOT_INHERITED}
+    fresh = {field.name: field.default for field in fields(Config) if FACTS[field.name].init_from == "fresh"}
     return replace(
         config,
         **{**fresh, "epochs": EPOCHS},  # type: ignore[arg-type]
@@ -52,7 +42,8 @@ def settings_from(folder: RunFolder, name: str) -> Config:
 
 def check_inherited(config: Config, defaults: Config) -> None:
     """Raises ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
-    changed = [name for name in INHERITED if getattr(config, name) != getattr(defaults, name)]
+    fixed = [name for name, facts in FACTS.items() if facts.init_from == "fixed"]
+    changed = [name for name in fixed if getattr(config, name) != getattr(defaults, name)]
     if {"source", "target"} & set(changed) and not config.pairs:
         raise ConfigError(
             f"--init-from {config.init_from} translates from {defaults.source} into {defaults.target}, "

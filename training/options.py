@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
-from config import RESUMABLE, Config, ConfigError, flag
+from config import FACTS, Config, ConfigError, flag
 from system.cli import TrainOptions, named, parse, parse_training, value_of
 from system.devices import choose_device, choose_precision
 from system.terminal import is_main
@@ -37,7 +37,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)
-    if refused := [flag(name) for name in changed if name not in RESUMABLE]:
+    if refused := [flag(name) for name in changed if not FACTS[name].is_resumable]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 from torch.utils._triton import has_triton
 
 from checkpoint import CheckpointError, load_parameters, parameters
-from config import PAD, RESUMABLE, Config
+from config import FACTS, PAD, Config
 from dataset import Batch, EncodedPairs, batches, padding_share
 from decoding.attention import Attention
 from decoding.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
@@ -528,7 +528,7 @@ class Training:
         Computed once: reading a table of 5 million pairs for it takes a second.
         """
         parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
-        settings = {name: str(value) for name, value in asdict(self.config).items() if name not in RESUMABLE}
+        settings = {name: str(value) for name, value in asdict(self.config).items() if not FACTS[name].is_resumable}
         return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
 
     def restore(self, state: dict[str, Any]) -> None:
