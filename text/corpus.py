@@ -12,12 +12,13 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import re
 import signal
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain, cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,9 +40,6 @@ from text.tables import Ints, Pairs, cached_table, column, record_batches
 T = TypeVar("T")
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
-# The modules that decide what is read and kept. Their code is part of cache keys.
-CODE_MODULES = ("cleaning", "corpus", "lines", "moses_zip", "readers", "spreadsheets", "tmx")
-CODE_FILES = [Path(__file__).parent / f"{name}.py" for name in CODE_MODULES]
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
 MAX_PROCESSES = 16  # that clean; each imports torch and takes 250 MB
@@ -66,6 +64,21 @@ SCHEMA = pa.schema(
         "draw": pa.float64(),  # in [0, 1), decides the part in a split
     }
 )
+
+
+@cache
+def code_files() -> list[Path]:
+    """Return the files of this module and of all that it imports from its room: they decide what is read and kept.
+
+    Their code is part of the keys of cached tables.
+    """
+    found, new = set[Path](), {Path(__file__)}
+    while new:
+        found |= new
+        texts = [file.read_text(encoding="utf-8") for file in new]
+        names = {name for text in texts for name in re.findall(r"^\s*from text\.(\w+) import", text, re.MULTILINE)}
+        new = {Path(__file__).with_name(f"{name}.py") for name in names} - found
+    return sorted(found)
 
 
 @dataclass
@@ -192,7 +205,7 @@ def load_corpus(config: Config) -> Corpus:
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
     part_keys = [key for source in sources for key in source.part_keys]
     row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
-    corpus_key = digest(*directions, *part_keys, *row_numbers, digest_files(CODE_FILES))
+    corpus_key = digest(*directions, *part_keys, *row_numbers, digest_files(code_files()))
     parts = {}
     for part in PARTS:
         key = digest(corpus_key, part, sorted(config.skip_rules))
@@ -270,7 +283,7 @@ def _clean_source(config: Config, origin: Origin) -> _Source:
     settings = CleanerSettings(*languages, config.skip_rules)
 
     def table_key(part: Part) -> str:
-        return digest(part.key, *settings, digest_files(CODE_FILES))
+        return digest(part.key, *settings, digest_files(code_files()))
 
     tables = {part: _clean_part(raw, table_key(raw), settings) for part, raw in raw_parts.items()}
     if origin.is_reversed:
@@ -291,7 +304,7 @@ def _clean_text(config: Config, origin: Origin) -> _Source:
     """Read one file of sentences in one language, for training, and apply the rules."""
     settings = CleanerSettings("", origin.target, config.skip_rules)
     raw = read_text(origin.data)
-    rows = _clean_part(raw, digest(raw.key, *settings, digest_files(CODE_FILES)), settings)
+    rows = _clean_part(raw, digest(raw.key, *settings, digest_files(code_files())), settings)
     counts = _RuleCounts()
     _count_cleaning(counts, rows, "train")
     nothing = _Selection(rows, np.zeros(0, dtype=np.int64))

@@ -21,7 +21,7 @@ from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
 from text.cleaning import Cleaner, Verdict
-from text.corpus import Corpus, _clean_in_processes, clean_batch, labels, load_corpus, normalize
+from text.corpus import Corpus, _clean_in_processes, clean_batch, code_files, labels, load_corpus, normalize
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
 
@@ -224,6 +224,12 @@ def test_training_pairs_that_share_a_side_with_validation_are_dropped(tmp_path: 
 
 
 # Cached tables
+
+
+def test_cached_tables_are_those_of_all_code_that_was_imported() -> None:
+    loaded = "import sys, text.corpus; print(*sorted(name for name in sys.modules if name.startswith('text.')))"
+    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [f"text.{file.stem}" for file in code_files()] == done.stdout.split()
 
 
 def test_unchanged_data_is_not_cleaned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
