@@ -430,7 +430,7 @@ BUILT_IN = "demo"  # as --data names the corpus in demo/
 
 PRESETS = {
     # Novels, 127,000 pairs in en-fr; 7.6 million parameters. Never trained on the whole corpus: the recipe was chosen
-    # on Tatoeba (docs/lab-notes.md). A sample of 366 pairs has 38 words a pair, about 50 tokens. At the 4,700 tokens/s
+    # on Tatoeba (docs/lab). A sample of 366 pairs has 38 words a pair, about 50 tokens. At the 4,700 tokens/s
     # of two CPU cores with AVX2 alone, 8 epochs would take about three hours.
     "opus_books": Config(
         vocab_size=8000,

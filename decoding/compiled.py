@@ -1,7 +1,7 @@
 """A Transformer in 8 bits, computed by compiled.c: one call for each step of decoding.
 
 pip compiles it where it finds a C compiler, for all kinds of CPU at once. Without it, torch computes, one operation
-after another, in 16 or 32 bits (inference.py). 8 bits lose no BLEU that could be measured (docs/lab-notes.md).
+after another, in 16 or 32 bits (inference.py). 8 bits lose no BLEU that could be measured (docs/lab).
 """
 
 import ctypes

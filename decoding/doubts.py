@@ -25,7 +25,7 @@ Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
 DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
 
 # The share of a model's own translations of validation sentences that count as unsure: those whose tokens have the
-# lowest mean log P. Their chrF is far below the average (docs/lab-notes.md).
+# lowest mean log P. Their chrF is far below the average (docs/lab).
 UNSURE_SHARE = 0.02
 CONFIDENCE_SAMPLE = 500  # validation sentences from which the limit is learned
 UNSURE_BELOW = -2.0  # the limit for runs that did not learn one, in nats

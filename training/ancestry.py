@@ -19,7 +19,7 @@ from training.report import AncestorRecord, BestScores, Metrics, SideReport, loa
 
 RARE = 10  # occurrences in a training part, below which a token is rare
 
-# Chosen in trials with 1,000 and 5,000 pairs (docs/lab-notes.md). The rate is that of the run: a tenth, a quarter and
+# Chosen in trials with 1,000 and 5,000 pairs (docs/lab). The rate is that of the run: a tenth, a quarter and
 # a half of it learned less. Mixed with old data, half of it learned as much and forgot less.
 EPOCHS = 20
 MIXED_RATE = 0.5

@@ -94,7 +94,7 @@ def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Opti
 
     Adam is section 5.3's (Kingma and Ba 2015, arXiv 1412.6980). The products of Muon lengthen the training of a small
     model by an eighth, and it earns them back: after 12 epochs of Multi30k en-de it has 34.6 BLEU where Adam has 33.1
-    (docs/lab-notes.md).
+    (docs/lab).
     """
     blocks = [*model.encoder.parameters(), *model.decoder.parameters()]
     matrices = [parameter for parameter in blocks if parameter.dim() == 2 and config.optimizer == "muon"]

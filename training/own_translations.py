@@ -33,7 +33,7 @@ from decoding.translator import Translator
 SEARCH = Search(beam=5, n_best=5)  # of self-distillation
 
 # Shares of a training after which its model translates the text of --monolingual. Sooner, it translates worse, and
-# learning from that gains nothing (docs/lab-notes.md).
+# learning from that gains nothing (docs/lab).
 BACK_TRANSLATED_AT = 0.5, 0.75
 
 # The tag of back-translated sources. Every vocabulary has <s>, also that of a run to start from, and no other source
