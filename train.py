@@ -30,7 +30,6 @@ from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
 from config import Config, ConfigError
 from decoding.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
-from decoding.translator import ModelSearcher, Translator
 from model import Transformer
 from system.devices import CoreWatch, autocast, choose_device, slow_precision
 from system.distributed import Group, run_worker
@@ -426,8 +425,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     metrics.batches.steps = training.total_steps  # with --minutes, known after the half
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     _, _, model = folder.load_model(training.device)
-    searcher = ModelSearcher(model, training.device, plain=training.config.plain)  # as evaluate.py does
-    translator = Translator(searcher, training.tokenizer, training.config, training.device)
+    translator = training.translator(model)
     if training.config.unsure_below in (0, metrics.unsure_below):  # not given, or learned by a shorter training
         metrics.unsure_below = training.limit_of_unsure(translator)
         record(folder, metrics)

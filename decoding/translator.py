@@ -4,7 +4,6 @@ A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or
 (`decoding.ctranslate2.CTranslate2Searcher`).
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -62,8 +61,8 @@ class Searcher(Protocol):
 class ModelSearcher:
     """Our own model as a searcher: prepared for translating in a precision, or plain, in fp32.
 
-    With `plain`, `precision` is ignored, and the model must be in evaluation mode. Raises ConfigError for int8 where it
-    cannot be computed.
+    With `plain`, `precision` is ignored, and the model must be in evaluation mode. The ids `suppressed`, tags of
+    languages, are never generated. Raises ConfigError for int8 where it cannot be computed.
     """
 
     def __init__(
@@ -72,6 +71,7 @@ class ModelSearcher:
         device: torch.device,
         precision: TranslatingPrecision = "auto",
         plain: bool = False,
+        suppressed: Sequence[int] = (),
     ) -> None:
         self.device = device
         self.original = model
@@ -79,7 +79,7 @@ class ModelSearcher:
         self.is_plain = plain
         self.best = best_continuations if plain else best_continuations_in_blocks
         self.releases_lock = False
-        self.suppressed: list[int] = []  # tags of languages, which are never generated
+        self.suppressed = list(suppressed)
         self.step_of: Callable[[Tensor], Step]
         chosen = "fp32" if plain else choose_translating(precision, device)
         self.is_fp32 = chosen == "fp32"
@@ -128,22 +128,34 @@ def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:
 
 
 class Translator:
-    """A searcher with its tokenizer, as a function from sentences to sentences."""
+    """A searcher with its tokenizer, as a function from sentences to sentences. It stays as it was made.
 
-    def __init__(self, searcher: Searcher, tokenizer: Tokenizer, config: Config, device: torch.device) -> None:
+    `towards` makes one for a language pair of a model of several; `check` is called before each step.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        tokenizer: Tokenizer,
+        config: Config,
+        device: torch.device,
+        *,
+        target: str = "",
+        source: str = "",
+        check: Callable[[], None] = go_on,
+    ) -> None:
         self.searcher = searcher
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
         self.lengths = Lengths(config.length_ratio, config.length_spread)
         self.unsure_below = config.unsure_below or UNSURE_BELOW
-        # Of a model of several language pairs, `towards` chooses the target language.
-        self.target = config.target
-        self.sources = [config.source]  # languages that a text may be in
-        self.tag: list[int] = []  # that each source begins with
-        self.check: Callable[[], None] = go_on  # called before each step
-        if isinstance(searcher, ModelSearcher):
-            searcher.suppressed = list(tokenizer.tags.values())
+        self.target = target or config.target
+        self.source = source
+        of_target = [one for one, into in config.directions if into == target]
+        self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
+        self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
+        self.check = check
 
     @classmethod
     def load(
@@ -179,7 +191,7 @@ class Translator:
             if precision != "int8" and (warning := slow_precision(precision, where)):
                 say(warning)
             config, tokenizer, model = folder.load_model(where)
-            searcher = ModelSearcher(model, where, precision, plain)
+            searcher = ModelSearcher(model, where, precision, plain, list(tokenizer.tags.values()))
         return cls(searcher, tokenizer, config, where)
 
     def towards(self, target: str = "", source: str = "") -> "Translator":
@@ -201,17 +213,14 @@ class Translator:
             ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
             hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
-        translator = Translator(self.searcher, self.tokenizer, self.config, self.device)
-        translator.target = target
-        translator.sources = [source] if source else [one for one, into in directions if into == target]
-        translator.tag = [self.tokenizer.tags[target]] if self.tokenizer.tags else []
-        return translator
+        made_of = self.searcher, self.tokenizer, self.config, self.device
+        return Translator(*made_of, target=target, source=source, check=self.check)
 
     def checked_by(self, check: Callable[[], None]) -> "Translator":
         """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
-        translator = copy.copy(self)
-        translator.check = check
-        return translator
+        made_of = self.searcher, self.tokenizer, self.config, self.device
+        target = self.target if self.tag else ""
+        return Translator(*made_of, target=target, source=self.source, check=check)
 
     @property
     def languages(self) -> tuple[str, ...]:

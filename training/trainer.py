@@ -474,7 +474,8 @@ class Training:
 
     def translator(self, model: Transformer | None = None) -> Translator:
         """Translates with `whole_model()`, in the precision in which translate.py will do so by default."""
-        searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain)
+        tags = list(self.tokenizer.tags.values())
+        searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
     def attention(self, sources: list[str], model: Transformer | None = None) -> Iterator[tuple[str, Attention]]:
