@@ -219,8 +219,9 @@ class RunFolder:
         unnamed has the recorded names that would be read and are not on the command line, as `recorded_names` does. A
         stranger's config must not choose the files and addresses that this machine reads.
         """
-        if self.sign_file.is_file() and read_bounded(self.sign_file, 1000) == _sign_of(self.load_config()):
-            return
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # no sign is one of another machine
+            if read_bounded(self.sign_file, 1000) == _sign_of(self.load_config()):
+                return
         flags = " ".join(f"{name} {value}" for name, value in unnamed.items())
         raise ConfigError(
             f"{self.path} was not made on this machine, and records files or ids of its own\n"
@@ -360,6 +361,8 @@ class RunFolder:
             )
         try:
             with zipfile.ZipFile(self.state_file) as archive:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                    raise ValueError("it is compressed, as no state of Tapis is")
                 damaged_part = archive.testzip()
             if damaged_part:
                 raise ValueError(f"{damaged_part} does not match its checksum")

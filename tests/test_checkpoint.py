@@ -5,6 +5,7 @@ import pickle
 import re
 import shutil
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ import torch
 
 import checkpoint
 from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters
-from config import Config, TapisError
+from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.files import write_whole
 from text.corpus import Corpus
@@ -332,3 +333,18 @@ def test_the_error_about_a_state_with_objects_advises_nothing_unsafe(saved: RunF
     with pytest.raises(CheckpointError, match="it has objects that no state of Tapis has") as error:
         saved.load_state()
     assert "weights_only" not in str(error.value) and not Path("exploded").exists()
+
+
+def test_a_compressed_state_is_refused_before_it_expands(saved: RunFolder) -> None:
+    with zipfile.ZipFile(saved.state_file, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("archive/data.pkl", bytes(100_000_000))
+    with pytest.raises(CheckpointError, match="it is compressed, as no state of Tapis is"):
+        saved.load_state()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", b"a" * 3000])
+def test_a_damaged_sign_is_one_of_another_machine(saved: RunFolder, content: bytes) -> None:
+    saved.sign_file.parent.mkdir(exist_ok=True)
+    saved.sign_file.write_bytes(content)
+    with pytest.raises(ConfigError, match="was not made on this machine"):
+        saved.check_made_here({"--data": "x"})

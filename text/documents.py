@@ -274,15 +274,19 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", subtitles)
 
+    def has_times(i: int) -> bool:
+        """Whether a line has the times of a cue."""
+        return _TIMES.fullmatch("".join(lines[i : i + 1]).rstrip("\r\n")) is not None
+
     def begins_cue(i: int) -> bool:
         """Whether a line is the number of a cue, before its times."""
-        return lines[i].strip().isdigit() and _TIMES.fullmatch("".join(lines[i + 1 : i + 2]).rstrip("\r\n")) is not None
+        return lines[i].strip().isdigit() and has_times(i + 1)
 
     cues: list[tuple[int, int]] = []  # the lines of each text: the first, and the one after the last
-    for i, line in enumerate(lines):
-        if _TIMES.fullmatch(line.rstrip("\r\n")):
+    for i in range(len(lines)):
+        if has_times(i):
             end = i + 1
-            while end < len(lines) and lines[end].strip() and not begins_cue(end):
+            while end < len(lines) and lines[end].strip() and not begins_cue(end) and not has_times(end):
                 end += 1
             cues.append((i + 1, end))
     if not cues and subtitles.strip():

@@ -55,6 +55,10 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
                 f"{path} is encrypted: unpack it, and type: --data NAME, for NAME.{source} and NAME.{target}"
             )
 
+        if archive.getinfo(member).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            # Python decompresses bzip2 and LZMA in pieces of any size.
+            raise NotImplementedError("it is compressed by a rare method")
+
     source_name, target_name = (f"{path}: {one_line(member, 100)}" for member in (source_member, target_member))
     # A buffer makes reading lines of limited length fast.
     with (

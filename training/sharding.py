@@ -62,14 +62,17 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
-    def part(value: Tensor, weight: Tensor) -> Tensor:
-        if value.dim() and value.shape != weight.shape:
+    def part(name: str, value: Tensor, weight: Tensor) -> Tensor:
+        if value.layout != torch.strided or not value.is_floating_point():
+            raise ValueError("the state of an optimizer has other kinds of numbers")
+        if value.shape != (() if name == "step" else weight.shape):
             raise ValueError("the state of an optimizer has other shapes than the weights")
-        return part_like(weight, value) if value.dim() else value
+        return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
 
     if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):
         raise ValueError("the state of an optimizer is that of another one")
     of_weights = {
-        i: {name: part(value, weights[i]) for name, value in values.items()} for i, values in state["state"].items()
+        i: {name: part(name, value, weights[i]) for name, value in values.items()}
+        for i, values in state["state"].items()
     }
     optimizer.load_state_dict({"state": of_weights, "param_groups": optimizer.state_dict()["param_groups"]})

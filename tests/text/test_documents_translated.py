@@ -260,3 +260,18 @@ def test_a_tag_may_have_brackets_and_quotation_marks_in_its_attributes() -> None
     seen: list[str] = []
     translated_html(page, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
     assert seen == ["No"]
+
+
+def test_cues_that_only_their_times_separate_stay_apart_in_linear_time() -> None:
+    times = "00:00:01,000 --> 00:00:02,000\n"
+    texts: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        texts.extend(lines)
+        return [line.upper() for line in lines]
+
+    assert translated_srt(f"{times}a b\n{times}c\n{times}d\n", translate) == f"{times}A B\n{times}C\n{times}D\n"
+    assert texts == ["a b", "c", "d"]
+    start = time.monotonic()
+    assert translated_srt(times * 20_000, translate) == times * 20_000
+    assert time.monotonic() - start < 10
