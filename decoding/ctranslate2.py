@@ -14,12 +14,12 @@ search.py, except for ties, and except with a beam where our search continues af
 
 import json
 import math
-import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from checkpoint import MAX_BYTES
@@ -41,9 +41,21 @@ ENGINE_CONFIG = {
     "decoder_start_token": SPECIAL_TOKENS[BOS],
 }
 BINARY_VERSION = 6  # of model.bin
-TYPES = "fbhieH"  # of the variables of model.bin, by their codes there, as for `struct`; the last one is bfloat16
-# The numbers of a model.bin that are no weights, by the last part of their names; those that are not here are 0.
-NUMBERS = {"scale_embeddings": 1, "alignment_heads": 1, "alignment_layer": -1}
+TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # of the variables of model.bin, by their codes
+N_BYTES = {"float32": 4, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "bfloat16": 2}
+# The numbers of a model.bin that are no weights, by the last part of their names, as type and value.
+NUMBERS = {
+    "scale_embeddings": ("int8", 1),
+    "alignment_heads": ("int16", 1),
+    "alignment_layer": ("int16", -1),
+    "activation": ("int8", 0),
+    "alibi": ("int8", 0),
+    "alibi_use_positive_positions": ("int8", 0),
+    "scale_alibi": ("int8", 0),
+    "start_from_zero_embedding": ("int8", 0),
+    "embeddings_merge": ("int8", 0),
+    "multi_query_attention": ("int8", 0),
+}
 # CTranslate2's names of precisions; its default is the one of the export.
 COMPUTE = {"auto": "default", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
@@ -111,13 +123,11 @@ class CTranslate2Searcher:
                 max_input_length=0,
                 suppress_sequences=[[self.tokens[i]] for i in self.suppressed],
             )
-        except RuntimeError as error:
-            if "position" not in str(error):
-                raise
+        except (RuntimeError, ValueError) as error:
             longest = max(map(len, sources))
-            raise EngineError(
-                f"a sentence of {longest:,} tokens is too long for the export ({in_one_line(error)})"
-            ) from None
+            is_too_long = "position" in str(error)
+            what = f"a sentence of {longest:,} tokens is too long for" if is_too_long else "CTranslate2 fails with"
+            raise EngineError(f"{what} the export ({in_one_line(error)})") from None
         hypotheses = []
         for result, limit in zip(results, limits, strict=True):
             means = result.scores if has_scores else [math.nan] * len(result.hypotheses)
@@ -160,10 +170,14 @@ def load_exported(
 
 
 class Variable(NamedTuple):
-    """A variable of a model.bin: its shape, and its value if it is a single number."""
+    """A variable of a model.bin."""
 
     shape: tuple[int, ...]
-    value: float
+    kind: str
+    """One of `TYPES`"""
+    value: int
+    """The number that it is; 0 where it has a shape, or is no integer"""
+    is_finite: bool
 
 
 def check_engine_files(folder: Path, config: Config, tokenizer: Tokenizer) -> None:
@@ -184,23 +198,49 @@ def check_engine_files(folder: Path, config: Config, tokenizer: Tokenizer) -> No
     if {name: value for name, value in engine_config.items() if value} != ENGINE_CONFIG:
         raise ValueError("config.json has other settings")
 
-    # The weights, and the numbers beside them.
-    variables = read_variables(folder / MODEL)
-    shapes = expected_shapes(config, len(tokenizer))
-    numbers = {**NUMBERS, "num_heads": config.n_heads, "pre_norm": config.norm == "pre"}
-    for name, (shape, value) in variables.items():
-        if not shape:
-            is_right = value == numbers.get(name.rpartition("/")[2], 0)
-        elif name.endswith(("/bias", "/weight_scale")):  # one for each row of a matrix
-            is_right = shape == shapes.get(name.rpartition("/")[0] + "/weight", ())[:1]
-        elif name.endswith("/encodings"):  # as many positions as there are: CTranslate2 checks them
-            is_right = shape[1:] == (config.d_model,)
+    # The weights, and the numbers beside them
+    check_variables(read_variables(folder / MODEL), config, len(tokenizer))
+
+
+def check_variables(variables: dict[str, Variable], config: Config, n_tokens: int) -> None:
+    """Raise ValueError unless the variables of a model.bin are those of a model with this config.
+
+    Every name, shape, type and number is checked, since CTranslate2 crashes on others, and takes unknown ones to mean
+    another kind of model.
+    """
+    # The numbers
+    heads, is_pre_norm = ("int16", config.n_heads), ("int8", int(config.norm == "pre"))
+    numbers = {**NUMBERS, "num_heads": heads, "pre_norm": is_pre_norm}
+    for name, variable in variables.items():
+        if not variable.shape and (variable.kind, variable.value) != numbers.get(name.rpartition("/")[2]):
+            raise ValueError(f"{name} of {MODEL} is not that of {CONFIG}")
+    shapes = expected_shapes(config, n_tokens)
+    required = {f"{side}/{name}" for side in ("encoder", "decoder") for name in ("num_heads", "pre_norm")}
+    if missing := (shapes.keys() | required) - variables.keys():
+        raise ValueError(f"{MODEL} has no {min(missing)}")
+
+    # The matrices and vectors. All have one type of floats, except that matrices may be in int8 and then have scales.
+    kind = variables["encoder/position_encodings/encodings"].kind
+    for name, variable in variables.items():
+        if not variable.shape:
+            continue
+        layer, _, part = name.rpartition("/")
+        weight = variables.get(f"{layer}/weight")
+        is_int8 = weight is not None and weight.kind == "int8"
+        if part in ("bias", "weight_scale"):  # one for each row of a matrix
+            is_right = variable.shape == shapes.get(f"{layer}/weight", ())[:1] and (part == "bias" or is_int8)
+        elif part == "encodings":  # as many positions as there are: CTranslate2 checks them
+            is_right = variable.shape[1:] == (config.d_model,)
         else:
-            is_right = shape == shapes.get(name)
+            is_right = variable.shape == shapes.get(name)
+        if part == "weight" and is_int8:
+            is_right &= f"{layer}/weight_scale" in variables
+        else:
+            is_right &= variable.kind == ("float32" if part == "weight_scale" else kind) in ("float32", "float16")
         if not is_right:
             raise ValueError(f"{name} of {MODEL} is not that of {CONFIG}")
-    if missing := shapes.keys() - variables.keys():
-        raise ValueError(f"{MODEL} has no {min(missing)}")
+        if not variable.is_finite:
+            raise ValueError(f"{name} of {MODEL} has values that are no numbers")
 
 
 def expected_shapes(config: Config, n_tokens: int) -> dict[str, tuple[int, ...]]:
@@ -238,22 +278,36 @@ def read_variables(path: Path) -> dict[str, Variable]:
         def string() -> str:
             return str(file.read(number("H")).removesuffix(b"\0").decode())
 
+        def variable(name: str) -> Variable:
+            shape = tuple(number("I") for _ in range(number("B")))
+            kind, n_bytes = TYPES[number("B")], number("I")
+            if n_bytes != math.prod(shape) * N_BYTES[kind] or n_bytes > n_all - file.tell():
+                raise ValueError(f"{name} of {path.name} has a wrong size")
+            if kind == "bfloat16":
+                raise ValueError(f"{name} of {path.name} is in {kind}")
+            values = np.fromfile(file, kind, math.prod(shape))
+            is_finite = bool(np.isfinite(values).all())
+            return Variable(shape, kind, 0 if shape or not is_finite else int(values[0]), is_finite)
+
+        n_all = path.stat().st_size
         if (version := number("I")) != BINARY_VERSION or string() != "TransformerSpec":
             raise ValueError(f"{path.name} is of another kind or version ({version})")
         number("I")  # the revision of the kind
         variables: dict[str, Variable] = {}
+
+        def add(name: str, variable: Variable) -> None:
+            if name in variables:  # CTranslate2 would take the first one
+                raise ValueError(f"{path.name} has {name} twice")
+            variables[name] = variable
+
         for _ in range(number("I")):
             name = string()
-            shape = tuple(number("I") for _ in range(number("B")))
-            kind = TYPES[number("B")]
-            n_bytes = number("I")
-            if n_bytes != math.prod(shape) * struct.calcsize(kind):
-                raise ValueError(f"{name} of {path.name} has a wrong size")
-            variables[name] = Variable(shape, math.nan if shape else number(kind))
-            file.seek(n_bytes if shape else 0, os.SEEK_CUR)
+            add(name, variable(name))
         for _ in range(number("I")):
             alias, name = string(), string()
-            variables[alias] = variables[name]
-        if file.tell() != path.stat().st_size:
+            add(alias, variables[name])
+            if f"{name}_scale" in variables:
+                add(f"{alias}_scale", variables[f"{name}_scale"])
+        if file.tell() != n_all:
             raise ValueError(f"{path.name} has another length than it says")
     return variables

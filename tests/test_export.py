@@ -4,6 +4,7 @@ import gzip
 import html
 import io
 import json
+import math
 import re
 import shutil
 import struct
@@ -190,7 +191,13 @@ HEADS = b"decoder/num_heads\0" + struct.pack("<BBI", 0, 2, 2)
         ("model.bin", shape(300, 16), shape(150, 32), "decoder/embeddings/weight"),
         ("model.bin", shape(300, 16), shape(300, 15), "decoder/embeddings/weight of model.bin has a wrong size"),
         ("model.bin", shape(32, 16), shape(16, 32), "/attention/linear_1/weight"),
-        ("model.bin", b"layer_0", b"layer_9", "layer_9"),
+        ("model.bin", b"layer_0", b"layer_9", "has no decoder/layer_0"),
+        ("model.bin", b"decoder/layer_0/ffn", b"decoder/layer_1/ffn", "has decoder/layer_1/ffn/layer_norm/beta twice"),
+        ("model.bin", HEADS, HEADS[:-5] + b"\5" + HEADS[-4:], "decoder/num_heads of model.bin is in bfloat16"),
+        ("model.bin", HEADS, HEADS[:-5] + b"\4" + HEADS[-4:], "decoder/num_heads"),
+        ("model.bin", b"/scale_alibi\0", b"/linear_pack\0", "decoder/linear_pack of model.bin is not that"),
+        ("model.bin", b"/beta\0" + shape(16) + b"\0", b"/beta\0" + shape(16) + b"\3", "beta of model.bin is not that"),
+        ("model.bin", b"num_heads", b"num_tails", "num_tails"),
         ("tapis.json", b'"n_heads": 2', b'"n_heads": 4', "num_heads"),
         ("tapis.json", b'"n_decoder_layers": 2', b'"n_decoder_layers": 3', "has no decoder/layer_2"),
     ],
@@ -207,6 +214,20 @@ def test_files_that_would_crash_ctranslate2_are_refused(
     Path("out-float32", SUMS).unlink()
     write_sums(Path("out-float32"))
     with pytest.raises(EngineError, match=f"does not hold what export.py writes .*{says}.*: export it again"):
+        Translator.load("out-float32", "cpu")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_model_of_ctranslate2_with_a_weight_that_is_no_number_is_refused(run_folder: RunFolder, value: float) -> None:
+    exported(run_folder)
+    path = Path("out-float32/model.bin")
+    content = bytearray(path.read_bytes())
+    start = content.index(b"/gamma\0" + shape(16)) + len(b"/gamma\0" + shape(16) + b"\0") + 4
+    content[start : start + 4] = struct.pack("<f", value)
+    path.write_bytes(content)
+    Path("out-float32", SUMS).unlink()
+    write_sums(Path("out-float32"))
+    with pytest.raises(EngineError, match=r"gamma of model\.bin has values that are no numbers"):
         Translator.load("out-float32", "cpu")
 
 
