@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import pickle
+import shlex
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from model import Transformer
 from system.distributed import part_like
 from system.files import digest, machine_secret, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
-from system.terminal import in_one_line
+from system.terminal import in_one_line, listed
 from text.tokenizer import Tokenizer
 
 WEIGHTS = Path("weights")  # runs are written here, in the current folder, and their logs to runs/
@@ -46,7 +47,7 @@ PROJECT_WEIGHTS = Path(__file__).resolve().parent / "weights"  # also searched, 
 
 # The config fields that determine what the weights mean. Loading fails if config.json differs from the saved model.
 MODEL_FIELDS = tuple(name for name, facts in FACTS.items() if facts.defines_model)
-MAX_BYTES = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**29}  # enough for a million tokens
+MAX_BYTES = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**27}  # enough for a million tokens
 
 
 class CheckpointError(TapisError):
@@ -104,11 +105,11 @@ def weights_folders() -> list[Path]:
 
 
 def recorded_names(config: Config) -> dict[str, str]:
-    """Return the files and hub ids that a config records, as flags and their values; not the built-in corpus."""
+    """Return the files and hub ids that a config records, as flags and values for a shell; not the built-in corpus."""
     recorded = {
-        "--data": " ".join(name for name in config.data if name != BUILT_IN),
-        "--monolingual": " ".join(config.monolingual),
-        "--back-translator": config.back_translator,
+        "--data": shlex.join(name for name in config.data if name != BUILT_IN),
+        "--monolingual": shlex.join(config.monolingual),
+        "--back-translator": shlex.join(filter(None, [config.back_translator])),
     }
     return {name: value for name, value in recorded.items() if value}
 
@@ -164,8 +165,8 @@ class RunFolder:
         if fetched := fetch(name):
             return cls(fetched)
 
-        names = ", ".join(run.path.name for run in runs)
-        available = f"available runs: {names}" if names else "none is trained yet; type first: python train.py demo"
+        names = listed((run.path.name for run in runs), 100)
+        available = f"available runs: {names}" if runs else "none is trained yet; type first: python train.py demo"
         raise CheckpointError(f"no run {name!r} in {searched}, and no folder of that path\n{available}")
 
     @contextmanager
@@ -291,7 +292,10 @@ class RunFolder:
             with safetensors.safe_open(self.model_file, "pt") as file:
                 notes = self.notes(file.metadata())
                 self.check(config, tokenizer_text, notes)
-                shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                if others := {piece.get_dtype() for piece in slices.values()} - {"F32"}:
+                    raise OSError(f"it has weights of type {min(others)}")
+                shapes = {name: torch.Size(piece.get_shape()) for name, piece in slices.items()}
                 with torch.device("meta"), _SkipInitialization():
                     empty = Transformer(len(tokenizer), replace(config, max_length=2))
                 check_fit(empty, shapes, str(self.model_file))
@@ -300,6 +304,8 @@ class RunFolder:
             raise CheckpointError(f"{damaged} ({in_one_line(error)}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
             raise CheckpointError(f"{damaged} (the weights differ from those saved): copy it again, or train again")
+        if not all(bool(weight.isfinite().all()) for weight in weights.values()):
+            raise CheckpointError(f"{damaged} (it has weights that are no numbers): train again, with a smaller --lr")
 
         # Build the model and fill it.
         with _SkipInitialization():
@@ -309,10 +315,14 @@ class RunFolder:
 
     def notes(self, metadata: dict[str, str] | None) -> dict[str, str]:
         """Return the notes of `save_model` from the file's metadata. Raises CheckpointError if they are not there."""
-        notes = None
+        notes: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             notes = json.loads((metadata or {}).get("tapis", ""))
-        if not isinstance(notes, dict) or not notes.keys() >= {"weights", "tokenizer"}:
+        if (
+            not isinstance(notes, dict)
+            or not notes.keys() >= {"weights", "tokenizer"}
+            or not all(isinstance(note, str) for note in notes.values())
+        ):
             raise CheckpointError(
                 f"{self.model_file} was not written by Tapis, or by a version that is too old: train again"
             )
@@ -324,8 +334,8 @@ class RunFolder:
             value = str(getattr(config, name))
             if notes.get(name, value) != value:  # a file of an earlier format may lack one
                 raise CheckpointError(
-                    f"{self.config_file}: {name} is {value}, but the model was trained with {notes[name]}: "
-                    "copy it again"
+                    f"{self.config_file}: {name} is {in_one_line(value)}, but the model was trained with "
+                    f"{in_one_line(notes[name])}: copy it again"
                 )
         if notes["tokenizer"] != digest(tokenizer_text):
             raise CheckpointError(f"{self.tokenizer_file} is not the one the model was trained with: copy it again")
@@ -361,6 +371,8 @@ class RunFolder:
             )
         try:
             with zipfile.ZipFile(self.state_file) as archive:
+                if len(set(archive.namelist())) < len(archive.namelist()):
+                    raise ValueError("it has a part twice")
                 if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
                     raise ValueError("it is compressed, as no state of Tapis is")
                 damaged_part = archive.testzip()

@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import product
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
@@ -116,7 +118,7 @@ class Config:
     # Every vocabulary has the 4 special tokens and the 256 bytes.
     vocab_size: int = setting(16_000, range=(260, 1_000_000), init_from="fixed")
     """Maximum size of the subword vocabulary that both languages share"""
-    max_length: int = setting(128, range=(2, 100_000), defines_model=True, is_on_page=True)
+    max_length: int = setting(128, range=(2, 10_000), defines_model=True, is_on_page=True)
     """Maximum length of each side of a training pair, in tokens; longer pairs are dropped and counted"""
 
     # Model
@@ -207,11 +209,14 @@ class Config:
     """Steps between TensorBoard scalars"""
 
     def __post_init__(self) -> None:
-        # Each field alone: one of its choices, or within its range
+        # Each field alone: one of its choices, text that fits on a line, or within its range
         for field in fields(self):
             choices, value = get_args(field.type), getattr(self, field.name)
             if not isinstance(value, tuple) and choices and value not in choices:
                 raise ConfigError(f"{flag(field.name)} is {value!r}; it must be one of {', '.join(choices)}")
+            texts = value if isinstance(value, tuple) else (value,)
+            if unusual := next((text for text in texts if isinstance(text, str) and _CONTROL.search(text)), ""):
+                raise ConfigError(f"{flag(field.name)} {unusual!r} has characters that cannot be shown")
         if unknown := set(self.skip_rules) - set(get_args(RuleName)):
             unknown_names = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"--skip-rules has no {unknown_names}; there are {', '.join(get_args(RuleName))}")
@@ -221,7 +226,7 @@ class Config:
                 raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
         for name in ("source", "target", "name"):
             text: str = getattr(self, name)
-            if text in (".", "..") or any(c in r'/\:*?"<>|' or not c.isprintable() for c in text):
+            if text in (".", "..") or any(c in r'/\:*?"<>|`' or not c.isprintable() for c in text):
                 raise ConfigError(f"{flag(name)} {text!r} cannot be part of a file name")
 
         # Fields that depend on each other
@@ -258,6 +263,8 @@ class Config:
             raise ConfigError("--pairs all and --languages go together: --pairs all --languages en de fr")
         if len(set(self.languages)) != len(self.languages) or len(self.languages) == 1:
             raise ConfigError(f"--languages {' '.join(self.languages)}: name two or more, each once")
+        if len(self.languages) > MAX_LANGUAGES:
+            raise ConfigError(f"--languages names {len(self.languages):,}; it may name {MAX_LANGUAGES}")
         if not self.pairs:
             return
         if len(set(self.directions)) != len(self.directions):
@@ -286,8 +293,9 @@ class Config:
             raise ConfigError("--back-translator is for --monolingual, which names no file")
         if len(set(self.monolingual)) != len(self.monolingual):
             raise ConfigError(f"--monolingual {' '.join(self.monolingual)}: name each file once")
-        targets = {target for _, target in self.directions}
-        used = {file for file, _ in self.monolingual_directions}
+        directions = set(self.directions)
+        targets = {target for _, target in directions}
+        learnable = {t for s, t in directions if self.back_translator or (t, s) in directions}
         for file in self.monolingual:
             language = _language_of(file)
             if language not in targets:
@@ -295,7 +303,7 @@ class Config:
                 raise ConfigError(
                     f"--monolingual {file}: its name must end in a language that the model translates into, {known}"
                 )
-            if file not in used:
+            if language not in learnable:
                 learn = "" if self.init_from else "let it learn that, with --pairs, or "
                 raise ConfigError(
                     f"--monolingual {file}: the model does not translate from {language}; "
@@ -305,20 +313,20 @@ class Config:
     @property
     def monolingual_directions(self) -> list[tuple[str, tuple[str, str]]]:
         """Each file of --monolingual, with a language pair that has it as targets; some of them several times."""
-        directions = self.directions
+        known = set(self.directions)
         return [
             (file, (source, target))
             for file in self.monolingual
-            for source, target in directions
-            if target == _language_of(file) and (self.back_translator or (target, source) in directions)
+            for source, target in self.directions
+            if target == _language_of(file) and (self.back_translator or (target, source) in known)
         ]
 
-    @property
-    def directions(self) -> list[tuple[str, str]]:
+    @cached_property
+    def directions(self) -> tuple[tuple[str, str], ...]:
         """The language pairs that the model translates, each as source and target."""
         if self.pairs == ("all",):
-            return [(source, target) for source in self.languages for target in self.languages if source != target]
-        return [_direction(pair) for pair in self.pairs] or [(self.source, self.target)]
+            return tuple((source, target) for source, target in product(self.languages, repeat=2) if source != target)
+        return tuple(map(_direction, self.pairs)) or ((self.source, self.target),)
 
     @property
     def all_languages(self) -> list[str]:
@@ -401,7 +409,7 @@ def _from_json_value(name: str, value: object, expected: Any) -> object:
 
     Raises ConfigError if it has another type than the field.
     """
-    if expected is float and type(value) is int:
+    if expected is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if get_origin(expected) is tuple:
         if type(value) is list:
@@ -425,6 +433,9 @@ FACTS: dict[str, Facts] = {field.name: field.metadata.get("facts", Facts()) for 
 FORMAT = 4
 
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
+MAX_LANGUAGES = 300  # of --pairs all, which is 89,700 pairs
+# Characters that a terminal obeys, or that no text in UTF-8 has
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 BUILT_IN = "demo"  # as --data names the corpus in demo/
 

@@ -1,6 +1,7 @@
 """The model card of a release: what the model is, how it was trained, what it scores, and what it cannot do."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from config import Config
@@ -48,7 +49,11 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
     )
     # The text
     sections = {
-        "Use": USE.format(name=config.name, target=" --target LANGUAGE" if config.tagged_languages else ""),
+        "Use": USE.format(
+            name=config.name,
+            quoted=shlex.quote(config.name),
+            target=" --target LANGUAGE" if config.tagged_languages else "",
+        ),
         "Data": about_data(config, metrics.data, as_text(data)),
         "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
         "Scores": about_scores(metrics.test),
@@ -56,7 +61,7 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
         "Limits": LIMITS.format(max_length=config.max_length, data=as_text(data)),
     }
     size = f" of {metrics.parameters:,} parameters" if metrics.parameters else ""
-    summary = f"A Transformer{size} that translates {language_pairs(config)}, trained from scratch with Tapis."
+    summary = f"A Transformer{size} that translates {as_text(language_pairs(config))}, trained from scratch with Tapis."
     text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
     return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
 
@@ -64,7 +69,7 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
 USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
 
 ```console
-$ python translate.py --run {name} --beam 5{target} "…"
+$ python translate.py --run {quoted} --beam 5{target} "…"
 ```
 
 Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files
@@ -86,7 +91,7 @@ def about_data(config: Config, report: DataReport, data: str) -> str:
         return ""
     purposes = {"training": report.trained_on, "validation": report.valid, "testing": report.test}
     counts = ", ".join(f"{pairs:,} for {purpose}" for purpose, pairs in purposes.items() if pairs)
-    summary = f"{data}, {language_pairs(config)}: {report.read:,} pairs, of which {counts}."
+    summary = f"{data}, {as_text(language_pairs(config))}: {report.read:,} pairs, of which {counts}."
     for source in report.sources:
         if source.monolingual:
             summary += f" {as_text(source.name)}: {source.trained_on:,} sentences without translations."

@@ -1,5 +1,6 @@
 """How an export names what is in it, and how long its sentences may be."""
 
+import contextlib
 from pathlib import Path
 
 from config import Config
@@ -14,7 +15,10 @@ def language_pairs(config: Config) -> str:
 
 def data_name(data: str) -> str:
     """Return a public name for the data: a hub id unchanged, of a path only the last part."""
-    return data if is_hub_id(data) and not Path(data).exists() else Path(data).name
+    with contextlib.suppress(OSError):  # a name that no path can have
+        if is_hub_id(data) and not Path(data).exists():
+            return data
+    return Path(data).name
 
 
 def max_positions(config: Config) -> int:

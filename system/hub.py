@@ -26,6 +26,7 @@ HUB_TIMEOUT = 5.0  # seconds to wait for an answer of the hub
 MAX_EXPANSION = 20  # an archive of over 1 MB that decompresses to more than this times its size is a bomb
 MAX_HEADER_BYTES = 10_000  # of a member's name and attributes
 MAX_MEMBERS = 20
+GZIP = b"\x1f\x8b"  # how its files begin
 
 
 class FetchError(TapisError):
@@ -108,6 +109,9 @@ def unpack(archive: Path) -> Path:
 
     Raises FetchError if the file is damaged or no release archive.
     """
+    with archive.open("rb") as file:
+        if file.read(2) != GZIP:  # before all of it is read
+            raise FetchError(f"{archive} is not a release archive (.tar.gz): copy it again")
     folder = cache_file("release", digest_files([archive]), "")
     if folder.is_dir():
         with contextlib.suppress(FetchError):
@@ -158,7 +162,9 @@ def _write_members(archive: Path, into: Path) -> None:
                 is_ours = member.isreg() and not member.issparse() and name in RELEASE_FILES
                 content = members.extractfile(member) if is_ours and not (into / name).exists() else None
                 if not content:
-                    raise FetchError(f"{archive} is not a release archive: {member.name} is none of its files")
+                    raise FetchError(
+                        f"{archive} is not a release archive: {in_one_line(member.name)} is none of its files"
+                    )
                 with (into / name).open("wb") as file:
                     shutil.copyfileobj(content, file)
     if not (into / "config.json").is_file():

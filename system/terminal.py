@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ def is_first_on_machine() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-LONGEST_LINE = 1000  # characters of a line of a message
+LONGEST_LINE, MOST_LINES = 1000, 40  # characters of a line of a message, and its lines
 # Control characters but ends of lines and tabs, and those that turn the direction of what follows.
 _OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -42,17 +42,28 @@ def escape_controls(text: str) -> str:
 
 
 def printable(message: str) -> str:
-    """A message as a terminal may show it: without control characters, and with the middle of long lines left out."""
+    """A message as a terminal may show it: without control characters, and without the middle of what is too long."""
     half = LONGEST_LINE // 2
-    return "\n".join(
-        line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
-        for line in escape_controls(message).split("\n")
-    )
+    lines = escape_controls(message).split("\n")
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES // 2], "…", *lines[-MOST_LINES // 2 :]]
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}" for line in lines)
 
 
-def in_one_line(error: BaseException) -> str:
-    """Return the message of a library's error on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200]
+def in_one_line(text: object, length: int = 200) -> str:
+    """Return a foreign text, or the message of a library's error, for use in a message: on one line, cut to a length.
+
+    What a stranger named can so neither add a line to a message nor fill the screen.
+    """
+    text = " ".join(str(text).split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def listed(names: Iterable[object], most: int = 10, length: int = 60) -> str:
+    """Return foreign names for use in a message: at most so many of them, each on one line and cut to a length."""
+    names = list(names)
+    shown = [in_one_line(name, length) for name in names[:most]]
+    return ", ".join(shown + ["…"] * (len(names) > most)) or "none"
 
 
 def say(line: str) -> None:

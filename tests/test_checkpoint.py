@@ -1,5 +1,7 @@
 """Run folders: saving and loading, finding runs, rejecting damaged or mixed files, and atomic writes."""
 
+import json
+import math
 import os
 import pickle
 import re
@@ -11,10 +13,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import safetensors.torch
 import torch
 
 import checkpoint
-from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters
+from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters, recorded_names
 from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.files import write_whole
@@ -280,6 +283,33 @@ def test_weights_of_another_model_are_rejected(run_folder: RunFolder, tiny: Conf
         run_folder.load_model(CPU)
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.int64, torch.bool])
+def test_weights_of_another_type_are_rejected(run_folder: RunFolder, model: Transformer, kind: torch.dtype) -> None:
+    run_folder.save_model({name: weight.to(kind) for name, weight in parameters(model).items()})
+    with pytest.raises(CheckpointError, match=r"not a model of Tapis .it has weights of type "):
+        run_folder.load_model(CPU)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers_are_rejected(run_folder: RunFolder, model: Transformer, value: float) -> None:
+    weights = {name: weight.clone() for name, weight in parameters(model).items()}
+    next(iter(weights.values())).view(-1)[7] = value
+    run_folder.save_model(weights)
+    with pytest.raises(CheckpointError, match="it has weights that are no numbers"):
+        run_folder.load_model(CPU)
+
+
+@pytest.mark.parametrize("note", ["pre\nerror: no such file", ["pre"], None, "x" * 900_000])
+def test_a_note_of_the_model_adds_no_line_to_an_error(run_folder: RunFolder, model: Transformer, note: object) -> None:
+    with safetensors.safe_open(run_folder.model_file, "pt") as file:
+        notes = json.loads(file.metadata()["tapis"])
+    text = json.dumps({**notes, "norm": note})
+    safetensors.torch.save_file(parameters(model), run_folder.model_file, {"tapis": text})
+    with pytest.raises(CheckpointError, match=r"but the model was trained with|was not written by Tapis") as error:
+        run_folder.load_model(CPU)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+
+
 def test_a_failed_write_leaves_the_old_files_and_nothing_else(run_folder: RunFolder) -> None:
     before = {path: path.read_bytes() for path in run_folder.path.iterdir()}
     with pytest.raises(TypeError):
@@ -340,6 +370,21 @@ def test_a_compressed_state_is_refused_before_it_expands(saved: RunFolder) -> No
         archive.writestr("archive/data.pkl", bytes(100_000_000))
     with pytest.raises(CheckpointError, match="it is compressed, as no state of Tapis is"):
         saved.load_state()
+
+
+def test_a_state_that_has_a_part_twice_is_refused(saved: RunFolder) -> None:
+    with zipfile.ZipFile(saved.state_file, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(archive.namelist()[0], b"")
+    with pytest.raises(CheckpointError, match="it has a part twice"):
+        saved.load_state()
+
+
+def test_the_advice_about_a_strangers_data_is_safe_in_a_shell(saved: RunFolder, tiny: Config) -> None:
+    saved.save_config(replace(tiny, data=("a; rm -r b", "$(c)"), monolingual=("new's.fr",), back_translator="x"))
+    names = recorded_names(saved.load_config())
+    with pytest.raises(ConfigError) as error:
+        saved.check_made_here(names)
+    assert str(error.value).endswith("""--data 'a; rm -r b' '$(c)' --monolingual 'new'"'"'s.fr' --back-translator x""")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\0", b"a" * 3000])

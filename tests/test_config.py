@@ -1,7 +1,11 @@
 """The config: ranges, conflicts between fields, JSON, presets, and the command line."""
 
+import contextlib
+import json
 import subprocess
 import sys
+import time
+import tracemalloc
 from dataclasses import fields, replace
 
 import pytest
@@ -40,6 +44,13 @@ def test_a_config_survives_json(preset: str) -> None:
         ({"name": "../elsewhere"}, "--name"),
         ({"name": ".."}, "--name"),
         ({"target": "a/b"}, "--target"),
+        ({"name": "`x`"}, "--name"),
+        ({"data": ("a\nerror: b",)}, r"--data 'a\\nerror: b' has characters that cannot be shown"),
+        ({"back_translator": "\ud800"}, "--back-translator .* has characters that cannot be shown"),
+        (
+            {"pairs": ("all",), "languages": tuple(f"l{i}" for i in range(301))},
+            "--languages names 301; it may name 300",
+        ),
         ({"valid_share": 0.4, "test_share": 0.4}, "--valid-share"),
     ],
 )
@@ -59,11 +70,31 @@ def test_errors_name_the_invalid_field(change: dict[str, object], names: str) ->
         (Config().to_json().replace('"epochs"', '"epoch"'), "epoch, epochs"),
         (Config().to_json().replace('"d_model": 256', '"d_model": -2'), "--d-model"),
         ("[" * 100_000, "not JSON"),
+        (Config().to_json().replace('"lr": 0.001', '"lr": 1' + "0" * 400), "lr is 10+; float expected"),
+        (Config().to_json().replace('"en"', '"\\ud800"'), "--source .* has characters that cannot be shown"),
     ],
 )
 def test_a_damaged_config_is_rejected_with_a_reason(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Config.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"languages": tuple(f"l{i}" for i in range(20_000))},
+        {"languages": tuple(f"l{i}" for i in range(300)), "monolingual": tuple(f"n{i}.l7" for i in range(60_000))},
+    ],
+)
+def test_a_config_of_many_names_is_read_at_once(change: dict[str, tuple[str, ...]]) -> None:
+    values = {**json.loads(Config().to_json()), "pairs": ["all"], **change}
+    start = time.monotonic()
+    tracemalloc.start()
+    with contextlib.suppress(ConfigError):
+        Config.from_json(json.dumps(values))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.monotonic() - start < 10 and peak < 200e6
 
 
 def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:

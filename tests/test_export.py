@@ -569,6 +569,15 @@ def test_an_archive_that_would_never_end_or_take_all_memory_is_refused_at_once(r
     assert [path.name for path in Path().iterdir()] == ["x.tar.gz"]
 
 
+def test_a_large_file_that_is_no_archive_is_not_read() -> None:
+    with Path("x.tar.gz").open("wb") as file:
+        file.truncate(2 * 10**11)  # sparse
+    start = time.monotonic()
+    with pytest.raises(FetchError, match=r"^x\.tar\.gz is not a release archive \(\.tar\.gz\): copy it again$"):
+        fetch("x.tar.gz")
+    assert time.monotonic() - start < 5
+
+
 def test_a_release_that_was_damaged_in_the_cache_is_unpacked_again(run_folder: RunFolder) -> None:
     whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
     pack(Path("given"), Path("x.tar.gz"))

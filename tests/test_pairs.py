@@ -166,7 +166,7 @@ def test_wrong_pairs_are_refused(change: dict[str, tuple[str, ...]], says: str) 
 
 
 def test_languages_may_have_hyphens_and_all_means_every_direction() -> None:
-    assert replace(Config(), pairs=("pt-BR:en",)).directions == [("pt-BR", "en")]
+    assert replace(Config(), pairs=("pt-BR:en",)).directions == (("pt-BR", "en"),)
     config = replace(Config(), pairs=("all",), languages=("en", "de", "fr"))
     assert len(config.directions) == 6 and config.tagged_languages == ["de", "en", "fr"]
     assert Config.from_json(config.to_json()) == config

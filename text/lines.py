@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from config import TapisError
 from system.files import Bounded, ExpandsTooMuchError
+from system.terminal import in_one_line
 
 Pair = tuple[str, str]  # source side, target side
 
@@ -90,7 +91,7 @@ def _decompressed(path: Path) -> Any:
 
 
 def _incomplete(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {one_line(str(error), 200)}")
+    return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {in_one_line(error)}")
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -124,12 +125,6 @@ def decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
         if line_number == 1:
             line = line.removeprefix("\ufeff")  # byte order mark
         yield line.removesuffix("\n").removesuffix("\r")
-
-
-def one_line(text: str, length: int) -> str:
-    """Return a text for use in a message: on one line, and cut to a length."""
-    text = " ".join(text.split())
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def line_pairs(

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from system.files import Bounded, ExpandsTooMuchError
-from text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes, one_line
+from system.terminal import in_one_line, listed
+from text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
 
 # Endings of files beside the texts, which are not languages.
 OTHER_ENDINGS = {".ids", ".scores", ".txt", ".md", ".html", ".xml", ".tmx", ".tsv", ".csv", ".json", ".jsonl"}
-MAX_LISTED = 10  # files or languages in an error
 
 
 def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair]:
@@ -43,7 +43,7 @@ def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair]:
 
 
 def _unusable(path: Path, error: Exception) -> DataError:
-    reason = one_line(str(error), 200) or "it ends early"
+    reason = in_one_line(error) or "it ends early"
     return DataError(f"{path} is not a complete zip file: {reason}")
 
 
@@ -59,7 +59,7 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
             # Python decompresses bzip2 and LZMA in pieces of any size.
             raise NotImplementedError("it is compressed by a rare method")
 
-    source_name, target_name = (f"{path}: {one_line(member, 100)}" for member in (source_member, target_member))
+    source_name, target_name = (f"{path}: {in_one_line(member, 100)}" for member in (source_member, target_member))
     # A buffer makes reading lines of limited length fast.
     with (
         io.BufferedReader(Bounded(archive.open(source_member), most_bytes(path), source_name)) as source_file,
@@ -83,18 +83,12 @@ def _find_members(path: Path, members: Iterable[str], source: str, target: str) 
 
     choose = f"unpack it, and type: --data NAME, for one pair of files NAME.{source} and NAME.{target}"
     if stems:
-        raise DataError(f"{path} holds {len(stems)} pairs of files: {_listed(stems)}\n{choose}")
+        raise DataError(f"{path} holds {len(stems)} pairs of files: {listed(stems)}\n{choose}")
 
     endings = {PurePosixPath(name).suffix for name in files} - OTHER_ENDINGS - {""}
     languages = sorted(ending.removeprefix(".") for ending in endings)
     if languages and not {source, target} <= set(languages):
-        hint = f"available languages (choose with --source and --target, or --pairs): {_listed(languages)}"
+        hint = f"available languages (choose with --source and --target, or --pairs): {listed(languages)}"
     else:
-        hint = f"files in it, to be unpacked first: {_listed(sorted(files)) or 'none'}"
+        hint = f"files in it, to be unpacked first: {listed(sorted(files))}"
     raise DataError(f"{path} holds no files NAME.{source} and NAME.{target}\n{hint}")
-
-
-def _listed(names: list[str]) -> str:
-    """Names for a message, the first of many."""
-    shown = [one_line(name, 60) for name in names[:MAX_LISTED]]
-    return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED))

@@ -4,7 +4,7 @@
 
 - a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
 - NAME, for the two files NAME.<source> and NAME.<target>;
-- one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two);
+- one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two, parquet.py the last);
 - one .tmx file, a translation memory (tmx.py);
 - one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
@@ -22,21 +22,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from system.files import check_regular, digest, digest_files
+from system.files import digest, digest_files
 from system.hub import hub_answers, is_hub_id
-from system.terminal import in_one_line
+from system.terminal import in_one_line, listed
 from text.lines import (
     COMPRESSED_ENDINGS,
     MAX_LINE_BYTES,
     DataError,
     Pair,
-    expands_too_much,
     line_pairs,
     lines,
-    most_bytes,
     without_compressed_ending,
 )
 from text.moses_zip import read_moses_zip
+from text.parquet import read_parquet
 from text.sentences import replace_lone_surrogates
 from text.spreadsheets import is_number, read_csv, read_tsv
 from text.tmx import read_tmx
@@ -45,7 +44,6 @@ __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_c
 
 PARTS = ("train", "valid", "test")
 
-PARQUET_ROWS = 256  # read at a time
 # The splits of a hub dataset that are used, and the part that each becomes.
 HUB_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
@@ -157,7 +155,7 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
         if language not in languages:
             raise DataError(
                 f"{folder} has no train.{language}\n"
-                f"available languages (choose with --source and --target, or --pairs): {', '.join(languages)}"
+                f"available languages (choose with --source and --target, or --pairs): {listed(languages, 100)}"
             )
 
     parts = {}
@@ -240,59 +238,26 @@ def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pai
         has_both_fields = source in record and target in record
         record = record if has_both_fields else record["translation"]
     if not isinstance(record, dict):
-        raise DataError(
-            f'{location}: expected {{"{source}": …, "{target}": …}}, got {json.dumps(record, default=repr)[:40]}'
-        )
+        raise DataError(f'{location}: expected {{"{source}": …, "{target}": …}}, got {_shown(record)}')
 
     for language in (source, target):
         if language not in record:
-            fields = ", ".join(map(str, record)) or "none"
-            raise DataError(f'{location}: no field "{language}" (fields: {fields})')
+            raise DataError(f'{location}: no field "{language}" (fields: {listed(record)})')
         if not isinstance(record[language], str | None):
-            raise DataError(
-                f'{location}: "{language}" must be a string, got {json.dumps(record[language], default=repr)[:40]}'
-            )
+            raise DataError(f'{location}: "{language}" must be a string, got {_shown(record[language])}')
     return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
 
 
-def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
-    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which the other formats do not need
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    source_field, target_field = _field_names(path, source, target, columns)
-    n_bytes = 0
+def _shown(value: Any) -> str:
+    """The start of a value of JSON, or its kind if it is nested too deeply to be written."""
     try:
-        check_regular(path)
-        with pq.ParquetFile(path) as table:
-            _check_chunks(path, table.metadata)
-            # Without a usable column, read all of them, so that the error can list the fields.
-            names = [name for name in table.schema_arrow.names if name in ("translation", source_field, target_field)]
-            row_number = 0
-            for batch in table.iter_batches(PARQUET_ROWS, columns=names or None):
-                for record in batch.to_pylist():
-                    row_number += 1
-                    pair = _pair_of_record(record, source_field, target_field, f"{path} row {row_number:,}")
-                    _check_length(pair, f"{path} row {row_number:,}")
-                    n_bytes += len(pair[0]) + len(pair[1]) + 1
-                    if n_bytes > most_bytes(path):
-                        raise expands_too_much(str(path), path)
-                    yield pair
-    except pa.ArrowException as error:
-        raise DataError(f"{path} is not a valid Parquet file: {in_one_line(error)}") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {in_one_line(error)}") from None
+        return in_one_line(json.dumps(value, default=repr), 40)
+    except RecursionError:
+        return f"a {type(value).__name__}"
 
 
-def _check_chunks(path: Path, metadata: Any) -> None:
-    """Raise DataError if a piece of a Parquet file is larger, decompressed, than the file may be.
-
-    A value is in a piece once, and may stand in any number of rows: a file of 1 kB may say 1 MB a million times. Rows
-    are therefore read a few at a time.
-    """
-    for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        if any(group.column(j).total_uncompressed_size > most_bytes(path) for j in range(group.num_columns)):
-            raise expands_too_much(str(path), path)
+def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+    return read_parquet(path, *_field_names(path, source, target, columns))
 
 
 # Readers by the ending of the file. Those of tables also take the columns.
@@ -322,7 +287,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     if pairs and not found:
         raise DataError(
             f"{folder} has neither {names[0]} nor {names[1]}\n"
-            f"available pairs (choose with --source and --target, or --pairs): {', '.join(pairs)}"
+            f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
         )
     files: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
@@ -380,7 +345,7 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
         if split_name in HUB_SPLITS:
             parts[HUB_SPLITS[split_name]] = Part(_hub_pairs(name, rows, source, target), digest(rows._fingerprint))
     if "train" not in parts:
-        raise DataError(f"{name} has no train split, only {', '.join(splits)}")
+        raise DataError(f"{name} has no train split, only {listed(splits)}")
     return parts
 
 
@@ -453,5 +418,5 @@ def _load_language_pair(name: str, source: str, target: str) -> Any:
         return datasets.load_dataset(name, "default")
     raise DataError(
         f"{name} has neither {forward} nor {backward}\n"
-        f"available pairs (choose with --source and --target, or --pairs): {', '.join(available)}"
+        f"available pairs (choose with --source and --target, or --pairs): {listed(available, 100)}"
     )

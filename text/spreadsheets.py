@@ -12,13 +12,13 @@ from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
-from text.lines import DataError, Pair, lines, one_line
+from system.terminal import in_one_line, listed
+from text.lines import DataError, Pair, lines
 
 Row = tuple[int, list[str]]  # number of its last line in the file, and its cells
 
 SEPARATORS = (",", ";", "\t")
 SAMPLE_ROWS = 100  # from which separators and headers are told
-MAX_LISTED = 8  # columns in an error
 
 # The line by which Excel names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?', re.IGNORECASE)
@@ -163,7 +163,7 @@ def _find_column(location: str, cells: list[str], column: str) -> int:
     if len(indices) == 1:
         return indices[0]
 
-    name = one_line(column, 40)
+    name = in_one_line(column, 40)
     problem = f"several columns {name}, choose by number" if indices else f"no column {name}"
     raise DataError(f"{location}: {problem} (columns: {_listed(cells)})")
 
@@ -181,5 +181,5 @@ def _reads_like_names(row: list[str]) -> bool:
 
 def _listed(cells: list[str]) -> str:
     """The columns of a row for a message: 1 "id", 2 "English"."""
-    shown = [f"{number} {json.dumps(one_line(cell, 20), ensure_ascii=False)}" for number, cell in enumerate(cells, 1)]
-    return ", ".join(shown[:MAX_LISTED] + ["…"] * (len(shown) > MAX_LISTED)) or "none"
+    names = (json.dumps(in_one_line(cell, 20), ensure_ascii=False) for cell in cells)
+    return listed(f"{number} {name}" for number, name in enumerate(names, 1))

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from system.terminal import in_one_line
-from text.lines import MAX_LINE_BYTES, DataError, Pair, one_line, open_bytes
+from system.terminal import in_one_line, listed
+from text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 
 CHUNK_BYTES = 2**16  # parsed at a time
 MAX_DEPTH = 1000  # of nested elements
@@ -47,10 +47,9 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
             yield from pairs
 
     if not n_pairs:
-        languages = ", ".join(sorted(parser.languages)) or "none"
         raise DataError(
             f"{path}: no unit has both {source} and {target}\n"
-            f"available languages (choose with --source and --target, or --pairs): {languages}"
+            f"available languages (choose with --source and --target, or --pairs): {listed(sorted(parser.languages))}"
         )
 
 
@@ -113,11 +112,11 @@ class _UnitParser:
     def _skip_entity(self, name: str, is_parameter_entity: bool) -> None:
         """Refuse an entity that only the linked DTD could define."""
         if not is_parameter_entity:
-            raise self._error(f"entity &{one_line(name, 40)}; is not defined (write the character itself)")
+            raise self._error(f"entity &{in_one_line(name, 40)}; is not defined (write the character itself)")
 
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
         if self.depth == 0 and name != "tmx":
-            raise self._error(f"not TMX (its first element is <{one_line(name, 40)}>)")
+            raise self._error(f"not TMX (its first element is <{in_one_line(name, 40)}>)")
         self.depth += 1
 
         if name == "tu":
@@ -125,7 +124,7 @@ class _UnitParser:
         elif name == "tuv":
             self.tag = attributes.get("xml:lang") or attributes.get("lang") or ""
             if len(self.languages) < MAX_LANGUAGES:
-                self.languages.add(one_line(self.tag, 20))
+                self.languages.add(in_one_line(self.tag, 20))
         elif name == "seg":
             self.segment = []
             self.segment_length = 0

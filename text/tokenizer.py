@@ -36,7 +36,9 @@ _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHER_BYTES = sorted(set(range(256)) - set(_PRINTABLE))
 _BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
 _BYTE_OF_CHARACTER |= {chr(0x100 + i): byte for i, byte in enumerate(_OTHER_BYTES)}
+_TO_BYTES = {ord(character): byte for character, byte in _BYTE_OF_CHARACTER.items()}  # for `str.translate`
 
+MAX_TOKEN_LENGTH = 1000  # bytes; a corpus may have lines of as many dashes
 
 _TAG = re.compile(r"<2[A-Za-z0-9_-]{1,40}>")
 
@@ -63,6 +65,7 @@ class Tokenizer:
             vocab_size=vocab_size,
             special_tokens=[*SPECIAL_TOKENS, *map(_tag_of, languages)],
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            max_token_length=MAX_TOKEN_LENGTH,
             show_progress=False,
         )
         inner.train_from_iterator((WORD_PREFIX + text for text in texts), trainer)
@@ -142,7 +145,7 @@ class Tokenizer:
         """
         characters = np.zeros((len(self), 2), dtype=np.int64)
         for i in range(self.first_text_id, len(self)):
-            raw = bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i)))
+            raw = self._bytes_of(i)
             n_begun = sum(byte & 0xC0 != 0x80 for byte in raw)  # the other bytes of a character begin with the bits 10
             try:
                 raw.decode("utf-8")
@@ -154,11 +157,12 @@ class Tokenizer:
     @cached_property
     def known_characters(self) -> frozenset[str]:
         """The characters that a token holds whole. Of the others, the training texts had few or none."""
-        texts = (
-            bytes(_BYTE_OF_CHARACTER[character] for character in str(self.inner.id_to_token(i))).decode(errors="ignore")
-            for i in range(self.first_text_id, len(self))
-        )
+        texts = (self._bytes_of(i).decode(errors="ignore") for i in range(self.first_text_id, len(self)))
         return frozenset(character for text in texts for character in text)
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        """The bytes that a token of text stands for."""
+        return str(self.inner.id_to_token(token_id)).translate(_TO_BYTES).encode("latin-1")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, without special tokens and tags."""
@@ -169,8 +173,7 @@ class Tokenizer:
         """Return each token as readable text: whitespace as ▁, an incomplete character as its bytes (⟨e2 80⟩)."""
         pieces = []
         for token_id in ids:
-            token = str(self.inner.id_to_token(token_id))
-            raw = bytes(_BYTE_OF_CHARACTER[character] for character in token)
+            raw = self._bytes_of(token_id)
             try:
                 piece = "".join("▁" if character.isspace() else character for character in raw.decode("utf-8"))
             except UnicodeDecodeError:
@@ -232,6 +235,8 @@ def _difference_of_vocabulary(vocabulary: dict[str, int], merges: Sequence[Seque
     if [vocabulary.get(name) for name in special] != list(range(len(special))):
         return "its special tokens must be its first tokens"
     texts = vocabulary.keys() - set(special)
+    if any(len(text) > MAX_TOKEN_LENGTH for text in texts):
+        return f"it has tokens of more than {MAX_TOKEN_LENGTH:,} bytes"
     merged = {left + right for left, right in merges if left in texts and right in texts}
     if texts != merged | _BYTE_OF_CHARACTER.keys():
         return "its tokens must be the 256 bytes, and merges of other tokens"
@@ -243,7 +248,7 @@ def learn_tokenizer(pairs: Pairs, vocab_size: int, languages: Sequence[str] = ()
 
     languages are those that get a tag.
     """
-    key = digest(pairs.key, vocab_size, *languages, WORD_PATTERN, version("tokenizers"))
+    key = digest(pairs.key, vocab_size, *languages, WORD_PATTERN, MAX_TOKEN_LENGTH, version("tokenizers"))
     file = cache_file("tokenizer", key, ".json")
     if not file.is_file():
         tokenizer = Tokenizer.train(_sides(pairs), vocab_size, languages)

@@ -12,7 +12,7 @@ from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
 from config import FACTS, Config, ConfigError, flag
 from system.cli import TrainOptions, named, parse, parse_training, value_of
 from system.devices import choose_device, choose_precision
-from system.terminal import is_main
+from system.terminal import is_main, listed
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
 
@@ -113,7 +113,7 @@ def saved_config(name: str) -> Config:
     """
     folder = RunFolder(WEIGHTS / name)
     if not folder.config_file.is_file():
-        names = ", ".join(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json"))) or "none"
+        names = listed(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json")), 100)
         raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
     return folder.load_config()
 

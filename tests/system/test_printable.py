@@ -9,7 +9,16 @@ from conftest import Command
 
 from checkpoint import RunFolder
 from decoding.typed_text import Translation
-from system.terminal import LONGEST_LINE, errors_as_warnings, escape_controls, printable, say
+from system.terminal import (
+    LONGEST_LINE,
+    MOST_LINES,
+    errors_as_warnings,
+    escape_controls,
+    in_one_line,
+    listed,
+    printable,
+    say,
+)
 from translate import print_translation
 
 OBEYED = "\x1b]0;title\x07\x9b2J\x00\b\x7f\r \u202e\u2066"
@@ -25,6 +34,16 @@ def test_the_middle_of_a_long_line_is_left_out() -> None:
     line = "a" * 900_000 + "the end"
     shown = printable(f"short\n{line}").split("\n")
     assert shown[0] == "short" and len(shown[1]) < LONGEST_LINE + 5 and shown[1].endswith("the end")
+
+
+def test_the_middle_of_many_lines_is_left_out() -> None:
+    shown = printable("\n".join(map(str, range(100_000)))).split("\n")
+    assert len(shown) == MOST_LINES + 1 and shown[0] == "0" and shown[-1] == "99999"
+
+
+def test_foreign_names_stay_on_a_line() -> None:
+    assert in_one_line("a\n b" + "c" * 500, 10) == "a bcccccc…"
+    assert listed(["a\nb", 1], 3) == "a b, 1" and listed(iter("abc"), 2) == "a, b, …" and listed([]) == "none"
 
 
 def test_a_strangers_config_cannot_write_to_the_terminal(run_folder: RunFolder, called: Command) -> None:

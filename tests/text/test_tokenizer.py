@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from config import BOS, EOS, PAD, UNK
 from text.corpus import Corpus
-from text.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerError
+from text.tokenizer import MAX_TOKEN_LENGTH, SPECIAL_TOKENS, Tokenizer, TokenizerError
 
 TEXTS = [
     "The cat is sitting on the mat.",
@@ -154,6 +154,20 @@ def test_only_what_training_makes_is_loaded(tokenizer: Tokenizer, path: str, val
     with pytest.raises(TokenizerError) as error:
         Tokenizer.from_json(json.dumps(data), "tokenizer.json")
     assert str(error.value).startswith(f"tokenizer.json is not a tokenizer of Tapis: {says}")
+
+
+def test_tokens_are_of_bounded_length() -> None:
+    """Training makes none that loading refuses."""
+    tokenizer = Tokenizer.train(["-" * 5000 + " a"] * 10, 20_000)
+    assert max(map(len, tokenizer.tokens())) <= MAX_TOKEN_LENGTH
+    Tokenizer.from_json(tokenizer.to_json(), "t")
+
+    data = json.loads(tokenizer.to_json())
+    token = max(data["model"]["vocab"], key=len)
+    data["model"]["vocab"][token * 2] = len(tokenizer)
+    data["model"]["merges"].append([token, token])
+    with pytest.raises(TokenizerError, match="it has tokens of more than 1,000 bytes"):
+        Tokenizer.from_json(json.dumps(data), "t")
 
 
 def test_special_tokens_other_than_tags_are_refused(tokenizer: Tokenizer) -> None:
