@@ -6,6 +6,7 @@ lines to N lines, and keeps markup where it belongs (decoding/typed_text.py).
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -42,9 +43,11 @@ VOID = {
 # Elements whose content has no tags
 RAW = {"script", "style", "textarea", "title", "iframe", "noscript"}
 
-# A quotation mark is one only after an equals sign, and between two of them a tag does not end.
+# A quotation mark is one only after an equals sign, and between two of them a tag does not end. A tag has at most 500
+# attributes: what begins like one is not read to the end of the page again and again.
 _VALUE = r"""(?:"[^"]*+"|'[^']*+')"""
-_TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?:=\s*+{_VALUE}?+|[^<>=])*+)>")
+_ATTRIBUTES = rf"(?:=\s*+{_VALUE}?+|[^<>=]++){{0,1000}}+"
+_TAG = re.compile(rf"<(?P<slash>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>{_ATTRIBUTES})>")
 _ATTRIBUTE = re.compile(rf"(?<![^\s=/])(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_VALUE}|\S++)")
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
 
@@ -58,7 +61,7 @@ _FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLI
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(r"`[^`\n]*+`|<[^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])")
-_HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
+_HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
 _TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
 
 
@@ -124,6 +127,37 @@ def _kind_of(tag: re.Match[str]) -> Literal["open", "kept", "void", "close"]:
     return "kept" if attributes.get("translate", "").lower() == "no" or "notranslate" in classes else "open"
 
 
+class _Kept:
+    """The open elements whose content is kept, the outermost first. Each method takes constant time on average."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.counts: Counter[str] = Counter()
+
+    def open(self, name: str) -> None:
+        """Add an element, inside of all others."""
+        self.names.append(name)
+        self.counts[name] += 1
+
+    def close(self, name: str) -> None:
+        """Remove the innermost element of this name and those in it; nothing if there is none."""
+        closed = "" if self.counts[name] else name
+        while closed != name:
+            closed = self.names.pop()
+            self.counts[closed] -= 1
+
+    def is_ended_by(self, kind: str, name: str) -> bool:
+        """Whether a tag ends all of them, because the outermost has no end tag of its own.
+
+        The next <li> ends the one before, unless it is of a list within it; so does </ul>.
+        """
+        if not self.names or self.names[0] not in END_TAG_OPTIONAL:
+            return False
+        if kind == "close":
+            return not self.counts[name]
+        return kind in ("open", "kept") and name == self.names[0] and not any(self.counts[list_] for list_ in LISTS)
+
+
 def translated_html(page: str, translate: Translate) -> str:
     """The page with its text translated.
 
@@ -132,21 +166,17 @@ def translated_html(page: str, translate: Translate) -> str:
     """
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
-    kept: list[str] = []  # open elements whose content is kept, the outermost first
+    kept = _Kept()
     for start, kind, name in _pieces(page):
-        was_kept = bool(kept)
-        if kept and kept[0] in END_TAG_OPTIONAL:
-            # The next <li> ends the one before, unless it is of a list within it; so does </ul>.
-            is_next = kind in ("open", "kept") and name == kept[0] and not LISTS.intersection(kept[1:])
-            if is_next or (kind == "close" and name not in kept):
-                kept, was_kept = [], False
-        if kind in ("open", "kept") and name not in VOID and (kept or kind == "kept" or name in UNTRANSLATED):
-            kept.append(name)
-        elif kind == "close" and name in kept:
-            while kept.pop() != name:
-                pass
+        if kept.is_ended_by(kind, name):
+            kept = _Kept()
+        was_kept = bool(kept.names)
+        if kind in ("open", "kept") and name not in VOID and (was_kept or kind == "kept" or name in UNTRANSLATED):
+            kept.open(name)
+        elif kind == "close":
+            kept.close(name)
         is_tag_of_line = kind != "other" and name in INLINE and _TAG_OF_LINE.match(page, start)
-        is_in_line = not (was_kept or kept) and (kind == "text" or bool(is_tag_of_line))
+        is_in_line = not (was_kept or kept.names) and (kind == "text" or bool(is_tag_of_line))
         if is_in_line != (lines[-1:] == [len(bounds) - 1]):
             bounds.append(start)
             if is_in_line:
@@ -209,7 +239,7 @@ def translated_markdown(document: str, translate: Translate) -> str:
 def _markdown_parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only when it is needed
 
-    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    return MarkdownIt("commonmark").enable("table").disable("inline")  # the blocks alone; links may take forever
 
 
 class _Place(NamedTuple):
@@ -231,7 +261,8 @@ def _places(body: str) -> Iterator[_Place]:
         if block.type != "inline" or not block.map:
             continue
         is_cell = before.type in ("th_open", "td_open")
-        is_continued, text, start = False, "", 0
+        texts: list[str] = []  # of the lines since the last hard break
+        start = 0
         parts = block.content.split("\n")
         for i, part in enumerate(parts):
             # Where the part is: in a line after the signs of the block, or after the cell before.
@@ -246,11 +277,12 @@ def _places(body: str) -> Iterator[_Place]:
                 place = body.rfind(stripped, line_start, next_line)
             if place < 0:
                 break
-            text, start = (f"{text} {stripped}", start) if is_continued else (stripped, place)
+            start = start if texts else place
+            texts.append(stripped)
             end = place + len(stripped)
-            is_continued = not is_broken
             if is_broken or i + 1 == len(parts):
-                yield _Place(full(text), start, end)
+                yield _Place(full(" ".join(texts)), start, end)
+                texts = []
 
 
 def _with_references(text: str, labels: Collection[str]) -> str:

@@ -63,8 +63,8 @@ _MARK = re.compile(
 )
 _MARK_OR_NUMBER = re.compile(f"{_MARK.pattern}|(?P<number>(?<!\\w)[-+]?[$€£¥]?{NUMBER}[\\w%°]*+)")
 _VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b", re.IGNORECASE)
-_LEADING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++")
-_TRAILING_PUNCTUATION = re.compile(r"[.,;:!?…)\]»”]++$")
+_PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
+_LEADING_PUNCTUATION = re.compile(f"[{re.escape(_PUNCTUATION)}]++")
 _BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
 # The order of marks at one place between words: spans end before others begin.
 _WITHIN_ENDING, _CLOSING, _BETWEEN, _OPENING, _WITHIN_BEGINNING = range(5)
@@ -166,7 +166,7 @@ class _Reader:
         text, mark = self.line[self.end : end], self.marks[-1] if self.marks else None
         if mark and mark.end == self.end and not mark.is_tag and (punctuation := _LEADING_PUNCTUATION.match(text)):
             text = text[punctuation.end() :]
-            if self.words and mark.word == len(self.words) and not _TRAILING_PUNCTUATION.search(self.words[-1]):
+            if self.words and mark.word == len(self.words) and not _ends_in_punctuation(self.words[-1]):
                 self.words[-1] += punctuation.group()
                 mark.is_before_punctuation = True
             else:
@@ -198,7 +198,7 @@ class _Reader:
         """An opening tag, a closing one, or emphasis, which opens and closes alike."""
         name, number = _name_of(mark.text), len(self.marks) - 1
         if kind == "close" or (kind == "emphasis" and self.n_unclosed[name]):
-            mark.is_before_punctuation = bool(self.words) and not _TRAILING_PUNCTUATION.search(self.words[-1])
+            mark.is_before_punctuation = bool(self.words) and not _ends_in_punctuation(self.words[-1])
             while self.n_unclosed[name] and mark.partner < 0:
                 other_name, other = self.unclosed.pop()  # what does not match would cross this pair, and stays alone
                 self.n_unclosed[other_name] -= 1
@@ -212,6 +212,10 @@ class _Reader:
                 mark.word = len(self.words)
             self.unclosed.append((name, number))
             self.n_unclosed[name] += 1
+
+
+def _ends_in_punctuation(word: str) -> bool:
+    return word[-1] in _PUNCTUATION
 
 
 def _name_of(tag: str) -> str:
@@ -317,8 +321,7 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
             tail = ""
             if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
                 text, _ = parts[-1]
-                punctuation = _TRAILING_PUNCTUATION.search(text)
-                tail = punctuation.group() if punctuation else ""
+                tail = text[len(text.rstrip(_PUNCTUATION)) :]
                 parts[-1] = text.removesuffix(tail).rstrip(), True
             follows_mark = bool(parts) and not parts[-1][1]
             needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from text.documents import DocumentError, Translate, translated_html, translated_markdown, translated_srt
+from text.documents import FORMATS, DocumentError, Translate, translated_html, translated_markdown, translated_srt
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
@@ -253,6 +253,46 @@ def test_a_hostile_page_takes_time_in_proportion(fragment: str) -> None:
     translated = translated_html(page, list)
     assert time.perf_counter() - start < 10
     assert "".join(translated.split()) == "".join(page.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("html", ["<p translate=no><ul>", "<p>"]),
+        ("html", ["", "<svg>", "</x>"]),
+        ("html", ["<pre>", "<b>", "</x>"]),
+        ("html", ["<li translate=no>", "<ul>", "<li>", "</ul>"]),
+        ("html", ["", '="<a']),
+        ("html", ["", "<a='"]),
+        ("html", ["", "<p>x"]),
+        ("markdown", ["a", " ", "b\nc"]),
+        ("markdown", ["", "[[a](b)"]),
+        ("markdown", ["", "[a]: b\n"]),
+        ("markdown", ["", "a\n"]),
+        ("markdown", ["", "![](", "*a "]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),
+    ],
+)
+def test_a_hostile_document_takes_time_in_proportion(kind: str, parts: Sequence[str]) -> None:
+    """The first part once, and each of the others many times."""
+
+    def seconds(size: int) -> float:
+        document = parts[0] + "".join(part * (size // len(parts[1:]) // len(part)) for part in parts[1:])
+        start = time.process_time()
+        FORMATS[kind](document, list)
+        return time.process_time() - start
+
+    seconds(1000)
+    short, long = seconds(50_000), seconds(200_000)
+    assert long < 8 * short + 0.5
+
+
+def test_links_and_emphasis_of_markdown_within_each_other_stay_as_they_are() -> None:
+    """Only the blocks of a document are parsed: what is in a line is up to text/marks.py."""
+    document = '# A [[b](c)] *d* `e`\n\n| [f](g "h") |\n|---|\n| ~~i~~ \\| j |\n\n[k]\n\n[k]: l\n'
+    seen: list[str] = []
+    translated_markdown(document, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert seen == ["A [[b](c)] *d* `e`", '[f](g "h")', "~~i~~ \\| j", "[k][k]"]
 
 
 def test_a_tag_may_have_brackets_and_quotation_marks_in_its_attributes() -> None:

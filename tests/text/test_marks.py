@@ -192,7 +192,7 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
             "😀",
             "%(",
         ),
-        *("&a", "a_", "x**y ", ".", "$", "-", "<a b", "1"),
+        *("&a", "a_", "x**y ", ".", "$", "-", "<a b", "1", "[[a](b)", "<b>.", "a.[a](b)"),
     ],
 )
 def test_a_long_line_takes_time_in_proportion(fragment: str) -> None:
