@@ -123,7 +123,7 @@ def decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
             raise DataError(f"{name} {location}: {advice}") from None
         bytes_before_line += len(raw_line)
         if line_number == 1:
-            line = line.removeprefix("\ufeff")  # byte order mark
+            line = line.lstrip("\ufeff")  # byte order marks
         yield line.removesuffix("\n").removesuffix("\r")
 
 

@@ -50,6 +50,8 @@ def _unusable(path: Path, error: Exception) -> DataError:
 def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> Iterator[Pair]:
     source_member, target_member = _find_members(path, archive.namelist(), source, target)
     for member in (source_member, target_member):
+        if archive.namelist().count(member) > 1:  # of which programs take the first, or the last
+            raise zipfile.BadZipFile(f"it has {member} twice")
         if archive.getinfo(member).flag_bits & 1:
             raise DataError(
                 f"{path} is encrypted: unpack it, and type: --data NAME, for NAME.{source} and NAME.{target}"

@@ -84,6 +84,13 @@ def test_several_pairs_of_files_are_listed() -> None:
     assert error_of("d.zip").startswith("d.zip holds 2 pairs of files: a, b\nunpack it, and type: --data NAME")
 
 
+def test_a_file_that_is_in_the_zip_twice_is_an_error() -> None:
+    write_zip("x.zip", {"a.en": "a\n", "a.fr": "b\n"})
+    with zipfile.ZipFile("x.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("a.fr", "c\n")
+    assert error_of("x.zip") == "x.zip is not a complete zip file: it has a.fr twice"
+
+
 def test_errors_name_the_file_in_the_zip() -> None:
     write_zip("d.zip", {"a.en": b"ok\n\xff\n", "a.fr": "x\ny\n"})
     assert error_of("d.zip").startswith("d.zip: a.en line 2, byte 3: not UTF-8")

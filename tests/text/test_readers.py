@@ -91,6 +91,7 @@ CSV = "".join(f'"{en}","{fr}"\n' for en, fr in PAIRS)
         ("tsv", "en\tfr\n" + TSV),
         ("tsv", TSV.replace("\n", "\r\n")),
         ("tsv", "\ufeff" + TSV),
+        ("tsv", "\ufeff\ufeff" + TSV),
         ("tsv", "id\tFR\tEN\n" + "".join(f"1\t{fr}\t{en}\n" for en, fr in PAIRS)),
         ("csv", CSV),
         ("csv", "fr,en\n" + "".join(f'"{fr}","{en}"\n' for en, fr in PAIRS)),
