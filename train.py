@@ -14,7 +14,6 @@ from system.cli import TrainOptions, answer_early, parse_training, run_command, 
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
-import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -31,12 +30,13 @@ from config import Config, ConfigError
 from decoding.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
 from model import Transformer
-from system.devices import CoreWatch, autocast, choose_device, slow_precision
+from system.devices import autocast, choose_device, slow_precision
 from system.distributed import Group, run_worker
 from system.files import cache_folder
 from system.terminal import errors_as_warnings, is_main, progress_bar, say
 from text.corpus import load_corpus
 from text.tokenizer import learn_tokenizer
+from training.agenda import Agenda
 from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step
 from training.description import describe, first_examples
@@ -59,6 +59,8 @@ from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, validation_lines, warnings
 from training.trainer import Training
+from training.state import restore, state_of
+from training.validation import sample_rows, unsure_below, validate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +82,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     training.model.train()
 
     # Take this process's batches, and count the target tokens of all processes.
-    batches = training.batches_of(step)
+    batches = training.batch_plan.batches_of(step)
     local_tgt = sum(batch.n_tgt for _, batch in batches)
     local_tokens = sum(batch.n_tokens for _, batch in batches)
     n_tgt, n_tokens = group.all_sums(local_tgt, local_tokens)
@@ -97,7 +99,8 @@ def take_step(training: Training, step: int) -> StepRecord:
             training.scaler.scale(batch_loss * (group.size / n_tgt)).backward()
         loss += batch_loss.detach()
         cross_entropy += batch_cross_entropy.detach()
-    training.prepare(step + 1)
+    if step < training.total_steps:
+        training.batch_plan.prepare(step + 1)
 
     # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
     total_norm, part_norms = training.clip_gradient()
@@ -106,7 +109,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     total_loss, total_cross_entropy, grad_norm = numbers[:3]
     grad_norms = dict(zip(part_norms, numbers[3:], strict=True))
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
-        epoch, place = training.place_of(step)
+        epoch, place = training.batch_plan.place_of(step)
         raise not_finite(step, epoch + 1, place * config.accumulate + 1, config.precision)
 
     # Step the optimizers.
@@ -126,63 +129,39 @@ def loop(
 
     signals are those received so far. With a budget, the number of steps is settled once half of its time is over.
     """
-    config, budget = training.config, budget or TimeBudget(0)
-    valid_every = config.valid_every or training.steps_per_epoch
-    began = time.perf_counter() - training.seconds  # when it would have begun without interruptions
-    saved = time.perf_counter()
-    first_step = training.step + 1
-    if training.config.init_from and first_step == 1:  # what the run that it starts from scores on these data
+    agenda = Agenda(training, signals, budget or TimeBudget(0))
+    if training.config.init_from and training.step == 0:  # what the run that it starts from scores on these data
         report(training, folder, logs, [], *validate_and_keep_best(training, folder))
     recent: list[StepRecord] = []  # the steps since the last validation
-    cores = CoreWatch()
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
-            # Step, and log.
             if training.must_translate:
                 for kind in training.translate():
                     say(translation_line(kind, training))
-                saved = -math.inf  # translating takes long: save with the next step
+                agenda.save_soon()  # translating takes long
+
             recent.append(take_step(training, training.step + 1))
             training.advance(recent[-1])
-            training.seconds = time.perf_counter() - began
+            due = agenda.after_step(recent)
+
             logs.steps(recent, training.padding_share)
             loss, speed = mean_loss(recent[-1:]), tokens_per_second(recent[-20:])
             bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{speed:,.0f}", refresh=False)
-            bar.update()
-            is_timed = training.step == first_step + 11  # two steps to warm up, and ten more
-            if is_timed:
-                say(time_line(minutes_of_steps(training, recent), first_step == 1 and not budget.is_open))
-
-            # Keep to the budget. All processes must agree.
-            is_save_due = time.perf_counter() - saved >= 60 * config.save_minutes
-            is_stopped, is_half_over, is_save_due = map(
-                bool, training.group.all_sums(len(signals), budget.half_is_over(training, recent), is_save_due)
-            )
-            if is_half_over:
-                budget.settle(training)
-                say(f"time      half of it is over: {training.total_steps:,} steps in all")
-                logs.text("config", training.config.to_json())
-            elif budget.is_ahead_of_plan(training):
-                budget.extend(training)
             bar.total = training.total_steps
+            bar.update()
 
-            # Validate and save when due, then report, and stop when told.
-            is_validation_due = training.step % valid_every == 0 or training.step == training.total_steps
-            is_watched = training.device.type == "cpu" and (is_validation_due or is_timed)
-            if is_watched and cores.became_crowded():
-                say("busy      other programs compete for the cores: training is slower than alone")
-            if is_validation_due:
+            if due.validate:
                 validated = validate_and_keep_best(training, folder)
-                training.seconds = time.perf_counter() - began
-            if is_validation_due or is_save_due or is_stopped or training.must_translate:
+                agenda.count_time()
+            if due.save:
                 save(training, folder)
-                saved = time.perf_counter()
-            if is_validation_due:
+                agenda.note_save()
+            if due.validate:
                 report(training, folder, logs, recent, *validated)
                 recent = []
-            if is_stopped and not training.is_over:
+            if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
-                raise StoppedError(f"{position}\n{resume_command(config.name, training.group)}")
+                raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
 
 
 def translation_line(kind: Kind, training: Training) -> str:
@@ -194,24 +173,9 @@ def translation_line(kind: Kind, training: Training) -> str:
     return f"sources   {first_step}: {n:,} sentences of --monolingual, translated back by {by}"
 
 
-def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
-    """How long the steps to come take, by the last ten."""
-    seconds = sum(record.seconds for record in recent[-10:]) / len(recent[-10:])
-    return seconds * (training.total_steps - training.step) / 60
-
-
-def time_line(minutes: float, may_begin_again: bool) -> str:
-    """The line that reports the remaining time. From an hour on, it suggests --minutes where that is still possible."""
-    how_long = f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
-    line = f"time      about {how_long} of steps to come, and the validations"
-    if minutes >= 60 and may_begin_again:
-        line += "\n          for less, begin again with --overwrite and --minutes N"
-    return line
-
-
 def save(training: Training, folder: RunFolder) -> None:
     """Saves what resuming needs."""
-    state = training.state()
+    state = state_of(training)
     if is_main():
         folder.save_config(training.config)
         folder.save_state(state)
@@ -220,7 +184,7 @@ def save(training: Training, folder: RunFolder) -> None:
 def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Transformer, Validation, list[str]]:
     """Validates the model, and saves it if it is the best so far. Returns it, its scores, and its translations."""
     model = training.whole_model()
-    result, hypotheses = training.validate(model)
+    result, hypotheses = validate(training, model)
     training.validations_since_best += 1
     if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0
@@ -254,7 +218,7 @@ def report(
             *warnings(result, best, mean_loss(recent), hypotheses, training.validations_since_best),
         ):
             say(line)
-    logs.validation(result, [(*training.valid_texts[row], hypotheses[row]) for row in training.sample_rows(SAMPLES)])
+    logs.validation(result, [(*training.valid_texts[row], hypotheses[row]) for row in sample_rows(training, SAMPLES)])
     logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
 
 
@@ -266,13 +230,15 @@ def record(folder: RunFolder, metrics: Metrics) -> None:
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
     """What each layer attends to in the first validation sentences, named by the sentence's number and the layer."""
+    first = training.corpus.origins[0]
+    translator = training.translator(model).towards(first.target, first.source)
     first_rows = np.flatnonzero(training.corpus.valid.origins() == 0)[:PICTURED]
-    sources = [training.valid_texts[row][0] for row in first_rows]
-    for i, (source, (translation, attention)) in enumerate(
-        zip(sources, training.attention(sources, model), strict=True)
-    ):
+    for i, row in enumerate(first_rows):
+        source = training.valid_texts[row][0]
+        with torch.compiler.set_stance("force_eager"):
+            translation, attention = translator.attention(source)
         for layer in range(training.config.n_decoder_layers):
-            title = f"{source} → {translation} (layer {layer + 1}, step {training.step:,})"
+            title = f"{source} → {translation.text} (layer {layer + 1}, step {training.step:,})"
             figure = draw(attention.maps(layer), attention.source, attention.target, title)
             yield f"attention/{i + 1}/layer_{layer + 1}", figure
 
@@ -331,7 +297,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
         say(warning)
     if options.dry_run:
         if config.init_from and not options.resume:
-            result, hypotheses = training.validate()
+            result, hypotheses = validate(training)
             example = training.valid_texts[0][0], hypotheses[0]
             for line in validation_lines(result, [], (0, training.total_steps / training.steps_per_epoch), example, 0):
                 say(line)
@@ -380,13 +346,10 @@ def load_training(
             tokenizer = learn_tokenizer(corpus.train, config.vocab_size, config.tagged_languages)
     training = Training(config, corpus, tokenizer, group)
     if options.resume:
-        training.restore(folder.load_state())
+        restore(training, folder.load_state())
     elif budget.is_open:
-        steps = group.broadcast(budget.estimated_steps(training, take_step))
-        config = replace(config, steps=steps, warmup_steps=min(config.warmup_steps, steps // 20))
-        del training  # its steps were timed, and its memory is needed
-        gc.collect()
-        training = Training(config, corpus, tokenizer, group)
+        budget.plan(training, take_step)
+    training.compile_if_long()
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
     return training, describe(training, ancestor)
@@ -427,7 +390,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     _, _, model = folder.load_model(training.device)
     translator = training.translator(model)
     if training.config.unsure_below in (0, metrics.unsure_below):  # not given, or learned by a shorter training
-        metrics.unsure_below = training.limit_of_unsure(translator)
+        metrics.unsure_below = unsure_below(training, translator)
         record(folder, metrics)
         folder.save_config(replace(training.config, unsure_below=metrics.unsure_below))
     test_pairs = list(training.corpus.test)

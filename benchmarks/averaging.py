@@ -24,6 +24,7 @@ from checkpoint import RunFolder, load_parameters, parameters  # noqa: E402
 from model import Transformer  # noqa: E402
 from training.records import Validation  # noqa: E402
 from training.trainer import Training  # noqa: E402
+from training.validation import validate  # noqa: E402
 
 LAST = (2, 3, 5, 8)  # how many checkpoints are averaged
 
@@ -42,7 +43,7 @@ def main(args: Sequence[str]) -> None:
             checkpoints = [safetensors.torch.load_file(file) for file in files[-k:]]
             mean = {name: torch.stack([weights[name] for weights in checkpoints]).mean(0) for name in checkpoints[0]}
             load_parameters(training.model, mean, "the mean")
-            result, _ = training.validate()
+            result, _ = validate(training)
             print(f"mean of the last {k}: BLEU {result.bleu:.2f}  loss {result.loss:.4f}", flush=True)
 
 

@@ -186,7 +186,7 @@ def textbook_step(
 
 def plain_batch(training: Training, i: int) -> Batch:
     """Return the batch number i of Tapis, from 0, not packed."""
-    ((_, batch),) = training.batches_of(step=i + 1)
+    ((_, batch),) = training.batch_plan.batches_of(step=i + 1)
     return cast(Batch, batch)
 
 
@@ -234,7 +234,7 @@ def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, floa
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
     if name == PADDED:
-        training.attends_to_sequences = False
+        training.batch_plan.has_sequences = False
     step = counted_step(name, training)
     flops = flops_per_token(step)
     if training.device.type == "cuda" and name in (TAPIS, PADDED):

@@ -55,6 +55,7 @@ from text.readers import read_parts
 from text.tables import Pairs
 from text.tokenizer import Tokenizer
 from training.report import load_metrics
+from training.state import restore, state_of
 from training.trainer import Training
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,7 +138,7 @@ def make_seeds(into: Path) -> list[Seed]:
     run.start(config, tokenizer)
     run.save_model(parameters(Transformer(len(tokenizer), config)))
     run.save_metrics({"data": {"read": 60}, "best": {"step": 1, "loss": 1, "perplexity": 2, "bleu": 3, "chrf": 4}})
-    run.save_state(training.state())
+    run.save_state(state_of(training))
     for file in ("config.json", "tokenizer.json", "model.safetensors", "metrics.json"):
         seeds.append(Seed(run.path, file, translate))
     seeds.append(Seed(run.path, "metrics.json", release))
@@ -238,8 +239,8 @@ def release(folder: Path) -> None:
 
 def resume(folder: Path, training: Training) -> None:
     """Resume a training."""
-    training.restore(RunFolder(folder).load_state())
-    training.state()
+    restore(training, RunFolder(folder).load_state())
+    state_of(training)
 
 
 def read_archive(folder: Path) -> None:

@@ -18,6 +18,7 @@ from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from train import take_step
 from training.trainer import Training
+from training.validation import validate
 
 NARROW = {torch.bfloat16, torch.float16, torch.int8}
 
@@ -55,7 +56,7 @@ def training(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> Training:
     "work",
     [
         lambda training: [take_step(training, step) for step in (1, 2)],
-        lambda training: training.validate(),
+        validate,
         lambda training: training.translate(),
         lambda training: training.translator()(["A cat.", "Two cats are here."], Search(beam=3)),
     ],

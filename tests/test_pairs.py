@@ -29,8 +29,9 @@ from text.cleaning import language_shares
 from text.corpus import Corpus, load_corpus
 from text.readers import DataError
 from text.tokenizer import Tokenizer
+from training.batch_plan import weights_of_origins
 from training.options import resolve
-from training.trainer import Training, weights_of_origins
+from training.trainer import Training
 
 BOTH = ("en-fr", "fr-en")
 RULES_OFF: tuple[RuleName, ...] = ("wrong-language", "swapped-columns")

@@ -20,7 +20,7 @@ from checkpoint import RunFolder
 from config import Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
-from train import time_line
+from training.agenda import time_line
 from training.failures import advice_after, cause_of
 from training.options import resolve
 

@@ -1,5 +1,6 @@
 """The time budget of --minutes: how many steps fit into it on this machine."""
 
+import copy
 import math
 import statistics
 import time
@@ -8,8 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from decoding.doubts import CONFIDENCE_SAMPLE
-from training.own_translations import moments
+from training.own_translations import rounds
 from training.records import StepRecord
+from training.state import restore, state_of
 from training.trainer import Training
 
 DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
@@ -18,9 +20,12 @@ TakeStep = Callable[[Training, int], StepRecord]
 
 
 def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -> float:
-    """The mean time of so many steps, spread over the epoch, after two to warm up. The training is of no use then."""
-    chosen = np.linspace(1, training.steps_per_epoch, steps + 2).astype(int).tolist()
-    return float(np.mean([take_step(training, step).seconds for step in chosen][2:]))
+    """Return the mean time of so many steps, spread over an epoch, after two to warm up.
+
+    They change the weights, but not the position.
+    """
+    chosen = np.linspace(1, training.batch_plan.steps_per_epoch, steps + 2).astype(int) + training.batch_plan.after_step
+    return float(np.mean([take_step(training, step).seconds for step in chosen.tolist()][2:]))
 
 
 def pairs_of_single_tasks(training: Training) -> float:
@@ -33,8 +38,8 @@ def pairs_of_single_tasks(training: Training) -> float:
         "back-translation": n_monolingual,
         "self-distillation": DISTILLING_COST * (len(training.train_pairs) - n_monolingual),
     }
-    n_past = training.translated.n_moments if training.translated else 0
-    return n_alone + sum(costs[kind] for _, kind in moments(training.config)[n_past:])
+    n_past = training.translated.n_rounds if training.translated else 0
+    return n_alone + sum(costs[kind] for _, kind in rounds(training.config)[n_past:])
 
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:
@@ -53,6 +58,13 @@ class TimeBudget:
     def is_open(self) -> bool:
         """Whether the number of steps is not settled yet."""
         return self.deadline < math.inf
+
+    def plan(self, training: Training, take_step: TakeStep) -> None:
+        """Plan as many steps as are estimated to fit, of a training that has not begun, and leave it as it was."""
+        beginning = copy.deepcopy(state_of(training))
+        steps = training.group.broadcast(self.estimated_steps(training, take_step))
+        restore(training, beginning)
+        training.plan_steps(steps, min(training.config.warmup_steps, steps // 20))
 
     def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
         """How many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
@@ -88,7 +100,8 @@ class TimeBudget:
 
     def _plan(self, training: Training, steps: int) -> None:
         """At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way."""
-        training.plan(max(steps, 10 * training.config.warmup_steps))
+        warmup_steps = training.config.warmup_steps
+        training.plan_steps(max(steps, 10 * warmup_steps), warmup_steps)
 
     def is_ahead_of_plan(self, training: Training) -> bool:
         """Whether the next step is beyond half of the plan, before half of the time is over: the plan must grow."""

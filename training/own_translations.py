@@ -1,7 +1,7 @@
-"""What a training learns from translations that it made on its way: of text in one language, and of its own sources.
+"""What a run learns from translations that it made on its way: of text in one language, and of its own sources.
 
-At a few moments of a training, its loop stops, the model translates, and the steps to come learn from the result. There
-are two kinds of translations:
+A few times in a run, the loop pauses for a round: the model translates, and the steps to come learn from the result.
+There are two kinds of translations:
 
 - Back-translation (Sennrich et al. 2016, arXiv 1511.06709): sentences that exist in a target language alone
   (--monolingual) are translated into the source language, and are targets from then on. Their sources, which a machine
@@ -13,10 +13,10 @@ are two kinds of translations:
   search.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,10 +29,16 @@ from decoding.ctranslate2 import is_exported, load_exported
 from decoding.scoring import closest
 from decoding.search import Search
 from decoding.translator import Translator
+from system.distributed import Group
+from text.corpus import Corpus, Origin
+from text.tables import Pairs, chunks
+from text.tokenizer import Tokenizer
 
 SEARCH = Search(beam=5, n_best=5)  # of self-distillation
 
-# Shares of a training after which its model translates the text of --monolingual. Sooner, it translates worse, and
+TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each take some 250 MB
+
+# Shares of a run after which its model translates the text of --monolingual. Sooner, it translates worse, and
 # learning from that gains nothing (docs/lab).
 BACK_TRANSLATED_AT = 0.5, 0.75
 
@@ -45,28 +51,77 @@ Kind = Literal["back-translation", "self-distillation"]
 
 @dataclass(frozen=True)
 class Translated:
-    """The training pairs, some with translations for sources or targets, learned from after `after_step` steps."""
+    """The translations that are learned from after `after_step` steps."""
 
-    n_moments: int
-    """How many of `moments` have passed"""
+    n_rounds: int
+    """How many of `rounds` have begun"""
     after_step: int
     sources: dict[int, list[int]]
     """The sources of monolingual text in token ids, by row"""
     targets: dict[int, list[int]]
     """The targets of self-distillation in token ids, by row"""
-    pairs: EncodedPairs
-    """All training pairs, with these sources and targets"""
-    steps_per_epoch: int
 
 
-def moments(config: Config) -> list[tuple[float, Kind]]:
-    """When a training translates, each as the share of its steps that are made before, and what for. In order."""
+def rounds(config: Config) -> list[tuple[float, Kind]]:
+    """Return when a run translates, each as the share of its steps that are made before, and what for. In order."""
     back: Sequence[float] = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
     distilled: list[tuple[float, Kind]] = []
     if config.self_distillation:
         distilled.append((1 - config.self_distillation, "self-distillation"))
     back_translated: list[tuple[float, Kind]] = [(share, "back-translation") for share in back if config.monolingual]
-    return sorted([*back_translated, *distilled], key=lambda moment: moment[0])
+    return sorted([*back_translated, *distilled], key=lambda one: one[0])
+
+
+class Round(NamedTuple):
+    """One round of translating the training pairs, of which each process translates a share."""
+
+    config: Config
+    corpus: Corpus
+    pairs: EncodedPairs
+    """The training pairs as they came"""
+    tokenizer: Tokenizer
+    group: Group
+
+    def back_translations(self, translator: Translator) -> dict[int, list[int]]:
+        """Return sources for the monolingual text in token ids, by row."""
+
+        def sources(origin: Origin, pairs: Pairs) -> list[list[int]]:
+            texts = [text for _, text in pairs]
+            translations = translator.towards(origin.source, origin.target)(texts, bar="translating back")
+            tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
+            return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
+
+        return self._by_row(True, sources)
+
+    def closest_translations(self, translator: Translator) -> dict[int, list[int]]:
+        """Return targets for the training pairs in token ids, by row. Monolingual text keeps its own."""
+
+        def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
+            towards = translator.towards(origin.target, origin.source)
+            return self.tokenizer.encode(closest_translations(towards, list(pairs), origin.target))
+
+        return self._by_row(False, targets)
+
+    def _by_row(
+        self, is_monolingual: bool, translate: Callable[[Origin, Pairs], list[list[int]]]
+    ) -> dict[int, list[int]]:
+        """Translate the monolingual text or all else. Returns token ids by row.
+
+        A share is translated in parts, since the hypotheses of a search take far more memory than what is chosen.
+        """
+        by_row: dict[int, list[int]] = {}
+        for number, origin in enumerate(self.corpus.origins):
+            if origin.is_monolingual != is_monolingual:
+                continue
+            rows = self.pairs.rows[self.pairs.origins == number]
+            local_rows = rows[self.group.rank :: self.group.size].tolist()
+            local_ids = [
+                ids[: self.config.max_length]
+                for part in chunks(local_rows, TRANSLATED_TOGETHER)
+                for ids in translate(origin, self.corpus.train.select(np.array(part)))
+            ]
+            by_row.update(zip(rows.tolist(), self.group.gather(local_ids), strict=True))
+        return by_row
 
 
 def check_back_translator(config: Config, folder: Path) -> None:

@@ -1,14 +1,14 @@
-"""One training in memory: its data in tokens, its model and optimizers, its position, a validation, its state.
+"""One training in memory: its data in tokens, its model and optimizers, its position, and the parts of a step.
 
 train.py advances a `Training` step by step. What happens at a step is a pure function of the config, the data and the
-number of the step: the batch order depends on seed and epoch, dropout on seed, step and the batch's place in the step.
-Resuming therefore needs the weights, the moments of the optimizers, that number and the translations that were made;
-and however many processes share the batches of a step, they make the same step (`system.distributed.Group`).
+number of the step: the batch order depends on seed and epoch (batch_plan.py), dropout on seed, step and the batch's
+place in the step. Resuming therefore needs the weights, the moments of the optimizers, that number and the translations
+that were made (state.py); and however many processes share the batches of a step, they make the same step
+(`system.distributed.Group`).
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -21,58 +21,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
-from torch.utils._pytree import tree_map
 from torch.utils._triton import has_triton
 
-from checkpoint import CheckpointError, load_parameters, parameters
-from config import FACTS, PAD, Config
-from dataset import Batch, EncodedPairs, batches, padding_share
-from decoding.attention import Attention
-from decoding.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
+from checkpoint import load_parameters, parameters
+from config import FACTS, Config
+from dataset import EncodedPairs, padding_share
 from decoding.lengths import Lengths
-from decoding.scoring import score_corpus
 from decoding.translator import ModelSearcher, Translator
 from fast.attention import can_attend_to_sequences, disable_cudnn_attention
 from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
-from fast.packed_batch import PackedBatch
 from model import Transformer
-from system.cli import is_out_of_memory
-from system.devices import DTYPES, autocast, choose_device
-from system.distributed import ALONE, Group, collected, local_part, mean_in_order, whole
+from system.devices import DTYPES, choose_device
+from system.distributed import ALONE, Group, local_part, mean_in_order, whole
 from system.files import cache_folder, digest
-from system.json_records import from_json_value
-from system.terminal import in_one_line
-from text.corpus import Corpus, Origin
+from text.corpus import Corpus
 from text.readers import DataError
-from text.tables import Ints, Pairs, chunks
 from text.tokenizer import Tokenizer
+from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import TAG, Kind, Translated, closest_translations, from_tensors, moments, to_tensors
-from training.records import Position, Progress, StepRecord, Validation, perplexity
-from training.sharding import load_optimizer_state, shard
+from training.own_translations import Kind, Round, Translated, rounds
+from training.records import Progress, StepRecord, Validation
+from training.sharding import shard
 
-VALIDATION_TOKENS = 4096  # of a validation batch, at least
-TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each take some 250 MB
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
-
-
-def weights_of_origins(config: Config, sizes: Ints) -> list[float]:
-    """How often an epoch has each pair of an origin, by --data-weights, --temperature and --monolingual-weight.
-
-    sizes are the numbers of training pairs of the origins, the last of which are monolingual. With a temperature T, the
-    share of an origin of n pairs is proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019,
-    section 4.1). Together they keep their size.
-    """
-    n_monolingual = len(config.monolingual_directions)
-    sizes = sizes[: len(sizes) - n_monolingual]
-    weights = np.array(config.data_weights or [1.0] * len(sizes))
-    if config.temperature != 1:
-        shares = (weights * sizes) ** (1 / config.temperature)
-        weights = shares / shares.sum() * (weights * sizes).sum() / sizes.clip(min=1)
-    return [*weights.tolist(), *[config.monolingual_weight] * n_monolingual]
 
 
 class Training:
@@ -108,8 +82,7 @@ class Training:
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.model_loss = self._loss_of(self.model)
-        self.attends_to_sequences = self._attends_to_sequences()
+        self.model_loss = self._with_loss(self.model)
         self.is_sharded = config.shard and group.size > 1
         self.objective = self._objective()
         self.optimizers = make_optimizers(self.model, config)
@@ -117,15 +90,15 @@ class Training:
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
 
-        # The position.
-        first_epoch = self.batches_of_epoch(self.train_pairs, epoch=0)
-        self.epoch_batches: tuple[int, list[Ints]] = 0, first_epoch  # an epoch, and its batches
-        self.prepared: tuple[int, list[tuple[int, Batch | PackedBatch]]] = 0, []  # a step, and its batches
-        # Of the original pairs, before --subword-dropout splits tokens. Distilled pairs differ a little.
-        self.padding_share = padding_share(self.train_pairs, first_epoch)
+        # The batches. The numbers are those of the original pairs: translated ones differ a little.
+        self.batch_plan = self._plan_of(self.train_pairs)
+        first_epoch = self.batch_plan.batches_of_first_epoch
+        self.padding_share = padding_share(self.train_pairs, first_epoch)  # before --subword-dropout splits tokens
         self.batches_per_epoch = len(first_epoch)
         self.pairs_per_epoch = sum(map(len, first_epoch))
-        self.steps_per_epoch = math.ceil(self.batches_per_epoch / config.accumulate)
+        self.steps_per_epoch = self.batch_plan.steps_per_epoch
+
+        # The position.
         self.total_steps = config.steps or config.epochs * self.steps_per_epoch
         self.step = 0
         self.tokens = 0
@@ -133,11 +106,6 @@ class Training:
         self.best: Validation | None = None
         self.validations_since_best = 0
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
-
-        # On a CPU, compiling costs more than it gives.
-        should_compile = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
-        if should_compile and not self.is_sharded:
-            self.compile()
 
     def _with_lengths(self, config: Config) -> Config:
         """The config with the lengths of the training pairs, where it has none."""
@@ -151,7 +119,26 @@ class Training:
             length_spread=config.length_spread or lengths.spread,
         )
 
-    def _loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
+    def _plan_of(self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0) -> BatchPlan:
+        """The batches of the steps after a step, which learn from these pairs."""
+        weights = self.origin_weights
+        if pairs is self.train_pairs:  # without sources for the monolingual text
+            weights = weights[: len(weights) - len(self.config.monolingual_directions)]
+        return BatchPlan(
+            self.config,
+            pairs,
+            weights,
+            self.group,
+            after_step=after_step,
+            first_epoch=first_epoch,
+            has_sequences=self._attends_to_sequences(),
+        )
+
+    def loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
+        """Return a model with its loss: that of a step, or of a copy that `whole_model` made."""
+        return self.model_loss if model is self.model else self._with_loss(model)
+
+    def _with_loss(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
         """A model with its loss: plain, or with the fast modules and packed batches."""
         if self.config.plain:
             return BatchLoss(model, self.config.label_smoothing)
@@ -182,6 +169,12 @@ class Training:
         head_size = config.d_model // config.n_heads
         return can_attend_to_sequences(self.device, DTYPES[config.precision], config.n_heads, head_size)
 
+    def compile_if_long(self) -> None:
+        """Compile the model if there are steps enough, on a GPU. On a CPU, compiling costs more than it gives."""
+        is_long = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
+        if is_long and not self.is_sharded:
+            self.compile()
+
     def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:
         """Compiles the stacks of blocks and the loss."""
         if isinstance(self.model_loss, PackedBatchLoss):
@@ -211,88 +204,30 @@ class Training:
         return self.step >= self.total_steps or 0 < self.config.patience <= self.validations_since_best
 
     @property
-    def n_moments(self) -> int:
-        """How many of `moments` have passed: when the steps to come learn from new translations."""
-        return sum(self.step >= round(share * self.total_steps) for share, _ in moments(self.config))
+    def n_rounds(self) -> int:
+        """How many of `rounds` have begun."""
+        return sum(self.step >= round(share * self.total_steps) for share, _ in rounds(self.config))
 
     @property
     def must_translate(self) -> bool:
         """Whether the steps to come learn from translations that do not exist yet."""
-        return self.n_moments > (self.translated.n_moments if self.translated else 0)
+        return self.n_rounds > (self.translated.n_rounds if self.translated else 0)
 
-    def plan(self, steps: int) -> None:
-        """Sets the number of steps in all. To the steps of their first half it makes no difference."""
+    def plan_steps(self, steps: int, warmup_steps: int) -> None:
+        """Set the number of steps in all. To the steps of their first half it makes no difference."""
         self.total_steps = steps
-        self.config = replace(self.config, steps=steps)
+        self.config = replace(self.config, steps=steps, warmup_steps=warmup_steps)
 
     def advance(self, record: StepRecord) -> None:
         """Counts a step that was made."""
         self.step = record.step
         self.tokens += record.n_tokens
 
-    # The batches of a step
-
-    def place_of(self, step: int) -> tuple[int, int]:
-        """The epoch of a step, counted from 0, and the step's place in that epoch."""
-        if self.translated is None or step <= self.translated.after_step:
-            return divmod(step - 1, self.steps_per_epoch)
-        # Translated pairs have other lengths, and their epochs other numbers of batches: they are counted anew.
-        first_epoch = math.ceil(self.translated.after_step / self.steps_per_epoch)
-        epoch, place = divmod(step - 1 - self.translated.after_step, self.translated.steps_per_epoch)
-        return first_epoch + epoch, place
-
-    def pairs_of(self, step: int) -> EncodedPairs:
-        """What a step learns from: the training pairs as they came, or with translations."""
-        return self.translated.pairs if self.translated and step > self.translated.after_step else self.train_pairs
-
-    def batches_of_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Ints]:
-        """The rows of each batch of an epoch of all processes."""
-        config = self.config
-        weights = self.origin_weights
-        if pairs is self.train_pairs:  # without sources for the monolingual text
-            weights = weights[: len(weights) - len(config.monolingual_directions)]
-        return batches(pairs, config.batch_tokens, config.seed, epoch, weights)
-
-    def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
-        """This process's batches of a step, counted from 1, on the CPU; each with its place among the step's."""
-        prepared_step, prepared = self.prepared
-        return prepared if prepared_step == step else self._make_batches(step)
-
-    def prepare(self, step: int) -> None:
-        """Makes the batches of a step beforehand, while a GPU is still at work."""
-        if step <= self.total_steps:
-            self.prepared = step, self._make_batches(step)
-
-    def _make_batches(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
-        config, pairs = self.config, self.pairs_of(step)
-        epoch, place = self.place_of(step)
-        if epoch != self.epoch_batches[0]:
-            self.epoch_batches = epoch, self.batches_of_epoch(pairs, epoch)
-        start = place * config.accumulate
-        rows_of_step = list(enumerate(self.epoch_batches[1][start : start + config.accumulate]))
-        local = rows_of_step[self.group.rank :: self.group.size]
-
-        def batch(i: int, rows: Ints) -> Batch:
-            random = np.random.default_rng((config.seed, step, i))
-            return pairs.batch(rows, config.subword_dropout, random, config.augment)
-
-        local_batches = [(i, batch(i, rows)) for i, rows in local]
-        if len(local) < math.ceil(len(rows_of_step) / self.group.size):
-            # Processes compute the same number of batches. This one counts for nothing.
-            filler = batch(*rows_of_step[0])
-            filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
-            local_batches.append((0, filler))
-        return [(i, self._packed(local_batch)) for i, local_batch in local_batches]
-
-    def _packed(self, batch: Batch) -> Batch | PackedBatch:
-        """A batch on the CPU as the loss takes it."""
-        return batch if self.config.plain else PackedBatch.of(batch, self.attends_to_sequences)
+    # The parts of a step
 
     def seed_dropout(self, step: int, place: int) -> None:
         """Sets the random state of a batch: a pure function of seed, step and the batch's place in the step."""
         torch.manual_seed(int(np.random.SeedSequence((self.config.seed, step, place)).generate_state(1)[0]))
-
-    # The parts of a step
 
     def gradient_exchange(self, is_last: bool) -> AbstractContextManager[object]:
         """The context of a batch's forward and backward pass. Processes exchange gradients in the last of a step.
@@ -335,130 +270,38 @@ class Training:
             optimizer.zero_grad()
         self.scaler.update()
 
-    # Validation and translation
-
-    @torch.no_grad()
-    def validate(self, model: Transformer | None = None) -> tuple[Validation, list[str]]:
-        """Scores `whole_model()` on the whole validation part. Returns the scores and the translations."""
-        start = time.perf_counter()
-        group, config = self.group, self.config
-        model = model or self.whole_model()
-        model_loss = self._loss_of(model) if self.is_sharded else self.model_loss
-        valid_batches = batches(self.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
-        loss, cross_entropy = 0.0, 0.0
-        n_tgt = 0
-        with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
-            for rows in valid_batches[group.rank :: group.size]:
-                batch = self.valid_pairs.batch(rows)
-                with autocast(self.device, config.precision):
-                    batch_loss, batch_cross_entropy = model_loss(self._packed(batch).to(self.device))
-                loss += batch_loss.item()
-                cross_entropy += batch_cross_entropy.item()
-                n_tgt += batch.n_tgt
-            local_texts = [source for source, _ in self.valid_texts[group.rank :: group.size]]
-            local_directions = self.corpus.directions(self.corpus.valid)[group.rank :: group.size]
-            hypotheses = group.gather(
-                self.translator(model).in_directions(local_texts, local_directions, bar="validating")
-            )
-        loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
-        references = [target for _, target in self.valid_texts]
-        scores = score_corpus(hypotheses, references, self.corpus.valid.origins(), self.corpus.origins)
-        result = Validation(
-            self.step,
-            loss / n_scored,
-            perplexity(cross_entropy, n_scored),
-            scores.bleu,
-            scores.chrf,
-            scores.by_data,
-        )
-        self.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)
-        return result, hypotheses
-
-    def sample_rows(self, n: int) -> list[int]:
-        """The rows of n sentences of the validation part: the first ones of each origin, as many of each."""
-        origins = self.corpus.valid.origins()
-        numbers = np.unique(origins).tolist()
-        n_each = -(-n // len(numbers))
-        firsts = [np.flatnonzero(origins == number)[:n_each] for number in numbers]
-        return np.concatenate(firsts)[:n].tolist()
-
-    def limit_of_unsure(self, translator: Translator) -> float:
-        """The mean log P of a token which few of the model's translations of validation sentences are below."""
-        rows = self.sample_rows(CONFIDENCE_SAMPLE)
-        directions_of_valid = self.corpus.directions(self.corpus.valid)
-        directions = [directions_of_valid[row] for row in rows]
-        sources = [self.valid_texts[row][0] for row in rows]
-        pairs = list(zip(sources, translator.in_directions(sources, directions), strict=True))
-        return limit_of_unsure(translator.log_probabilities_in_directions(pairs, directions))
+    # Translating
 
     def translate(self) -> list[Kind]:
-        """Makes the translations that are due, for the steps to come. Returns what for."""
+        """Make the translations that are due, for the steps to come. Returns what for."""
         assert self.must_translate
         now = self.translated
-        due = {kind for _, kind in moments(self.config)[now.n_moments if now else 0 : self.n_moments]}
+        due = {kind for _, kind in rounds(self.config)[now.n_rounds if now else 0 : self.n_rounds]}
         sources, targets = (now.sources, now.targets) if now else ({}, {})
+        a_round = Round(self.config, self.corpus, self.train_pairs, self.tokenizer, self.group)
         with torch.compiler.set_stance("force_eager"):
             if "back-translation" in due:
-                sources = self._back_translations()
+                run = self.config.back_translator
+                translator = Translator.load(run, self.config.device) if run else self.translator()
+                sources = a_round.back_translations(translator)
             if "self-distillation" in due:
-                targets = self._closest_translations()
-        self._learn_from(self.n_moments, self.step, sources, targets)
+                targets = a_round.closest_translations(self.translator())
+        self.learn_from(self.n_rounds, self.step, sources, targets)
         return sorted(due)
 
-    def _back_translations(self) -> dict[int, list[int]]:
-        """Sources for the monolingual text, by row."""
-        run = self.config.back_translator
-        translator = Translator.load(run, self.config.device) if run else self.translator()
-
-        def sources(origin: Origin, pairs: Pairs) -> list[list[int]]:
-            texts = [text for _, text in pairs]
-            translations = translator.towards(origin.source, origin.target)(texts, bar="translating back")
-            tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
-            return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
-
-        return self._translations_by_row(True, sources)
-
-    def _closest_translations(self) -> dict[int, list[int]]:
-        """Targets for the training pairs, by row. Monolingual text keeps its own."""
-        translator = self.translator()
-
-        def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
-            towards = translator.towards(origin.target, origin.source)
-            return self.tokenizer.encode(closest_translations(towards, list(pairs), origin.target))
-
-        return self._translations_by_row(False, targets)
-
-    def _translations_by_row(
-        self, is_monolingual: bool, translate: Callable[[Origin, Pairs], list[list[int]]]
-    ) -> dict[int, list[int]]:
-        """Translates the monolingual text or all else, each process a share. Returns token ids by row.
-
-        A share is translated in parts, since the hypotheses of a search take far more memory than what is chosen.
-        """
-        by_row: dict[int, list[int]] = {}
-        for number, origin in enumerate(self.corpus.origins):
-            if origin.is_monolingual != is_monolingual:
-                continue
-            rows = self.train_pairs.rows[self.train_pairs.origins == number]
-            local_rows = rows[self.group.rank :: self.group.size].tolist()
-            local_ids = [
-                ids[: self.config.max_length]
-                for part in chunks(local_rows, TRANSLATED_TOGETHER)
-                for ids in translate(origin, self.corpus.train.select(np.array(part)))
-            ]
-            by_row.update(zip(rows.tolist(), self.group.gather(local_ids), strict=True))
-        return by_row
-
-    def _learn_from(
-        self, n_moments: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]
+    def learn_from(
+        self, n_rounds: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]
     ) -> None:
-        pairs = self.train_pairs.replaced(sources, targets)
-        n_batches = len(self.batches_of_epoch(pairs, epoch=0))  # of any epoch
-        steps_per_epoch = math.ceil(n_batches / self.config.accumulate)
-        self.translated = Translated(n_moments, after_step, sources, targets, pairs, steps_per_epoch)
-        # What was made of the earlier pairs is of no use now.
-        self.epoch_batches = -1, []
-        self.prepared = 0, []
+        """Learn from translations after a step. Their lengths are others, and epochs are counted anew."""
+        self.translated = Translated(n_rounds, after_step, sources, targets)
+        first_epoch = math.ceil(after_step / self.steps_per_epoch)
+        self.batch_plan = self._plan_of(self.train_pairs.replaced(sources, targets), after_step, first_epoch)
+
+    def forget_translations(self) -> None:
+        """Learn from the training pairs as they came."""
+        if self.translated:
+            self.translated = None
+            self.batch_plan = self._plan_of(self.train_pairs)
 
     def whole_model(self) -> Transformer:
         """The model as it is now, to translate with and to save: of a sharded training, a copy.
@@ -478,49 +321,9 @@ class Training:
         searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
-    def attention(self, sources: list[str], model: Transformer | None = None) -> Iterator[tuple[str, Attention]]:
-        """The translation of each source by `whole_model()`, and what each of its tokens attended to.
-
-        The sources are of the first language pair.
-        """
-        first = self.corpus.origins[0]
-        translator = self.translator(model).towards(first.target, first.source)
-        for source in sources:
-            with torch.compiler.set_stance("force_eager"):
-                translation, attention = translator.attention(source)
-            yield translation.text, attention
-
-    # The state
-
     def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
         """Begins with the weights of another run instead of random ones. origin names them in an error."""
         load_parameters(self.model, weights, origin)
-
-    def state(self) -> dict[str, Any]:
-        """Everything that `restore` needs, in types that `torch.load(weights_only=True)` can read.
-
-        All processes must call it together.
-        """
-        translated = None
-        if self.translated:
-            translated = {
-                "n_moments": self.translated.n_moments,
-                "after_step": self.translated.after_step,
-                "sources": to_tensors(self.translated.sources),
-                "targets": to_tensors(self.translated.targets),
-            }
-        return {
-            "step": self.step,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "best": asdict(self.best) if self.best else None,
-            "validations_since_best": self.validations_since_best,
-            "model": {name: collected(weight) for name, weight in parameters(self.model).items()},
-            "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in self.optimizers],
-            "scaler": self.scaler.state_dict(),
-            "translated": translated,
-            "resume_signature": self.resume_signature,
-        }
 
     @cached_property
     def resume_signature(self) -> dict[str, str]:
@@ -531,56 +334,3 @@ class Training:
         parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
         settings = {name: str(value) for name, value in asdict(self.config).items() if not FACTS[name].is_resumable}
         return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`. Raises CheckpointError if it is damaged, or another run's."""
-        signature = state.get("resume_signature") if isinstance(state, dict) else None
-        if not isinstance(signature, dict) or signature.keys() != self.resume_signature.keys():
-            raise CheckpointError(
-                f"the training state of {self.config.name} is from another version of Tapis, and cannot be resumed\n"
-                "its best model still translates; to train, start afresh, with --overwrite"
-            )
-        self._check_signature(signature)
-        try:
-            load_parameters(self.model, state["model"], "the training state")
-            for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
-                load_optimizer_state(optimizer, optimizer_state)
-            scaler = self.scaler.state_dict()
-            self.scaler.load_state_dict({name: type(value)(state["scaler"][name]) for name, value in scaler.items()})
-            position = from_json_value(Position, state)
-            if position.step < 0:
-                raise ValueError("it is at a negative step")
-            self.step, self.tokens, self.seconds = position.step, position.tokens, position.seconds
-            self.best, self.validations_since_best = position.best, position.validations_since_best
-            self.translated = None
-            if state["translated"]:
-                self._restore_translated(state["translated"])
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise CheckpointError(
-                f"the training state does not fit this run ({in_one_line(error)}): start afresh"
-            ) from None
-
-    def _restore_translated(self, saved: dict[str, Any]) -> None:
-        """Learns again from the saved translations, but for those whose moment is to come in a training made longer."""
-        n_moments = min(int(saved["n_moments"]), self.n_moments)
-        made = {kind for _, kind in moments(self.config)[:n_moments]}
-        if made:
-            after_step = int(saved["after_step"]) if n_moments == saved["n_moments"] else self.step
-            sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
-            targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
-            for ids in (*sources.values(), *targets.values()):
-                if not all(0 <= token < len(self.tokenizer) for token in ids):
-                    raise ValueError("a translation has tokens that the vocabulary lacks")
-            self._learn_from(n_moments, after_step, sources, targets)
-
-    def _check_signature(self, saved: dict[str, str]) -> None:
-        changed = [name for name, now in self.resume_signature.items() if saved.get(name) != now]
-        if changed:
-            parts = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
-            names = ", ".join(parts.get(name, name) for name in changed)
-            raise CheckpointError(
-                f"the run {self.config.name} cannot go on: {names} changed since it was saved\n"
-                "put back what was there, or start afresh, with --overwrite"
-            )

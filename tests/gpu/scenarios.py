@@ -29,7 +29,9 @@ from fast.packed_batch import PackedBatch  # noqa: E402
 from text.corpus import Corpus, load_corpus  # noqa: E402
 from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
+from training.state import restore, state_of  # noqa: E402
 from training.trainer import Training  # noqa: E402
+from training.validation import validate  # noqa: E402
 
 TINY = replace(
     PRESETS["demo"],
@@ -75,14 +77,14 @@ def losses(training: Training, steps: Sequence[int]) -> list[float]:
 
 def waits_before_the_next_batches(training: Training, step: int) -> int:
     """Take a step, and return how often it had waited when it prepared the next batches."""
-    prepare, waits = training.prepare, -1
+    prepare, waits = training.batch_plan.prepare, -1
 
     def counting(next_step: int) -> None:
         nonlocal waits
         waits = JOURNAL.waits.total()
         prepare(next_step)
 
-    training.prepare = counting  # type: ignore[method-assign, assignment]
+    training.batch_plan.prepare = counting  # type: ignore[method-assign, assignment]
     losses(training, [step])
     return waits
 
@@ -116,7 +118,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
         training = Training(replace(TINY, **changes), corpus, tokenizer)
         before = losses(training, [1])  # optimizers make their state
         run_and_report(f"a step, {name}", partial(losses, training, [2]))
-        ((_, batch), *_) = training.batches_of(3)
+        ((_, batch), *_) = training.batch_plan.batches_of(3)
         if isinstance(batch, PackedBatch):
             run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
@@ -132,9 +134,9 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     few = replace(corpus, train=corpus.train.select(np.arange(50)))
     training = Training(replace(TINY, steps=4, self_distillation=0.5), few, tokenizer)
     training.step = 2
-    run_and_report("validation", lambda: training.validate()[0].loss)
-    run_and_report("attention", lambda: len(list(training.attention(sentences[:2]))))
-    run_and_report("state and restore", lambda: training.restore(training.state()))
+    run_and_report("validation", lambda: validate(training)[0].loss)
+    run_and_report("attention", lambda: len(training.translator().attention(sentences[0])))
+    run_and_report("state and restore", lambda: restore(training, state_of(training)))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
     run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
     run_and_report("self-distillation", training.translate)

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from checkpoint import RunFolder
 from config import Config
+from model import Transformer
 from system.distributed import Group
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -15,6 +17,7 @@ from training.failures import advice_if_over
 from training.optimizers import learning_rate
 from training.own_translations import Kind
 from training.records import StepRecord, Validation
+from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.trainer import Training
 
@@ -35,16 +38,38 @@ def test_the_plan_counts_scoring_and_distilling(
     assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1
 
 
+def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Though it takes steps to see how long they are."""
+    for optimizer in ("adam", "muon"):
+        config = replace(tiny, optimizer=optimizer, warmup_steps=1000)
+        planned = Training(config, small, tokenizer)
+        TimeBudget(minutes=1).plan(planned, lambda training, step: replace(take_step(training, step), seconds=0.25))
+        total = planned.total_steps
+        assert planned.config.steps == total and planned.config.warmup_steps == total // 20 and planned.step == 0
+        anew = Training(replace(config, steps=total, warmup_steps=total // 20), small, tokenizer)
+        for training in (planned, anew):
+            for step in (1, 2, 3):
+                take_step(training, step)
+        state, expected = state_of(planned), state_of(anew)
+        assert all(torch.equal(state["model"][name], weight) for name, weight in expected["model"].items())
+        assert str(state["optimizers"]) == str(expected["optimizers"])
+
+
 def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(tiny, small, tokenizer)
     training.group = Group(size=4)
     assert pairs_of_single_tasks(training) == 4 * (len(small.valid) + len(small.test))
 
 
-def constant(training: Training, bleu: float) -> None:
-    """Makes every validation say the same."""
-    hypotheses = [target for _, target in training.valid_texts]
-    training.validate = lambda *_: (Validation(training.step, 1.0, 1.0, bleu, 0.0), hypotheses)  # type: ignore[method-assign]
+@pytest.fixture
+def constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every validation says the same."""
+
+    def validate(training: Training, model: Transformer) -> tuple[Validation, list[str]]:
+        hypotheses = [target for _, target in training.valid_texts]
+        return Validation(training.step, 1.0, 1.0, 10.0, 0.0), hypotheses
+
+    monkeypatch.setattr("train.validate", validate)
 
 
 @pytest.fixture
@@ -61,6 +86,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> list[StepRecord]:
     return records
 
 
+@pytest.mark.usefixtures("constant")
 @pytest.mark.parametrize("seconds_per_scored_pair", [0.0, 0.1])
 def test_the_end_comes_in_time_whatever_was_planned(
     tiny: Config,
@@ -74,7 +100,6 @@ def test_the_end_comes_in_time_whatever_was_planned(
     for planned in (4, 90):
         records.clear()
         training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
-        constant(training, 10.0)
         training.seconds_per_scored_pair = seconds_per_scored_pair
         loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
         per_pair = seconds_per_scored_pair or training.steps_per_epoch / len(training.train_pairs)
@@ -83,7 +108,7 @@ def test_the_end_comes_in_time_whatever_was_planned(
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
 
 
-@pytest.mark.usefixtures("records")
+@pytest.mark.usefixtures("records", "constant")
 @pytest.mark.parametrize("planned", [4, 90])
 def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     tiny: Config,
@@ -95,7 +120,6 @@ def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     """Whether more steps fit than were planned, or fewer."""
     config = replace(tiny, steps=planned, warmup_steps=1, valid_every=100, self_distillation=0.5)
     training = Training(config, small, tokenizer)
-    constant(training, 10.0)
     training.seconds_per_scored_pair = 0.001
     translated_after: list[int] = []
     translate = training.translate
@@ -127,11 +151,11 @@ def test_a_pause_is_not_taken_for_a_slow_machine(
     assert budget.half_is_over(training, [replace(record, seconds=15.0)] * 20)
 
 
+@pytest.mark.usefixtures("constant")
 def test_patience_ends_a_training_that_gets_no_better(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)
-    constant(training, 10.0)
     loop(training, run_folder, Logs(None, training.progress, 10), [])
     assert (training.step, training.validations_since_best, training.is_over) == (12, 5, True)
     assert training.best and training.best.step == 2
@@ -140,7 +164,6 @@ def test_patience_ends_a_training_that_gets_no_better(
     assert "none of the last 5 validations was better than that of step 2" in shown and "--patience" in shown
 
     again = Training(replace(tiny, steps=50, valid_every=2, patience=7), small, tokenizer)
-    again.restore(run_folder.load_state())
-    constant(again, 10.0)
+    restore(again, run_folder.load_state())
     loop(again, run_folder, Logs(None, again.progress, 10), [])
     assert (again.step, again.validations_since_best) == (16, 7)

@@ -21,8 +21,10 @@ from dataset import batches
 from text.corpus import load_corpus
 from text.readers import DataError
 from text.tokenizer import learn_tokenizer
-from training.own_translations import TAG, moments
-from training.trainer import Training, weights_of_origins
+from training.batch_plan import weights_of_origins
+from training.own_translations import TAG, rounds
+from training.state import restore, state_of
+from training.trainer import Training
 
 BOTH = ("en-fr", "fr-en")
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
@@ -50,7 +52,7 @@ def begin(fewer: Path, tiny: Config) -> Begin:
 def texts_of(training: Training, rows: Any) -> list[tuple[list[int], str]]:
     """The source ids and the target text of some rows of the translated pairs."""
     assert training.translated
-    batch = training.translated.pairs.batch(np.asarray(rows))
+    batch = training.batch_plan.pairs.batch(np.asarray(rows))
     targets = training.tokenizer.decode(batch.labels.tolist())
     return list(zip(batch.src.tolist(), targets, strict=True))
 
@@ -90,7 +92,7 @@ def test_a_language_that_cannot_be_identified_is_reported(few: Path, tiny: Confi
 def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     training = begin(monolingual_weight=2.0, self_distillation=0.1, lr=0.05)
     is_text = training.is_monolingual
-    assert is_text.sum() == len(TEXT) and moments(training.config)[0] == (0.5, "back-translation")
+    assert is_text.sum() == len(TEXT) and rounds(training.config)[0] == (0.5, "back-translation")
 
     # Before, no batch has any of it.
     was_due = []
@@ -98,12 +100,12 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
         was_due.append(training.must_translate)
         advance(training, 1)
     assert not any(was_due) and training.must_translate and training.translated is None
-    assert not any(is_text[rows].any() for rows in training.batches_of_epoch(training.train_pairs, epoch=0))
+    assert not any(is_text[rows].any() for rows in training.batch_plan.batches_of_epoch(0))
 
     # Then an epoch has each line as often as its weight says, as the target of a tagged source.
     assert training.translate() == ["back-translation"]
     assert not training.must_translate and training.translated
-    learned = np.concatenate(training.batches_of_epoch(training.translated.pairs, epoch=3))
+    learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
     assert (np.bincount(learned, minlength=len(is_text)) == np.where(is_text, 2, 1)).all()
     into_french = training.tokenizer.tags["fr"]
     for source, target in texts_of(training, np.flatnonzero(is_text)):
@@ -131,9 +133,9 @@ def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int)
     advance(straight, 12)
     advance(begun, stop)
     folder = RunFolder(tmp_path / "run")
-    folder.save_state(begun.state())
+    folder.save_state(state_of(begun))
     torch.manual_seed(99)
-    resumed.restore(folder.load_state())
+    restore(resumed, folder.load_state())
     assert (resumed.translated is not None) == (stop > 6)
     advance(resumed, 12 - stop)
     for name, parameter in parameters(straight.model).items():
@@ -147,18 +149,18 @@ def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
     """Its moments lie ahead again: that of self-distillation, then the second and the first of back-translation."""
     done, longer = begin(self_distillation=0.1), begin(self_distillation=0.1, steps=steps)
     advance(done, 12)
-    assert done.translated and done.translated.n_moments == 3
+    assert done.translated and done.translated.n_rounds == 3
     folder = RunFolder(tmp_path / "run")
-    folder.save_state(done.state())
+    folder.save_state(state_of(done))
     # steps counts among the settings that may change
-    longer.restore(folder.load_state())
+    restore(longer, folder.load_state())
     assert not longer.must_translate
     if not n_moments:
         assert longer.translated is None
         return
-    assert longer.translated and longer.translated.n_moments == n_moments
+    assert longer.translated and longer.translated.n_rounds == n_moments
     assert longer.translated.sources == done.translated.sources and not longer.translated.targets
-    assert longer.place_of(13)[1] == 0, "its epochs are counted anew"
+    assert longer.batch_plan.place_of(13)[1] == 0, "its epochs are counted anew"
     advance(longer, 1)
 
 
@@ -183,9 +185,9 @@ def test_each_process_translates_a_share(begin: Begin) -> None:
         assert share_of_process(training, rank, expected) == expected[rank::2]
 
 
-def test_moments_are_in_order() -> None:
+def test_rounds_are_in_order() -> None:
     config = Config(pairs=BOTH, monolingual=("a.fr",), self_distillation=0.4)
-    shares, kinds = zip(*moments(config), strict=True)
+    shares, kinds = zip(*rounds(config), strict=True)
     assert shares == (0.5, 0.6, 0.75) and kinds[1] == "self-distillation"
 
 

@@ -20,6 +20,7 @@ from text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
 from training.own_translations import from_tensors, to_tensors
+from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.trainer import Training
 
@@ -45,7 +46,7 @@ def test_the_last_steps_learn_from_the_models_own_translations(
     five = translator.n_best([source for source, _ in small.train], Search(5, 5))
     training.translate()
     assert not training.must_translate and training.translated
-    after = training.translated.pairs.batch(pairs.rows)
+    after = training.batch_plan.pairs.batch(pairs.rows)
     assert torch.equal(before.src, after.src)
 
     texts = tokenizer.decode([[i for i in row if i not in (PAD, EOS)] for row in after.labels.tolist()])
@@ -65,11 +66,11 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
     lengths = [1 + (7 * i) % 60 for i in range(len(training.train_pairs))]  # unlike those of the targets
     training.step = 4
     targets = {row: [50] * length for row, length in zip(training.train_pairs.rows.tolist(), lengths, strict=True)}
-    training._learn_from(1, 4, {}, targets)
+    training.learn_from(1, 4, {}, targets)
     assert training.translated
     distilled_rows = []
-    for step in range(5, 5 + training.translated.steps_per_epoch):
-        ((_, packed),) = training.batches_of(step)
+    for step in range(5, 5 + training.batch_plan.steps_per_epoch):
+        ((_, packed),) = training.batch_plan.batches_of(step)
         assert isinstance(packed, PackedBatch) and isinstance(packed.layout, PaddedLayout)
         labels = packed.labels[packed.layout.tgt.row_of_position]  # (B, T)
         assert len(labels) * packed.longest <= config.batch_tokens or len(labels) == 1
@@ -79,12 +80,14 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
 
 def test_a_distilled_epoch_has_a_batch_order_of_its_own(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, steps=100, self_distillation=0.5), small, tokenizer)
-    after_step = 2 * training.steps_per_epoch - 3
-    training._learn_from(1, after_step, {}, {row: [50] for row in training.train_pairs.rows.tolist()})
-    assert training.translated and training.translated.steps_per_epoch != training.steps_per_epoch
-    assert training.place_of(after_step) == (1, training.steps_per_epoch - 4)
-    assert training.place_of(after_step + 1) == (math.ceil(after_step / training.steps_per_epoch), 0) == (2, 0)
-    assert training.place_of(after_step + 1 + training.translated.steps_per_epoch) == (3, 0)
+    after_step, original = 2 * training.steps_per_epoch - 3, training.batch_plan
+    training.learn_from(1, after_step, {}, {row: [50] for row in training.train_pairs.rows.tolist()})
+    assert training.translated and training.batch_plan.steps_per_epoch != training.steps_per_epoch
+    assert original.place_of(after_step) == (1, training.steps_per_epoch - 4)
+    assert (
+        training.batch_plan.place_of(after_step + 1) == (math.ceil(after_step / training.steps_per_epoch), 0) == (2, 0)
+    )
+    assert training.batch_plan.place_of(after_step + 1 + training.batch_plan.steps_per_epoch) == (3, 0)
 
 
 def test_translations_survive_saving() -> None:
@@ -98,7 +101,7 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
     config = replace(tiny, steps=4, self_distillation=0.5)
     short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
     advance(short, 4)
-    longer.restore(short.state())
+    restore(longer, state_of(short))
     assert short.translated and not longer.translated and not longer.must_translate
     advance(longer, 2)
     assert longer.must_translate
@@ -112,7 +115,7 @@ def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corp
     expected = describe(begun).batches
     assert expected.in_an_epoch == begun.batches_per_epoch > 0
     advance(begun, 3)
-    resumed.restore(begun.state())
+    restore(resumed, state_of(begun))
     assert resumed.translated and describe(resumed).batches == expected
 
 
@@ -120,11 +123,11 @@ def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, token
     small = replace(small, train=first(small.train, 40))
     training = Training(replace(tiny, steps=4, self_distillation=0.5), small, tokenizer)
     advance(training, 3)
-    state = training.state()
+    state = state_of(training)
     targets = state["translated"]["targets"]
     targets["ids"] = targets["ids"][:-1]
     with pytest.raises(CheckpointError, match="do not add up"):
-        training.restore(state)
+        restore(training, state)
 
 
 def test_a_training_is_saved_before_it_translates(
@@ -135,7 +138,7 @@ def test_a_training_is_saved_before_it_translates(
     training.translate = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         loop(training, run_folder, Logs(None, training.progress, 10), [])
-    again.restore(run_folder.load_state())
+    restore(again, run_folder.load_state())
     assert again.step == 6 and again.must_translate
 
 
@@ -156,8 +159,9 @@ def test_translating_in_parts_gives_the_same(
     training = Training(replace(tiny, self_distillation=0.25), replace(small, train=first(small.train, 40)), tokenizer)
     training.step = training.total_steps
     training.translate()
-    whole, training.translated = training.translated, None
-    monkeypatch.setattr("training.trainer.TRANSLATED_TOGETHER", 7)
+    whole = training.translated
+    training.forget_translations()
+    monkeypatch.setattr("training.own_translations.TRANSLATED_TOGETHER", 7)
     training.translate()
     assert whole and training.translated and training.translated.targets == whole.targets
 

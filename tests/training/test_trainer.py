@@ -21,7 +21,9 @@ from text.tokenizer import Tokenizer
 from train import take_step
 from training.failures import TrainingError
 from training.records import Validation
+from training.state import restore, state_of
 from training.trainer import Training
+from training.validation import validate
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:
@@ -40,7 +42,7 @@ def advance(training: Training, steps: int) -> None:
 
 
 def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo: Corpus, tokenizer: Tokenizer) -> None:
-    saved = Training(tiny, small, tokenizer).state()
+    saved = state_of(Training(tiny, small, tokenizer))
     other = Tokenizer.train((side for pair in demo.train[1000:2000] for side in pair), 300)
     for change, names in (
         ({"corpus": replace(small, train=first(demo.train, 399))}, "its training pairs changed"),
@@ -51,9 +53,9 @@ def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo
     ):
         now: dict[str, Any] = {"config": tiny, "corpus": small, "tokenizer": tokenizer, **change}
         with pytest.raises(CheckpointError, match=names):
-            Training(**now).restore(saved)
+            restore(Training(**now), saved)
     longer = Training(replace(tiny, epochs=5, valid_every=7, log_every=3), small, tokenizer)
-    longer.restore(saved)
+    restore(longer, saved)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +89,10 @@ def test_ten_steps_equal_six_and_four_resumed(
     begun = Training(config, small, tokenizer)
     advance(begun, 6)
     folder = RunFolder(tmp_path / "run")
-    folder.save_state(begun.state())
+    folder.save_state(state_of(begun))
     torch.manual_seed(99)
     resumed = Training(config, small, tokenizer)
-    resumed.restore(folder.load_state())
+    restore(resumed, folder.load_state())
     assert resumed.step == 6
     assert (resumed.translated is not None) == (change.get("self_distillation") == 0.5)
     advance(resumed, 4)
@@ -101,10 +103,10 @@ def test_ten_steps_equal_six_and_four_resumed(
 
 def test_the_state_of_another_version_is_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(tiny, small, tokenizer)
-    state = training.state()
+    state = state_of(training)
     del state["resume_signature"]
     with pytest.raises(CheckpointError, match="another version of Tapis"):
-        training.restore(state)
+        restore(training, state)
 
 
 # Batches
@@ -114,15 +116,16 @@ def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokeni
     config = replace(tiny, dropout=0.0, lr=0.1)
     one, four = Training(config, small, tokenizer), Training(replace(config, accumulate=4), small, tokenizer)
     assert four.steps_per_epoch == -(-one.batches_per_epoch // 4)
-    parts = four.batches_of(1)
+    parts = four.batch_plan.batches_of(1)
     assert len(parts) == 4 and len({part.n_tgt for _, part in parts}) > 1, "unequal parts show a mean of means"
     record = take_step(four, 1)
 
-    rows = [row for part in four.epoch_batches[1][:4] for row in part]
+    rows = [row for part in four.batch_plan.batches_of_first_epoch[:4] for row in part]
     whole = replace(config, plain=True)
     plain = Training(whole, small, tokenizer)
     plain.model.load_state_dict(one.model.state_dict())
-    plain.batches_of = lambda step: [(0, plain.train_pairs.batch(rows))]  # type: ignore[method-assign, arg-type]
+    batch = plain.train_pairs.batch(np.array(rows))
+    plain.batch_plan.batches_of = lambda step: [(0, batch)]  # type: ignore[method-assign]
     expected = take_step(plain, 1)
     assert (record.n_tgt, record.n_tokens) == (expected.n_tgt, expected.n_tokens)
     assert record.loss == pytest.approx(expected.loss, rel=1e-5)
@@ -131,10 +134,12 @@ def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokeni
 
 def test_an_epoch_learns_from_every_pair_once(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, accumulate=3, epochs=2, plain=True), small, tokenizer)
-    batches = [batch for step in range(1, training.steps_per_epoch + 1) for _, batch in training.batches_of(step)]
+    batches = [
+        batch for step in range(1, training.steps_per_epoch + 1) for _, batch in training.batch_plan.batches_of(step)
+    ]
     assert sum(len(batch.src) for batch in batches if isinstance(batch, Batch)) == len(small.train)
-    assert training.place_of(training.steps_per_epoch) == (0, training.steps_per_epoch - 1)
-    assert training.place_of(training.steps_per_epoch + 1) == (1, 0)
+    assert training.batch_plan.place_of(training.steps_per_epoch) == (0, training.steps_per_epoch - 1)
+    assert training.batch_plan.place_of(training.steps_per_epoch + 1) == (1, 0)
 
 
 # The plain formulas and the fast ones
@@ -154,7 +159,7 @@ def test_plain_training_equals_fast_training(
         assert records[0].cross_entropy == pytest.approx(records[1].cross_entropy, rel=1e-4)
         assert records[0].grad_norm == pytest.approx(records[1].grad_norm, rel=1e-3)
         assert records[0].n_tokens == records[1].n_tokens
-    (one, translations), (other, plain_translations) = fast.validate(), plain.validate()
+    (one, translations), (other, plain_translations) = validate(fast), validate(plain)
     assert one.loss == pytest.approx(other.loss, rel=1e-3)
     assert len(translations) == len(plain_translations) == len(small.valid)
 
@@ -170,7 +175,7 @@ def test_compiled_parts_learn_the_same_from_few_graphs(tiny: Config, small: Corp
         assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
     graphs = compiled.n_graphs
     assert 3 <= graphs <= 5 and not torch._dynamo.utils.counters["graph_break"]
-    assert compiled.validate()[0].loss == pytest.approx(plain.validate()[0].loss, rel=1e-3)
+    assert validate(compiled)[0].loss == pytest.approx(validate(plain)[0].loss, rel=1e-3)
     assert compiled.n_graphs == graphs
 
     # A batch of one sentence is no reason to compile again.
@@ -275,7 +280,7 @@ def test_ten_pairs_are_learned_by_heart(tiny: Config, demo: Corpus, tokenizer: T
     )
     training = Training(config, ten, tokenizer)
     advance(training, training.total_steps)
-    result, hypotheses = training.validate()
+    result, hypotheses = validate(training)
     assert hypotheses == [target for _, target in ten.valid]
     assert result.bleu == pytest.approx(100) and result.perplexity < 1.05
 
@@ -328,25 +333,25 @@ def test_a_state_of_other_types_is_refused_in_words(
     config = replace(tiny, precision="fp16", self_distillation=0.5)
     training, again = Training(config, small, tokenizer), Training(config, small, tokenizer)
     training.advance(take_step(training, 1))
-    state: Any = training.state()
-    again.restore(state)
+    state: Any = state_of(training)
+    restore(again, state)
     changed: Any = state
     for key in place[:-1]:
         changed = changed[key]
     if place:
         changed[place[-1]] = value
     with pytest.raises(CheckpointError, match="the training state") as error:
-        again.restore(state if place else cast(dict[str, Any], value))
+        restore(again, state if place else cast(dict[str, Any], value))
     assert len(str(error.value).splitlines()) <= 2
 
 
 def test_settings_of_an_optimizer_are_not_those_of_the_state(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training, again = Training(tiny, small, tokenizer), Training(tiny, small, tokenizer)
     training.advance(take_step(training, 1))
-    state = copy.deepcopy(training.state())
+    state = copy.deepcopy(state_of(training))
     for optimizer in state["optimizers"]:
         optimizer["param_groups"] = "x"
-    again.restore(state)
+    restore(again, state)
     for one in (training, again):
         one.advance(take_step(one, 2))
     for weight, other in zip(parameters(training.model).values(), parameters(again.model).values(), strict=True):

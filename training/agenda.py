@@ -1,0 +1,96 @@
+"""What is due after each step: a validation, a save, the end. The loop of train.py asks, and does it."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from system.devices import CoreWatch
+from system.terminal import say
+from training.budget import TimeBudget
+from training.records import StepRecord
+from training.trainer import Training
+
+TIMED_STEPS, WARM_UP_STEPS = 10, 2  # of which the first estimate of the remaining time is made
+
+
+class Due(NamedTuple):
+    """What is due after a step. It is the same in all processes."""
+
+    validate: bool
+    save: bool
+    stop: bool
+    """Someone interrupts the run"""
+
+
+class Agenda:
+    """Keeps the time of a run: its settings, its budget, the signals and the clock say what is due."""
+
+    def __init__(self, training: Training, signals: Sequence[int], budget: TimeBudget) -> None:
+        """signals are those received so far; more are added. The clock goes on from training.seconds."""
+        self.training = training
+        self.signals = signals
+        self.budget = budget
+        self.valid_every = training.config.valid_every or training.steps_per_epoch
+        self.began = time.perf_counter() - training.seconds  # when it would have begun without interruptions
+        self.saved = time.perf_counter()
+        self.first_step = training.step + 1
+        self.cores = CoreWatch()
+
+    def count_time(self) -> None:
+        """Set training.seconds to the time that the run has taken."""
+        self.training.seconds = time.perf_counter() - self.began
+
+    def save_soon(self) -> None:
+        """Make a save due after the next step, as when much was done since the last one."""
+        self.saved = -math.inf
+
+    def note_save(self) -> None:
+        """Count the time to the next save from now."""
+        self.saved = time.perf_counter()
+
+    def after_step(self, recent: Sequence[StepRecord]) -> Due:
+        """Return what is due now, and keep to the budget. recent are the steps since the last validation.
+
+        Says on the terminal how long it will take, and what slows it down.
+        """
+        training = self.training
+        self.count_time()
+        is_timed = training.step == self.first_step - 1 + WARM_UP_STEPS + TIMED_STEPS
+        if is_timed:
+            minutes = minutes_of_steps(training, recent)
+            say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))
+
+        # All processes must agree.
+        is_save_due = time.perf_counter() - self.saved >= 60 * training.config.save_minutes
+        must_stop, is_half_over, is_save_due = map(
+            bool,
+            training.group.all_sums(len(self.signals), self.budget.half_is_over(training, recent), is_save_due),
+        )
+        if is_half_over:
+            self.budget.settle(training)
+            say(f"time      half of it is over: {training.total_steps:,} steps in all")
+        elif self.budget.is_ahead_of_plan(training):
+            self.budget.extend(training)
+
+        must_validate = training.step % self.valid_every == 0 or training.step == training.total_steps
+        is_watched = training.device.type == "cpu" and (must_validate or is_timed)
+        if is_watched and self.cores.became_crowded():
+            say("busy      other programs compete for the cores: training is slower than alone")
+        must_save = must_validate or is_save_due or must_stop or training.must_translate
+        return Due(must_validate, must_save, must_stop)
+
+
+def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
+    """Return how long the steps to come take, by the last ten."""
+    timed = recent[-TIMED_STEPS:]
+    return sum(record.seconds for record in timed) / len(timed) * (training.total_steps - training.step) / 60
+
+
+def time_line(minutes: float, may_begin_again: bool) -> str:
+    """Return the line that reports the remaining time. From an hour on, it suggests --minutes if that is possible."""
+    how_long = f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
+    line = f"time      about {how_long} of steps to come, and the validations"
+    if minutes >= 60 and may_begin_again:
+        line += "\n          for less, begin again with --overwrite and --minutes N"
+    return line

@@ -1,0 +1,116 @@
+"""The plan of batches: which pairs each step learns from, and in what order.
+
+It is a pure function of the config, the pairs, the processes and the number of the step, so that a resumed run goes on
+as if it had never stopped.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from config import PAD, Config
+from dataset import Batch, EncodedPairs, batches
+from fast.packed_batch import PackedBatch
+from system.distributed import Group
+from text.tables import Ints
+
+
+def weights_of_origins(config: Config, sizes: Ints) -> list[float]:
+    """Return how often an epoch has each pair of an origin, by --data-weights, --temperature and --monolingual-weight.
+
+    sizes are the numbers of training pairs of the origins, the last of which are monolingual. With a temperature T, the
+    share of an origin of n pairs is proportional to n to the power of 1/T (Arivazhagan et al. 2019, arXiv 1907.05019,
+    section 4.1). Together they keep their size.
+    """
+    n_monolingual = len(config.monolingual_directions)
+    sizes = sizes[: len(sizes) - n_monolingual]
+    weights = np.array(config.data_weights or [1.0] * len(sizes))
+    if config.temperature != 1:
+        shares = (weights * sizes) ** (1 / config.temperature)
+        weights = shares / shares.sum() * (weights * sizes).sum() / sizes.clip(min=1)
+    return [*weights.tolist(), *[config.monolingual_weight] * n_monolingual]
+
+
+class BatchPlan:
+    """The batches of each step from some step on, as long as the pairs stay the same."""
+
+    def __init__(
+        self,
+        config: Config,
+        pairs: EncodedPairs,
+        weights: Sequence[float],
+        group: Group,
+        *,
+        after_step: int = 0,
+        first_epoch: int = 0,
+        has_sequences: bool = False,
+    ) -> None:
+        """Plan the steps after `after_step`.
+
+        Args:
+            config: of the run.
+            pairs: those to learn from.
+            weights: how often an epoch has each pair of an origin.
+            group: the processes that share the batches of a step.
+            after_step: the step before the first one of this plan.
+            first_epoch: the number of its first epoch, from 0.
+            has_sequences: whether attention takes sequences of any lengths, without padding.
+
+        """
+        self.config = config
+        self.pairs = pairs
+        self.weights = weights
+        self.group = group
+        self.after_step = after_step
+        self.first_epoch = first_epoch
+        self.has_sequences = has_sequences
+        self.batches_of_first_epoch = self.batches_of_epoch(first_epoch)
+        self.steps_per_epoch = math.ceil(len(self.batches_of_first_epoch) / config.accumulate)  # of any epoch
+        self._epoch = {first_epoch: self.batches_of_first_epoch}  # the last one that was used
+        self._prepared: dict[int, list[tuple[int, Batch | PackedBatch]]] = {}  # at most one step
+
+    def place_of(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, counted from 0, and the step's place in that epoch."""
+        epoch, place = divmod(step - 1 - self.after_step, self.steps_per_epoch)
+        return self.first_epoch + epoch, place
+
+    def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
+        """Return this process's batches of a step, on the CPU; each with its place among the step's."""
+        prepared = self._prepared.pop(step, None)
+        return self._make_batches(step) if prepared is None else prepared
+
+    def prepare(self, step: int) -> None:
+        """Make the batches of a step beforehand, while a GPU is still at work."""
+        self._prepared = {step: self._make_batches(step)}
+
+    def packed(self, batch: Batch) -> Batch | PackedBatch:
+        """Return a batch on the CPU as the loss takes it."""
+        return batch if self.config.plain else PackedBatch.of(batch, self.has_sequences)
+
+    def batches_of_epoch(self, epoch: int) -> list[Ints]:
+        """Return the rows of each batch of an epoch, of all processes."""
+        return batches(self.pairs, self.config.batch_tokens, self.config.seed, epoch, self.weights)
+
+    def _make_batches(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
+        config = self.config
+        epoch, place = self.place_of(step)
+        if epoch not in self._epoch:
+            self._epoch = {epoch: self.batches_of_epoch(epoch)}
+        start = place * config.accumulate
+        rows_of_step = list(enumerate(self._epoch[epoch][start : start + config.accumulate]))
+        local = rows_of_step[self.group.rank :: self.group.size]
+
+        def batch(i: int, rows: Ints) -> Batch:
+            random = np.random.default_rng((config.seed, step, i))
+            return self.pairs.batch(rows, config.subword_dropout, random, config.augment)
+
+        local_batches = [(i, batch(i, rows)) for i, rows in local]
+        if len(local) < math.ceil(len(rows_of_step) / self.group.size):
+            # Processes compute the same number of batches. This one counts for nothing.
+            filler = batch(*rows_of_step[0])
+            filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
+            local_batches.append((0, filler))
+        return [(i, self.packed(local_batch)) for i, local_batch in local_batches]

@@ -1,0 +1,100 @@
+"""The state of a training: everything that a resumed run needs to make the same steps as one that never stopped."""
+
+from dataclasses import asdict
+from typing import Any
+
+from torch.utils._pytree import tree_map
+
+from checkpoint import CheckpointError, load_parameters, parameters
+from system.cli import is_out_of_memory
+from system.distributed import collected
+from system.json_records import from_json_value
+from system.terminal import in_one_line
+from training.own_translations import from_tensors, rounds, to_tensors
+from training.records import Position
+from training.sharding import load_optimizer_state
+from training.trainer import Training
+
+NAMES_OF_PARTS = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
+
+
+def state_of(training: Training) -> dict[str, Any]:
+    """Return everything that `restore` needs, in types that `torch.load(weights_only=True)` can read.
+
+    All processes must call it together.
+    """
+    translated = None
+    if training.translated:
+        translated = {
+            "n_moments": training.translated.n_rounds,  # the name of format 3
+            "after_step": training.translated.after_step,
+            "sources": to_tensors(training.translated.sources),
+            "targets": to_tensors(training.translated.targets),
+        }
+    return {
+        "step": training.step,
+        "tokens": training.tokens,
+        "seconds": training.seconds,
+        "best": asdict(training.best) if training.best else None,
+        "validations_since_best": training.validations_since_best,
+        "model": {name: collected(weight) for name, weight in parameters(training.model).items()},
+        "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in training.optimizers],
+        "scaler": training.scaler.state_dict(),
+        "translated": translated,
+        "resume_signature": training.resume_signature,
+    }
+
+
+def restore(training: Training, state: dict[str, Any]) -> None:
+    """Put a training where another one was. Raises CheckpointError if the state is damaged, or another run's."""
+    signature = state.get("resume_signature") if isinstance(state, dict) else None
+    if not isinstance(signature, dict) or signature.keys() != training.resume_signature.keys():
+        raise CheckpointError(
+            f"the training state of {training.config.name} is from another version of Tapis, and cannot be resumed\n"
+            "its best model still translates; to train, start afresh, with --overwrite"
+        )
+    _check_signature(training, signature)
+    try:
+        load_parameters(training.model, state["model"], "the training state")
+        for optimizer, optimizer_state in zip(training.optimizers, state["optimizers"], strict=True):
+            load_optimizer_state(optimizer, optimizer_state)
+        scaler = training.scaler.state_dict()
+        training.scaler.load_state_dict({name: type(value)(state["scaler"][name]) for name, value in scaler.items()})
+        position = from_json_value(Position, state)
+        if position.step < 0:
+            raise ValueError("it is at a negative step")
+        training.step, training.tokens, training.seconds = position.step, position.tokens, position.seconds
+        training.best, training.validations_since_best = position.best, position.validations_since_best
+        training.forget_translations()
+        if state["translated"]:
+            _restore_translations(training, state["translated"])
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise CheckpointError(
+            f"the training state does not fit this run ({in_one_line(error)}): start afresh"
+        ) from None
+
+
+def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
+    """Learn again from the saved translations, but for those whose round is to come in a run that was made longer."""
+    n_rounds = min(int(saved["n_moments"]), training.n_rounds)
+    made = {kind for _, kind in rounds(training.config)[:n_rounds]}
+    if made:
+        after_step = int(saved["after_step"]) if n_rounds == saved["n_moments"] else training.step
+        sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
+        targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
+        for ids in (*sources.values(), *targets.values()):
+            if not all(0 <= token < len(training.tokenizer) for token in ids):
+                raise ValueError("a translation has tokens that the vocabulary lacks")
+        training.learn_from(n_rounds, after_step, sources, targets)
+
+
+def _check_signature(training: Training, saved: dict[str, str]) -> None:
+    changed = [name for name, now in training.resume_signature.items() if saved.get(name) != now]
+    if changed:
+        names = ", ".join(NAMES_OF_PARTS.get(name, name) for name in changed)
+        raise CheckpointError(
+            f"the run {training.config.name} cannot go on: {names} changed since it was saved\n"
+            "put back what was there, or start afresh, with --overwrite"
+        )
