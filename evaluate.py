@@ -31,7 +31,8 @@ from decoding.search import Search
 from decoding.translator import Translator, rows_by_direction
 from system.files import write_text
 from system.terminal import printable, say
-from text.corpus import Origin, load_corpus
+from text.corpus import load_corpus
+from text.origins import Origin
 from text.readers import DataError, lines
 from text.tables import Ints
 

@@ -19,7 +19,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
 from config import base_language
-from text.corpus import Origin
+from text.origins import Origin
 from text.tables import Ints
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]

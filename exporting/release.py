@@ -14,7 +14,7 @@ from exporting.card import card
 from exporting.naming import data_name
 from system.files import write_whole
 from system.hub import write_sums
-from text.corpus import origins
+from text.origins import origins
 from training.report import AncestorRecord, load_metrics, save_metrics
 
 

@@ -28,8 +28,9 @@ from decoding.translator import Translator
 from model import Transformer
 from system.cli import run_command
 from system.files import digest, write_text
+from text.cleaned import clean_batch
 from text.cleaning import RULES, Cleaner
-from text.corpus import Corpus, clean_batch, load_corpus
+from text.corpus import Corpus, load_corpus
 from text.tables import Pairs
 from text.tokenizer import Tokenizer
 

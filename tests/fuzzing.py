@@ -48,9 +48,11 @@ from model import Transformer
 from system.files import whole_folder
 from system.hub import unpack
 from system.terminal import printable
+from text.cleaned import clean_batch
 from text.cleaning import RULES, Cleaner
-from text.corpus import Corpus, Origin, clean_batch
+from text.corpus import Corpus
 from text.documents import FORMATS
+from text.origins import Origin
 from text.readers import read_parts
 from text.tables import Pairs
 from text.tokenizer import Tokenizer

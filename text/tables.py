@@ -77,7 +77,7 @@ def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
 class Pairs(Sequence[tuple[str, str]]):
     """Sentence pairs selected from a table. A sequence whose texts are read from disk on access.
 
-    The table has the columns of `text.corpus.SCHEMA`. It may be several tables, one after the other: one for each
+    The table has the columns of `text.cleaned.SCHEMA`. It may be several tables, one after the other: one for each
     source of data.
     """
 

@@ -30,7 +30,8 @@ from decoding.scoring import closest
 from decoding.search import Search
 from decoding.translator import Translator
 from system.distributed import Group
-from text.corpus import Corpus, Origin
+from text.corpus import Corpus
+from text.origins import Origin
 from text.tables import Pairs, chunks
 from text.tokenizer import Tokenizer
 

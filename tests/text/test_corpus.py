@@ -20,8 +20,10 @@ import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
+from text.cleaned import _clean_in_processes, clean_batch, code_files, normalize
 from text.cleaning import Cleaner, Verdict
-from text.corpus import Corpus, _clean_in_processes, clean_batch, code_files, labels, load_corpus, normalize
+from text.corpus import Corpus, load_corpus
+from text.origins import labels
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
 
@@ -115,7 +117,7 @@ def test_columns_are_chosen_in_tables_alone(tmp_path: Path) -> None:
 def test_long_texts_are_cleaned_in_small_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
     before = load_corpus(EN_FR)
-    monkeypatch.setattr("text.corpus.MAX_CHUNK_CHARACTERS", 300)
+    monkeypatch.setattr("text.cleaned.MAX_CHUNK_CHARACTERS", 300)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
     sizes = []
     clean = clean_batch
@@ -124,7 +126,7 @@ def test_long_texts_are_cleaned_in_small_groups(tmp_path: Path, monkeypatch: pyt
         sizes.append(len(pairs))
         return clean(cleaner, pairs)
 
-    monkeypatch.setattr("text.corpus.clean_batch", counted)
+    monkeypatch.setattr("text.cleaned.clean_batch", counted)
     assert list(load_corpus(EN_FR).train) == list(before.train)
     assert max(sizes) < 20 and sum(sizes) == len(PAIRS)
 
@@ -236,7 +238,7 @@ def test_unchanged_data_is_not_cleaned_again(tmp_path: Path, monkeypatch: pytest
     write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
     before = load_corpus(EN_FR)
     cleaning_calls = []
-    monkeypatch.setattr("text.corpus.clean_batch", lambda *args: cleaning_calls.append(args))
+    monkeypatch.setattr("text.cleaned.clean_batch", lambda *args: cleaning_calls.append(args))
     (tmp_path / "data").rename(tmp_path / "moved")
     again = load_corpus(replace(EN_FR, data=("moved",)))
     assert list(again.train) == list(before.train) and again.train.key == before.train.key
@@ -448,7 +450,7 @@ def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
 KILLED = """
 import os, time
 from text.cleaning import Cleaner
-from text.corpus import _clean_in_processes
+from text.cleaned import _clean_in_processes
 
 class SlowCleaner(Cleaner):
     def judge(self, raw):

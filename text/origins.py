@@ -1,0 +1,69 @@
+"""Where sentence pairs are from: each language pair of each source of data, with a name for reports."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from config import Config
+
+
+class Origin(NamedTuple):
+    """Where sentence pairs are from: a language pair of a source of data."""
+
+    data: str
+    """As in `Config.data`"""
+    label: str
+    """A short name for reports and charts: the language pair if there are several, else the source of data"""
+    source: str
+    target: str
+    """Languages"""
+    is_reversed: bool = False
+    """Whether the same pairs are also there in the other direction, named first"""
+    is_monolingual: bool = False
+    """Whether there are target sides alone, of a file of `Config.monolingual`, for training; sources are empty"""
+
+    @property
+    def full_name(self) -> str:
+        """The source of data, and the language pair if there are several."""
+        is_pair = self.label == f"{self.source}-{self.target}"
+        return f"{self.data} {self.label}" if is_pair else self.data
+
+
+def origins(config: Config) -> list[Origin]:
+    """Return where the pairs of a run are from: each source of data, or language pair; then the monolingual text."""
+    monolingual = [
+        Origin(file, f"{source}-{target}" if config.pairs else Path(file).name, source, target, is_monolingual=True)
+        for file, (source, target) in config.monolingual_directions
+    ]
+    return [*_origins_of_pairs(config), *monolingual]
+
+
+def _origins_of_pairs(config: Config) -> list[Origin]:
+    directions = config.directions
+    if len(directions) == 1:
+        names = zip(config.data, labels(config.data), strict=True)
+        return [Origin(data, label, *directions[0]) for data, label in names]
+
+    # Several pairs are of one source of data, or each of its own.
+    all_data = config.data * len(directions) if len(config.data) == 1 else config.data
+    result: list[Origin] = []
+    for data, (source, target) in zip(all_data, directions, strict=True):
+        is_reversed = any((data, target, source) == (other.data, other.source, other.target) for other in result)
+        result.append(Origin(data, f"{source}-{target}", source, target, is_reversed))
+    return result
+
+
+def labels(data: Sequence[str]) -> list[str]:
+    """Return a short name for each source of data, for reports and charts: the last part of its path or hub id.
+
+    Sources whose short names are the same are numbered.
+    """
+    short = [Path(name).name or name for name in data]
+    result: list[str] = []
+    for name in short:
+        label, number = name, 0
+        while (short.count(name) > 1 and not number) or label in result:
+            number += 1
+            label = f"{name}-{number}"
+        result.append(label)
+    return result
