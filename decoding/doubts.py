@@ -18,7 +18,7 @@ import numpy as np
 
 from decoding.lengths import Lengths
 from text.loops import loops
-from text.marks import NUMBER
+from text.mark_patterns import NUMBER
 from text.tokenizer import Tokenizer
 
 Doubt = Literal["loop", "short", "long", "numbers", "unsure"]

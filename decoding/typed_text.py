@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 from decoding.attention import Attention, word_alignment
 from decoding.doubts import DOUBTS, Doubt, Judge, doubts, numbers
 from decoding.search import Search
+from text.alignment import Alignment, SamePlaces
 from text.letter_case import is_in_capitals, usual_case
 from text.loops import loops, without_loops
-from text.marks import Alignment, SamePlaces, Taken, put_back, take_out
+from text.marks import Taken, take_out
 from text.markup import ESCAPES, Markup
+from text.placement import put_back
 from text.sentences import Line, has_letters
 
 # For each (source, translation), (words of the target, words of the source): how much each word comes from each.

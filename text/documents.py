@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from config import TapisError
-from text.marks import ATTRIBUTES, take_out
+from text.mark_patterns import ATTRIBUTES
+from text.marks import take_out
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

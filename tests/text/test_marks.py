@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from text.marks import Alignment, SamePlaces, put_back, take_out
+from text.alignment import Alignment, SamePlaces
+from text.marks import take_out
+from text.placement import put_back
 
 FRAGMENTS = (
     *("<b>", "</b>", "<i class='x y'>", "</i>", "<br/>", "<br>", "<!-- c -->", "**", "*", "_", "__", "~~", "`x y`"),

@@ -1,0 +1,59 @@
+"""Which words of a translation come from which words of its source."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Alignment:
+    """How much each word of a translation comes from each word of its source.
+
+    Sentence by sentence: a word of one does not come from another.
+    """
+
+    def __init__(self, blocks: Sequence[NDArray[np.float64]]) -> None:
+        """blocks has (words of the translation, words of the source) for each sentence, not negative, in order."""
+        self.blocks = [block / block.sum(axis=1, keepdims=True).clip(min=1e-9) for block in blocks]
+        self.rows, self.columns = (np.cumsum([0, *(block.shape[axis] for block in blocks)]) for axis in (0, 1))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The words of the translation, and those of the source."""
+        return int(self.rows[-1]), int(self.columns[-1])
+
+    def best(self, word: int) -> int:
+        """The word of the translation that comes most from a word of the source."""
+        i = int(np.searchsorted(self.columns, word, side="right")) - 1
+        block = self.blocks[i]
+        within = int(block[:, word - self.columns[i]].argmax()) if len(block) else 0
+        return int(self.rows[i]) + within
+
+    def shares(self, start: int, end: int) -> NDArray[np.float64]:
+        """For each word of the translation, the share of it that comes from words of the source from start to end."""
+        shares = np.zeros(self.rows[-1])
+        first_block = max(0, int(np.searchsorted(self.columns, start, side="right")) - 1)
+        for i in range(first_block, int(np.searchsorted(self.columns, end, side="left"))):
+            first, last = (np.clip(place - self.columns[i], 0, self.blocks[i].shape[1]) for place in (start, end))
+            if first < last:
+                shares[self.rows[i] : self.rows[i + 1]] = self.blocks[i][:, first:last].sum(axis=1)
+        return shares
+
+
+class SamePlaces(Alignment):
+    """An alignment of words in the same order, as far as is known."""
+
+    def __init__(self, n_target: int, n_source: int) -> None:
+        super().__init__([])
+        self.n_target, self.n_source = n_target, n_source
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_target, self.n_source
+
+    def best(self, word: int) -> int:
+        return min(int((word + 0.5) * self.n_target / max(1, self.n_source)), max(0, self.n_target - 1))
+
+    def shares(self, start: int, end: int) -> NDArray[np.float64]:
+        places = (np.arange(self.n_target) + 0.5) * self.n_source / max(1, self.n_target)
+        return ((start <= places) & (places < end)).astype(np.float64)
