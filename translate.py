@@ -30,7 +30,8 @@ from config import ConfigError, TapisError
 from decoding.attention import draw, quiet, to_html
 from decoding.search import Search
 from decoding.translator import Translator
-from decoding.typed_text import Translation
+from decoding.typed_text import sentences_as_translated, translate_lines
+from decoding.translation import Translation
 from system.files import write_text, write_whole
 from system.terminal import escape_controls, say
 from text.cleaning import can_identify
@@ -63,7 +64,7 @@ def main(args: Sequence[str]) -> None:
     def answer(lines: Sequence[str]) -> None:
         if not options.source:
             warn_of_unlearned(translator, lines)
-        for ranked in translator.text(lines, search, with_doubts=options.doubts):
+        for ranked in translate_lines(translator, lines, search, with_doubts=options.doubts):
             for translation in ranked:
                 print_translation(translation, search.n_best > 1, options.doubts)
         sys.stdout.flush()
@@ -121,7 +122,7 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     def translated(lines: Sequence[str]) -> list[str]:
         if not options.source:
             warn_of_unlearned(translator, lines)
-        return [ranked[0].text for ranked in translator.text(lines, search, markup=markup)]
+        return [ranked[0].text for ranked in translate_lines(translator, lines, search, markup=markup)]
 
     result = FORMATS[options.format](document, translated)
     sys.stdout.flush()
@@ -176,7 +177,7 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
             raise ConfigError(f"--{name} is {number}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
         raise ConfigError(f"--attention {file}: the name must end in .png or .html")
-    sentences = [sentence for text in options.sentences for sentence in translator.sentences(text)]
+    sentences = [sentence for text in options.sentences for sentence in sentences_as_translated(translator, text)]
     if len(sentences) != 1:
         raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(sentences)}")
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 from decoding.doubts import numbers  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
+from decoding.typed_text import translate_lines  # noqa: E402
 from text.readers import lines  # noqa: E402
 
 LINKS = (
@@ -111,7 +112,7 @@ def main() -> None:
         sources, references = map(list, zip(*changed, strict=True))
         for way, translations in (
             ("by the model alone", translator(sources)),
-            ("as translate.py does", [ranked[0].text for ranked in translator.text(sources)]),
+            ("as translate.py does", [ranked[0].text for ranked in translate_lines(translator, sources)]),
         ):
             without_tags = [re.sub("</?b>", "", text) for text in translations]
             bleu = score(without_tags, references, translator.target).bleu

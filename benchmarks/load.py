@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from checkpoint import RunFolder  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
+from decoding.typed_text import translate_lines  # noqa: E402
 from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
 from system.files import whole_folder  # noqa: E402
 from text.readers import lines  # noqa: E402
@@ -113,7 +114,7 @@ def offline(run: Path, sentences: Sequence[str]) -> tuple[dict[str, str], float]
     seconds = []
     for _ in range(2):
         start = time.perf_counter()
-        results = translator.text(sentences)
+        results = translate_lines(translator, sentences)
         seconds.append(time.perf_counter() - start)
     translations = {one: ranked[0].text for one, ranked in zip(sentences, results, strict=True)}
     return translations, len(sentences) / min(seconds)

@@ -12,53 +12,33 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, Protocol
 
 import numpy as np
 
-from decoding.lengths import Lengths
+from decoding.translation import Doubt
+from decoding.translator import Translator
 from text.loops import loops
 from text.mark_patterns import NUMBER
-from text.tokenizer import Tokenizer
-
-Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
-DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
 
 # The share of a model's own translations of validation sentences that count as unsure: those whose tokens have the
 # lowest mean log P. Their chrF is far below the average (docs/lab).
 UNSURE_SHARE = 0.02
 CONFIDENCE_SAMPLE = 500  # validation sentences from which the limit is learned
-UNSURE_BELOW = -2.0  # the limit for runs that did not learn one, in nats
 
 _NUMBER = re.compile(NUMBER)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 
 
-class Judge(Protocol):
-    """What judges translations of sentences: a `decoding.translator.Translator`."""
-
-    tokenizer: Tokenizer
-    lengths: Lengths
-    unsure_below: float
-
-    def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
-        """The token ids of sentences, as the model sees them."""
-
-    @property
-    def can_show_attention(self) -> bool:
-        """Whether the model can be looked into, and probabilities be computed."""
-
-    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-        """log P and the number of tokens of each target."""
-
-
-def doubts(judge: Judge, sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
-    """The doubts about translations of sentences, which are as the model saw them. An export is never unsure."""
+def doubts(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
+    """Return the doubts about translations of sentences, which are as the model saw them. An export is never unsure."""
     pairs = list(zip(sources, translations, strict=True))
-    n_source, n_translation = map(len, judge.source_ids(sources)), map(len, judge.tokenizer.encode(translations))
+    n_source, n_translation = (
+        map(len, translator.source_ids(sources)),
+        map(len, translator.tokenizer.encode(translations)),
+    )
     result: list[set[Doubt]] = []
     for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
-        deviation = judge.lengths.deviation(n, m)
+        deviation = translator.lengths.deviation(n, m)
         marks: dict[Doubt, bool] = {
             "loop": loops(source, translation),
             "short": deviation < -1,
@@ -66,9 +46,9 @@ def doubts(judge: Judge, sources: Sequence[str], translations: Sequence[str]) ->
             "numbers": numbers(source) != numbers(translation),
         }
         result.append({name for name, is_doubtful in marks.items() if is_doubtful})
-    if judge.can_show_attention:
-        for marks_of_pair, (log_p, n_tokens) in zip(result, judge.log_probabilities(pairs), strict=True):
-            if log_p / n_tokens < judge.unsure_below:
+    if translator.can_show_attention:
+        for marks_of_pair, (log_p, n_tokens) in zip(result, translator.log_probabilities(pairs), strict=True):
+            if log_p / n_tokens < translator.unsure_below:
                 marks_of_pair.add("unsure")
     return result
 

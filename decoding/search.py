@@ -52,6 +52,9 @@ class Search:
             raise ConfigError(f"--length-penalty is {self.length_penalty}; it must be from 0 to 10")
 
 
+GREEDY = Search()
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """A translation in token ids."""

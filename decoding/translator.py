@@ -19,13 +19,12 @@ from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention, cross_attentions
 from decoding.compiled import CompiledTransformer, choose_translating
 from decoding.ctranslate2 import is_exported, load_exported
-from decoding.doubts import UNSURE_BELOW
 from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.lengths import Lengths
-from decoding.search import Hypothesis, Search, Step, beam_search, best_continuations, go_on, greedy_search
+from decoding.search import GREEDY, Hypothesis, Search, Step, beam_search, best_continuations, go_on, greedy_search
 from decoding.steps import compiled_step, fast_step, plain_step
-from decoding.typed_text import Translation, sentences_as_translated, translate_lines
+from decoding.translation import Translation
 from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
 from fast.topk import best_continuations_in_blocks
@@ -33,7 +32,6 @@ from model import Transformer
 from system.devices import choose_device, slow_precision, spread
 from system.terminal import progress_bar, say
 from text.cleaning import language_shares, repair
-from text.markup import Markup
 from text.sentences import Line, replace_lone_surrogates, split_line
 from text.tokenizer import Tokenizer
 
@@ -43,7 +41,7 @@ T = TypeVar("T")
 BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
 ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
-GREEDY = Search()
+UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
 
 class Searcher(Protocol):
@@ -297,22 +295,6 @@ class Translator:
             translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
             start = end
         return translations
-
-    def text(
-        self, lines: Sequence[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
-    ) -> list[list[Translation]]:
-        """Translates lines of text as people type it: N lines in, N lists out, best first.
-
-        A line may have several sentences, markup, links and capitals (decoding/typed_text.py). A list is shorter than
-        search.n_best if the searcher found fewer translations of one of the sentences. What a document
-        of this markup would take for markup is escaped in translations; tags of the line stay tags. With with_doubts,
-        each has its doubts (decoding/doubts.py).
-        """
-        return translate_lines(self, lines, search, markup, with_doubts)
-
-    def sentences(self, line: str) -> list[str]:
-        """The sentences of a line as the model sees them in `text`: without marks, and in usual letter case."""
-        return sentences_as_translated(self, line)
 
     def split_line(self, line: str) -> Line:
         """A line of text as the sentences that are translated one by one."""

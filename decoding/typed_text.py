@@ -17,15 +17,16 @@ If the numbers of a line do not come back, the line is translated once more with
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.attention import Attention, word_alignment
-from decoding.doubts import DOUBTS, Doubt, Judge, doubts, numbers
-from decoding.search import Search
-from text.alignment import Alignment, SamePlaces
+from decoding.attention import word_alignment
+from decoding.doubts import doubts, numbers
+from decoding.search import GREEDY, Search
+from decoding.translation import DOUBTS, Doubt, Translation
+from decoding.translator import Translator
+from text.alignment import Alignment, SamePlaces, same_places
 from text.letter_case import is_in_capitals, usual_case
 from text.loops import loops, without_loops
 from text.marks import Taken, take_out
@@ -38,44 +39,20 @@ Alignments = dict[tuple[str, str], NDArray[np.float64]]
 WIDER_BEAM = 5  # for translations that repeated themselves
 
 
-class Translation(NamedTuple):
-    """A text, how the model scores it (`Hypothesis.score`), and what makes it doubtful (decoding/doubts.py)."""
-
-    text: str
-    score: float
-    doubts: tuple[Doubt, ...] = ()
-    sentences: tuple["Translation", ...] = ()
-    """Of a line: its sentences, before marks were put back"""
-
-
-class SentenceTranslator(Judge, Protocol):
-    """What lines are translated with: a `decoding.translator.Translator`."""
-
-    target: str
-
-    def split_line(self, line: str) -> Line:
-        """A line as the sentences that are translated one by one."""
-
-    def n_best(self, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
-        """The best translations of each sentence, best first."""
-
-    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterable[Attention]:
-        """What each token of a given translation attends to, for each (source, translation)."""
-
-
 def translate_lines(
-    translator: SentenceTranslator,
+    translator: Translator,
     lines: Sequence[str],
-    search: Search,
+    search: Search = GREEDY,
+    *,
     markup: Markup = "",
     with_doubts: bool = False,
 ) -> list[list[Translation]]:
-    """Translates lines of real text: N lines in, N lists out, of which each has the best translations, best first.
+    """Translate lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
-    The k-th translation of a line joins the k-th best of its sentences; its score is the mean of theirs. A list is
-    shorter than search.n_best if the searcher found fewer translations of one of the sentences. What a
-    document of this markup would take for markup is escaped in a translation. Only with_doubts has translations all
-    of their doubts, for some work more.
+    A line may have several sentences, markup, links and capitals. The k-th translation of a line joins the k-th best of
+    its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
+    translations of one of the sentences. What a document of this markup would take for markup is escaped in a
+    translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
     """
     translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts)
 
@@ -95,8 +72,8 @@ def translate_lines(
     return results
 
 
-def sentences_as_translated(translator: SentenceTranslator, line: str) -> list[str]:
-    """The sentences of a line as the model sees them: without marks, and in usual letter case."""
+def sentences_as_translated(translator: Translator, line: str) -> list[str]:
+    """Return the sentences of a line as the model sees them: without marks, and in usual letter case."""
     units = translator.split_line(take_out(line).text).units
     return [usual_case(unit, translator.tokenizer) for unit in units if has_letters(unit)]
 
@@ -108,7 +85,7 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
 
 
 def _translated(
-    translator: SentenceTranslator, taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
+    translator: Translator, taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
 ) -> list[list[Translation]]:
     """Translates lines whose marks were taken out, and puts the marks back."""
     # Translate the sentences of all lines together.
@@ -136,9 +113,7 @@ def _translated(
     return results
 
 
-def _n_best_without_loops(
-    translator: SentenceTranslator, sentences: Sequence[str], search: Search
-) -> list[list[Translation]]:
+def _n_best_without_loops(translator: Translator, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
     """The best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
     results = translator.n_best(sentences, search)
     looping = [i for i, ranked in enumerate(results) if any(loops(sentences[i], one.text) for one in ranked)]
@@ -158,7 +133,7 @@ def _n_best_without_loops(
 
 
 def _with_doubts(
-    translator: SentenceTranslator, sentences: Sequence[str], results: Sequence[Sequence[Translation]]
+    translator: Translator, sentences: Sequence[str], results: Sequence[Sequence[Translation]]
 ) -> list[list[Translation]]:
     """The translations of each sentence with all of their doubts."""
     # Judge all translations of all sentences together.
@@ -179,7 +154,7 @@ def _in_order(found: Iterable[Doubt]) -> tuple[Doubt, ...]:
 
 
 def _joined(
-    translator: SentenceTranslator,
+    translator: Translator,
     line: Line,
     taken: Taken,
     of_units: Sequence[tuple[str, Sequence[Translation]]],
@@ -214,7 +189,7 @@ def _joined(
     return Translation(text, score, _in_order(all_doubts), cased)
 
 
-def _alignments(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]) -> Alignments:
+def _alignments(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Alignments:
     """The alignment of each (source, translation), by the model's attention; of an export, which has none, by place."""
     distinct = list(dict.fromkeys(pairs))
     alignments: Alignments = {}
@@ -223,6 +198,5 @@ def _alignments(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]
         alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
     for source, target in distinct:
         if (source, target) not in alignments:
-            same = SamePlaces(len(target.split()), len(source.split()))
-            alignments[source, target] = np.stack([same.shares(i, i + 1) for i in range(len(source.split()))], axis=1)
+            alignments[source, target] = same_places(len(target.split()), len(source.split()))
     return alignments

@@ -34,7 +34,7 @@ from starlette.requests import ClientDisconnect
 
 from config import ConfigError, TapisError
 from decoding.search import Search
-from decoding.typed_text import Translation
+from decoding.translation import Translation
 from serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
 from serving.files import FORMATS, SUFFIXES, Document, Downloads, Upload, read_upload, translated_name
 from serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of

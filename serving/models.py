@@ -15,8 +15,9 @@ from config import Config, ConfigError, names_of_pairs
 from decoding.attention import Attention
 from decoding.ctranslate2 import exported_config, is_exported
 from decoding.search import Search
+from decoding.translation import Translation
 from decoding.translator import Translator
-from decoding.typed_text import Translation
+from decoding.typed_text import sentences_as_translated, translate_lines
 from serving.batches import Check, Translate
 from system.terminal import say
 from text.cleaning import foreign_language, language_shares, repair
@@ -138,7 +139,7 @@ class Models:
 def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
     """The answers to lines of one kind."""
     translator = translator.checked_by(check)
-    ranked = translator.text(lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
+    ranked = translate_lines(translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
     if not kind.with_details:
         return list(map(Answer, ranked))
     answers = []
@@ -146,7 +147,7 @@ def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: 
         if not line.strip():
             answers.append(Answer(translations))
             continue
-        sentences = tuple(translator.sentences(line))
+        sentences = tuple(sentences_as_translated(translator, line))
         known = translator.tokenizer.known_characters
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
         attention = None

@@ -42,6 +42,7 @@ from checkpoint import RunFolder, parameters
 from config import PRESETS, TapisError
 from decoding.ctranslate2 import is_exported
 from decoding.translator import Translator
+from decoding.typed_text import translate_lines
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.release import to_release
 from model import Transformer
@@ -229,7 +230,7 @@ def archive(folder: Path, file: Path) -> None:
 
 def translate(folder: Path) -> None:
     """Translate with a run, a release or an export."""
-    Translator.load(folder, "cpu", "int8" if is_exported(folder) else "fp32").text(["The cat sleeps."])
+    translate_lines(Translator.load(folder, "cpu", "int8" if is_exported(folder) else "fp32"), ["The cat sleeps."])
 
 
 def release(folder: Path) -> None:

@@ -22,6 +22,7 @@ from config import Config, TapisError
 from decoding.scoring import score
 from decoding.search import Search
 from decoding.translator import Translator
+from decoding.typed_text import translate_lines
 from system.cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
 from text.cleaning import Cleaner, repair
 from text.readers import read_parts
@@ -64,7 +65,7 @@ def tiny_translator(run_folder: RunFolder) -> Translator:
 @given(lines=line_lists, beam=st.sampled_from([1, 1, 1, 2]))
 @examples(10)
 def test_any_text_is_translated_line_by_line(tiny_translator: Translator, lines: list[str], beam: int) -> None:
-    n_best_lists = tiny_translator.text(lines, Search(beam, n_best=beam))
+    n_best_lists = translate_lines(tiny_translator, lines, Search(beam, n_best=beam))
     assert [len(translations) for translations in n_best_lists] == [beam] * len(lines)
     for line, translations in zip(lines, n_best_lists, strict=True):
         for translation in translations:
@@ -75,7 +76,7 @@ def test_any_text_is_translated_line_by_line(tiny_translator: Translator, lines:
 
 def test_very_long_lines_are_translated_whole(translator: Translator) -> None:
     lines = ["a" * 30_000, "The cat is old. " * 1500, "The cat is old."]
-    translations = [best.text for (best,) in translator.text(lines)]
+    translations = [best.text for (best,) in translate_lines(translator, lines)]
     assert len(translations) == 3 and len(translations[0]) > 3_000
     assert translations[1] == " ".join([translations[2]] * 1500)
 

@@ -22,6 +22,7 @@ from conftest import ROOT, Command, eventually, own_port
 from checkpoint import RunFolder
 from decoding.search import Search
 from decoding.translator import Translator
+from decoding.typed_text import translate_lines
 from system.cli import ServeOptions
 
 pytest.importorskip("granian")
@@ -106,7 +107,7 @@ def test_fifty_requests_at_once_get_their_own_answers(page: str, translator: Tra
     """Sentences of different lengths, with their attention, beside requests to the API that need attention."""
     rests = ["tired", "old and small", "here", "on the mat", "sitting in the big house"]
     sentences = [f"The {noun} is {rest}." for noun in NOUNS for rest in rests]
-    expected = [results[0].text for results in translator.text(sentences, Search(beam=5, n_best=5))]
+    expected = [results[0].text for results in translate_lines(translator, sentences, Search(beam=5, n_best=5))]
 
     def tokens_of(sentence: str) -> list[str]:
         return translator.attention(sentence, Search(beam=5, n_best=5))[1].target
@@ -123,7 +124,7 @@ def test_fifty_requests_at_once_get_their_own_answers(page: str, translator: Tra
         given = list(answers)
     assert [answer["lines"][0]["text"] for answer in given] == expected
     assert [answer["attention"]["target"] for answer in given] == [tokens_of(sentence) for sentence in sentences]
-    greedy = [results[0].text for results in translator.text(sentences)]
+    greedy = [results[0].text for results in translate_lines(translator, sentences)]
     assert marked_answers == [f"<b>{translation}</b>" for translation in greedy]
 
 

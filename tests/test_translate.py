@@ -12,6 +12,7 @@ from conftest import ROOT, Command
 from checkpoint import RunFolder
 from decoding.search import Search
 from decoding.translator import Translator
+from decoding.typed_text import translate_lines
 from system.devices import choose_device
 
 CPU = torch.device("cpu")
@@ -145,7 +146,7 @@ def test_scores_are_those_of_the_length_penalty(run_folder: RunFolder, called: C
     printed = set()
     for penalty in ("0", "2"):
         done = called("translate.py", *flags, "--length-penalty", penalty, "A cat.")
-        (ranked,) = translate.text(["A cat."], Search(2, 2, float(penalty)))
+        (ranked,) = translate_lines(translate, ["A cat."], Search(2, 2, float(penalty)))
         assert done.stdout == "".join(f"{one.score:.4f}\t{one.text}\n" for one in ranked)
         printed.add(done.stdout)
     assert len(printed) == 2

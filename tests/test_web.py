@@ -16,9 +16,9 @@ from conftest import CHECK_ACCESSIBILITY, Command, eventually, saved_untrained
 from checkpoint import RunFolder
 from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
 from decoding import compiled, lengths
-from decoding.doubts import UNSURE_BELOW, doubts, numbers
+from decoding.doubts import doubts, numbers
 from decoding.search import Search
-from decoding.translator import Translator
+from decoding.translator import UNSURE_BELOW, Translator
 from decoding.web import ENGINE, MOST_INPUTS, PAGE_FIELDS, REMAINDERS, web_page
 from exporting.web import to_web
 from model import Transformer

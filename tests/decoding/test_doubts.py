@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from config import Config
-from decoding.doubts import UNSURE_BELOW, doubts, limit_of_unsure, numbers
+from decoding.doubts import doubts, limit_of_unsure, numbers
 from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
-from decoding.translator import Translator
+from decoding.translator import UNSURE_BELOW, Translator
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 from training.trainer import Training

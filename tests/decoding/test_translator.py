@@ -13,6 +13,7 @@ from dataset import collate, pad
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
 from decoding.steps import plain_step
 from decoding.translator import SHORTEST, ModelSearcher, Translator, at_least
+from decoding.typed_text import translate_lines
 from model import Transformer
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -45,14 +46,17 @@ def test_a_translation_ends_at_the_step_before_which_it_is_interrupted(untrained
         if calls == 3:
             raise InterruptedError
 
-    unchecked, checked = untrained.text(SENTENCES), untrained.checked_by(lambda: None).text(SENTENCES)
+    unchecked, checked = (
+        translate_lines(untrained, SENTENCES),
+        translate_lines(untrained.checked_by(lambda: None), SENTENCES),
+    )
     assert [ranked[0].text for ranked in checked] == [ranked[0].text for ranked in unchecked]
     for search in (Search(), Search(beam=2)):
         calls = 0
         with pytest.raises(InterruptedError):
-            untrained.checked_by(check).text(SENTENCES, search)
+            translate_lines(untrained.checked_by(check), SENTENCES, search)
         assert calls == 3
-    assert untrained.text(SENTENCES)  # the original is not interrupted
+    assert translate_lines(untrained, SENTENCES)  # the original is not interrupted
 
 
 def test_very_short_sentences_do_not_share_one_huge_batch(
@@ -115,7 +119,7 @@ def test_lines_are_translated_sentence_by_sentence(translator: Translator) -> No
         "1914",
     ]
     sentences = translator(["The cat is sitting on the mat.", "The queen is tired!", "Is the dog sleeping?"])
-    assert [best.text for (best,) in translator.text(lines)] == [
+    assert [best.text for (best,) in translate_lines(translator, lines)] == [
         " ".join(sentences),
         "",
         "- " + sentences[0],
@@ -140,7 +144,7 @@ def test_a_sentence_longer_than_in_training_is_translated_in_pieces(
         return search_sources(searcher, sources, limits, search, check)
 
     monkeypatch.setattr(ModelSearcher, "__call__", spy)
-    assert len(untrained.text([long, "x" * 3000])) == 2
+    assert len(translate_lines(untrained, [long, "x" * 3000])) == 2
     assert max(lengths) <= untrained.config.max_length
     assert sum(lengths) >= len(untrained.tokenizer.encode([long])[0])
 

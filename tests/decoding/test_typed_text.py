@@ -10,15 +10,16 @@ from markdown_it import MarkdownIt
 
 from decoding.doubts import numbers
 from decoding.search import Search
+from decoding.translation import Translation
 from decoding.translator import Translator
-from decoding.typed_text import Translation
+from decoding.typed_text import translate_lines
 from text.documents import translated_markdown
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
 
 def translated(translator: Translator, line: str) -> str:
-    return translator.text([line])[0][0].text
+    return translate_lines(translator, [line])[0][0].text
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_numbers_come_back(translator: Translator) -> None:
 
 def test_every_line_and_rank_has_its_marks(translator: Translator) -> None:
     lines = [f"<b>{SENTENCE}</b>", "", "<br/>", "https://x.org", f"- {SENTENCE} {SENTENCE} *so* {{x}}"]
-    results = translator.text(lines, Search(beam=3, n_best=3))
+    results = translate_lines(translator, lines, Search(beam=3, n_best=3))
     assert len(results) == len(lines) and all(len(ranked) == 3 for ranked in results)
     for one in results[4]:
         assert one.text.startswith("- ") and one.text.count("*") == 2 and one.text.count("{x}") == 1
@@ -119,7 +120,7 @@ def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch:
         return [[Translation("1 < 2 & <b>3</b>", 0.0)] for _ in sentences]
 
     monkeypatch.setattr(Translator, "n_best", n_best)
-    ((one,),) = translator.text(["<i>A dog</i> &lt;"], markup="html")
+    ((one,),) = translate_lines(translator, ["<i>A dog</i> &lt;"], markup="html")
     assert one.text == "<i>1 &lt; 2 &amp; &lt;b&gt;3&lt;/b&gt;</i> &lt;"
 
 
@@ -142,7 +143,7 @@ def test_markup_that_the_model_made_up_is_text_in_markdown(
     monkeypatch.setattr(Translator, "n_best", n_best)
 
     def translate(lines: Sequence[str]) -> list[str]:
-        return [one.text for (one,) in translator.text(lines, markup="markdown")]
+        return [one.text for (one,) in translate_lines(translator, lines, markup="markdown")]
 
     result = translated_markdown("# A dog\n\nA *dog* [here](https://b.org) <i>barks</i>.\n", translate)
     assert result.startswith(f"# {expected}\n\n")
@@ -166,12 +167,12 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
         monkeypatch.setattr(Translator, "n_best", n_best)
 
     with_loops(repeated_by_beam=False)
-    assert translator.text(["The cat is big.", ""])[0][0][:3] == ("Le chat dort.", -0.5, ("loop",))
+    assert translate_lines(translator, ["The cat is big.", ""])[0][0][:3] == ("Le chat dort.", -0.5, ("loop",))
     assert beams == [1, 5]
     with_loops(repeated_by_beam=True)
-    assert translator.text(["The cat is big."])[0][0][:3] == ("Le grand", -1.0, ("loop",))
+    assert translate_lines(translator, ["The cat is big."])[0][0][:3] == ("Le grand", -1.0, ("loop",))
     repeated = "The cat is big, big, big."  # so may its translation be
-    assert translator.text([repeated])[0][0].text == "Le grand grand grand grand"
+    assert translate_lines(translator, [repeated])[0][0].text == "Le grand grand grand grand"
 
 
 def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +184,12 @@ def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, mon
     monkeypatch.setattr(Translator, "n_best", n_best)
     monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: [(-9.0, 3)] * len(pairs))
     lines = ["A mat. He has 25 mats.", "", "12"]
-    found = [ranked[0] for ranked in translator.text(lines, with_doubts=True)]
+    found = [ranked[0] for ranked in translate_lines(translator, lines, with_doubts=True)]
     # The line is translated again without its number, which is then where it was.
     assert found[0].doubts == ("unsure",) and "25" in found[0].text
     assert found[1].doubts == found[2].doubts == ()
     assert [sentence.doubts for sentence in found[0].sentences] == [("unsure",), ("unsure",)]
-    assert [one[0].doubts for one in translator.text(lines)] == [()] * 3  # nobody asked
+    assert [one[0].doubts for one in translate_lines(translator, lines)] == [()] * 3  # nobody asked
 
 
 @pytest.mark.slow

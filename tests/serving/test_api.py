@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from config import Config, ConfigError, TapisError
 from decoding.search import Search
-from decoding.typed_text import Translation
+from decoding.translation import Translation
 from serve import application
 from serving.api import work_of
 from serving.batches import Check, Lanes, Translate
@@ -525,9 +525,9 @@ def test_rare_characters_blank_lines_and_further_answers_are_work(
     ],
 )
 def test_no_request_is_read_in_quadratic_time(client: TestClient, body: dict[str, Any], parameters: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     answer = client.post(f"/translate?{parameters}", json={"source": "en", "target": "fr", **body})
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert answer.status_code == 200 or "more than 1,000 fields" in answer.json()["error"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import Command
 
 from checkpoint import RunFolder
-from decoding.typed_text import Translation
+from decoding.translation import Translation
 from system.terminal import (
     LONGEST_LINE,
     MOST_LINES,
