@@ -36,7 +36,7 @@ from torch.overrides import TorchFunctionMode
 from config import BUILT_IN, FACTS, Config, ConfigError, TapisError
 from model import Transformer
 from system.distributed import part_like
-from system.files import digest, machine_secret, read_bounded, write_text, write_whole
+from system.files import check_regular, digest, machine_secret, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
 from system.terminal import in_one_line, listed
 from text.tokenizer import Tokenizer
@@ -140,7 +140,8 @@ class RunFolder:
         """
         runs: dict[str, RunFolder] = {}
         for weights in weights_folders():
-            models = sorted(weights.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
+            files = filter(Path.is_file, weights.glob("*/model.safetensors"))
+            models = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
             for model in models:
                 runs.setdefault(model.parent.name, cls(model.parent))
         return list(runs.values())
@@ -205,7 +206,7 @@ class RunFolder:
 
     def start(self, config: Config, tokenizer: Tokenizer) -> None:
         """Start a run: remove the files of an earlier run, and write the config and the tokenizer."""
-        for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file, self.path / SUMS):
+        for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file):
             file.unlink(missing_ok=True)
         self.save_config(config)
         write_text(self.tokenizer_file, tokenizer.to_json())
@@ -241,7 +242,8 @@ class RunFolder:
             raise CheckpointError(f"{file} {reason}: copy it again, or train again") from None
 
     def save_config(self, config: Config) -> None:
-        """Write config.json."""
+        """Write config.json. Checksums of the files before are of no use from then on."""
+        (self.path / SUMS).unlink(missing_ok=True)
         write_text(self.config_file, config.to_json())
 
     def load_config(self) -> Config:
@@ -279,7 +281,7 @@ class RunFolder:
         tokenizer = Tokenizer.from_json(tokenizer_text, str(self.tokenizer_file))
         if not tokenizer.has_tags_of(config.tagged_languages):
             raise CheckpointError(f"{self.tokenizer_file} has other languages than {self.config_file}: copy them again")
-        if not self.model_file.is_file():
+        if not self.model_file.exists():
             raise CheckpointError(
                 f"{self.model_file} is missing: the training has not reached its first validation yet\n"
                 f"continue it with: python train.py --resume --name {self.path.name}"
@@ -289,6 +291,7 @@ class RunFolder:
         # the sizes in config.json are.
         damaged = f"{self.model_file} is damaged, or not a model of Tapis"
         try:
+            check_regular(self.model_file)
             with safetensors.safe_open(self.model_file, "pt") as file:
                 notes = self.notes(file.metadata())
                 self.check(config, tokenizer_text, notes)

@@ -25,7 +25,8 @@ import numpy as np
 
 from checkpoint import RunFolder, recorded_names
 from config import ConfigError
-from decoding.doubts import DOUBTS, doubts
+from decoding.doubts import doubts
+from decoding.translation import DOUBTS
 from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
 from decoding.search import Search
 from decoding.translator import Translator, rows_by_direction
@@ -34,6 +35,7 @@ from system.terminal import printable, say
 from text.corpus import load_corpus
 from text.origins import Origin
 from text.readers import DataError, lines
+from text.selection import EXTREME_LENGTH
 from text.tables import Ints
 
 CLEAR = 0.9  # probability of a language
@@ -96,6 +98,15 @@ def load(options: EvaluateOptions, run: str) -> Translator:
     return Translator.load(run, options.device, options.precision, plain=options.plain)
 
 
+def check_lengths(sources: Sequence[str], file: Path, translator: Translator) -> None:
+    """Raise DataError if a source is far longer than a sentence: it would take hours, and gigabytes."""
+    most = EXTREME_LENGTH * translator.config.max_length
+    for number, source in enumerate(sources, 1):
+        # A token has at least one byte, so that short sentences need not be encoded to know.
+        if len(source.encode("utf-8", "replace")) > most and (n := len(translator.source_ids([source])[0])) > most:
+            raise DataError(f"{file} line {number:,}: a sentence of {n:,} tokens (is there one sentence per line?)")
+
+
 def language_of(file: Path, sentences: Sequence[str], translator: Translator) -> str:
     """The language of a file of sentences, by the first hundred.
 
@@ -133,6 +144,7 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
         name = str(options.source)
         translator = translator.towards(options.target)
         sources, references = list(lines(options.source)), list(lines(options.reference))
+        check_lengths(sources, options.source, translator)
         languages = options.source_language or language_of(options.source, sources, translator), translator.target
         directions = [languages] * len(sources)
         numbers: Ints = np.zeros(len(sources), dtype=np.int64)

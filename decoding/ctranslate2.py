@@ -43,7 +43,7 @@ ENGINE_CONFIG = {
 BINARY_VERSION = 6  # of model.bin
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # of the variables of model.bin, by their codes
 N_BYTES = {"float32": 4, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "bfloat16": 2}
-# The numbers of a model.bin that are no weights, by the last part of their names, as type and value.
+# The numbers of a model.bin that are no weights, of the encoder or of the decoder, as type and value.
 NUMBERS = {
     "scale_embeddings": ("int8", 1),
     "alignment_heads": ("int16", 1),
@@ -56,6 +56,7 @@ NUMBERS = {
     "embeddings_merge": ("int8", 0),
     "multi_query_attention": ("int8", 0),
 }
+ENCODINGS = [f"{side}/position_encodings/encodings" for side in ("encoder", "decoder")]
 # CTranslate2's names of precisions; its default is the one of the export.
 COMPUTE = {"auto": "default", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 
@@ -101,7 +102,7 @@ class CTranslate2Searcher:
             )
         except ValueError as error:  # a precision that this hardware lacks
             raise ConfigError(f"--precision {precision}: {error}") from None
-        except RuntimeError as error:
+        except (RuntimeError, LookupError) as error:
             raise EngineError(f"{folder} cannot be loaded ({in_one_line(error)}): export it again") from None
 
     def __call__(
@@ -123,7 +124,7 @@ class CTranslate2Searcher:
                 max_input_length=0,
                 suppress_sequences=[[self.tokens[i]] for i in self.suppressed],
             )
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, LookupError) as error:
             longest = max(map(len, sources))
             is_too_long = "position" in str(error)
             what = f"a sentence of {longest:,} tokens is too long for" if is_too_long else "CTranslate2 fails with"
@@ -195,7 +196,8 @@ def check_engine_files(folder: Path, config: Config, tokenizer: Tokenizer) -> No
     if json.loads(read_bounded(folder / VOCABULARY, MAX_BYTES["tokenizer.json"])) != tokenizer.tokens():
         raise ValueError(f"{VOCABULARY} has other tokens than tokenizer.json")
     engine_config = json.loads(read_bounded(folder / "config.json", MAX_BYTES["config.json"]))
-    if {name: value for name, value in engine_config.items() if value} != ENGINE_CONFIG:
+    settings = {name: value for name, value in engine_config.items() if value is not None and value is not False}
+    if json.dumps(settings, sort_keys=True) != json.dumps(ENGINE_CONFIG, sort_keys=True):  # where 1 is not true
         raise ValueError("config.json has other settings")
 
     # The weights, and the numbers beside them
@@ -212,7 +214,9 @@ def check_variables(variables: dict[str, Variable], config: Config, n_tokens: in
     heads, is_pre_norm = ("int16", config.n_heads), ("int8", int(config.norm == "pre"))
     numbers = {**NUMBERS, "num_heads": heads, "pre_norm": is_pre_norm}
     for name, variable in variables.items():
-        if not variable.shape and (variable.kind, variable.value) != numbers.get(name.rpartition("/")[2]):
+        side, _, part = name.partition("/")
+        is_right = side in ("encoder", "decoder") and (variable.kind, variable.value) == numbers.get(part)
+        if not variable.shape and not is_right:
             raise ValueError(f"{name} of {MODEL} is not that of {CONFIG}")
     shapes = expected_shapes(config, n_tokens)
     required = {f"{side}/{name}" for side in ("encoder", "decoder") for name in ("num_heads", "pre_norm")}
@@ -220,7 +224,7 @@ def check_variables(variables: dict[str, Variable], config: Config, n_tokens: in
         raise ValueError(f"{MODEL} has no {min(missing)}")
 
     # The matrices and vectors. All have one type of floats, except that matrices may be in int8 and then have scales.
-    kind = variables["encoder/position_encodings/encodings"].kind
+    kind = variables[ENCODINGS[0]].kind
     for name, variable in variables.items():
         if not variable.shape:
             continue
@@ -229,7 +233,7 @@ def check_variables(variables: dict[str, Variable], config: Config, n_tokens: in
         is_int8 = weight is not None and weight.kind == "int8"
         if part in ("bias", "weight_scale"):  # one for each row of a matrix
             is_right = variable.shape == shapes.get(f"{layer}/weight", ())[:1] and (part == "bias" or is_int8)
-        elif part == "encodings":  # as many positions as there are: CTranslate2 checks them
+        elif name in ENCODINGS:  # as many positions as there are: CTranslate2 checks them
             is_right = variable.shape[1:] == (config.d_model,)
         else:
             is_right = variable.shape == shapes.get(name)
@@ -276,7 +280,10 @@ def read_variables(path: Path) -> dict[str, Variable]:
             return struct.unpack(f"<{kind}", file.read(struct.calcsize(kind)))[0]
 
         def string() -> str:
-            return str(file.read(number("H")).removesuffix(b"\0").decode())
+            raw = file.read(number("H"))
+            if raw.find(b"\0") != len(raw) - 1:  # CTranslate2 takes the last byte away, whatever it is
+                raise ValueError(f"{path.name} has a name without an end")
+            return str(raw[:-1].decode())
 
         def variable(name: str) -> Variable:
             shape = tuple(number("I") for _ in range(number("B")))

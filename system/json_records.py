@@ -61,7 +61,7 @@ def _checked(kind: Any, value: object) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # NaN is none
     if kind is float and is_number:
         return float(value)  # type: ignore[arg-type]
-    if kind is Any or (isinstance(value, kind) and (kind is not int or is_number)):
+    if kind is Any or (isinstance(value, kind) and (kind not in (int, float) or is_number)):
         return value
     raise ValueError(f"no {kind}")
 

@@ -21,6 +21,7 @@ from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters, rec
 from config import Config, ConfigError, TapisError
 from model import Transformer
 from system.files import write_whole
+from system.hub import SUMS
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
 
@@ -308,6 +309,23 @@ def test_a_note_of_the_model_adds_no_line_to_an_error(run_folder: RunFolder, mod
     with pytest.raises(CheckpointError, match=r"but the model was trained with|was not written by Tapis") as error:
         run_folder.load_model(CPU)
     assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+
+
+def test_checksums_end_where_a_run_goes_on(run_folder: RunFolder, tiny: Config) -> None:
+    """Else a resumed training would fail at its end, when it loads the best model."""
+    (run_folder.path / SUMS).write_text("0  config.json", encoding="utf-8")
+    with pytest.raises(TapisError, match="is not the file that SHA256SUMS records"):
+        run_folder.load_model(CPU)
+    run_folder.save_config(tiny)
+    run_folder.load_model(CPU)
+
+
+def test_a_folder_in_the_place_of_the_model_is_an_error_and_no_run(run_folder: RunFolder) -> None:
+    run_folder.model_file.unlink()
+    run_folder.model_file.mkdir()
+    with pytest.raises(CheckpointError, match="it is no regular file"):
+        run_folder.load_model(CPU)
+    assert not RunFolder.trained()
 
 
 def test_a_failed_write_leaves_the_old_files_and_nothing_else(run_folder: RunFolder) -> None:

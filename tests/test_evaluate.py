@@ -52,6 +52,15 @@ def test_the_search_is_that_of_the_flags(run_folder: RunFolder, few: Path, calle
     assert results[0] != results[1]
 
 
+def test_a_source_that_is_no_sentence_is_refused_at_once(run_folder: RunFolder, called: Command) -> None:
+    """Translating 20,000 words in one go would take minutes."""
+    Path("a.en").write_text("A cat.\n" + "word " * 20_000 + "\n", encoding="utf-8")
+    Path("a.fr").write_text("Un chat.\nb\n", encoding="utf-8")
+    done = called("evaluate.py", "--run", str(run_folder.path), "--source", "a.en", "--reference", "a.fr")
+    assert done.returncode == 1 and "a.en line 2: a sentence of " in done.stderr
+    assert "is there one sentence per line?" in done.stderr and len(done.stderr.splitlines()) <= 2
+
+
 def test_files_of_different_lengths_are_no_pairs(run_folder: RunFolder, called: Command) -> None:
     Path("two").write_text("a\nb\n", encoding="utf-8")
     Path("one").write_text("a\n", encoding="utf-8")

@@ -172,6 +172,7 @@ def shape(*sizes: int) -> bytes:
     return struct.pack(f"<B{len(sizes)}I", len(sizes), *sizes)
 
 
+ALIBI = b"decoder/alibi_use_positive_positions"
 HEADS = b"decoder/num_heads\0" + struct.pack("<BBI", 0, 2, 2)
 
 
@@ -186,7 +187,7 @@ HEADS = b"decoder/num_heads\0" + struct.pack("<BBI", 0, 2, 2)
         ("config.json", b'"multi_query_attention": false', b'"multi_query_attention": true', "has other settings"),
         ("config.json", b"{", b"[{", ""),
         ("model.bin", b"", b"\0", "another length than it says"),
-        ("model.bin", b"TransformerSpec", b"ATransformerSpec", "another kind"),
+        ("model.bin", b"TransformerSpec", b"AnotherOneSpecX", "another kind"),
         ("model.bin", HEADS + b"\2", HEADS + b"\7", "decoder/num_heads"),
         ("model.bin", shape(300, 16), shape(150, 32), "decoder/embeddings/weight"),
         ("model.bin", shape(300, 16), shape(300, 15), "decoder/embeddings/weight of model.bin has a wrong size"),
@@ -198,6 +199,11 @@ HEADS = b"decoder/num_heads\0" + struct.pack("<BBI", 0, 2, 2)
         ("model.bin", b"/scale_alibi\0", b"/linear_pack\0", "decoder/linear_pack of model.bin is not that"),
         ("model.bin", b"/beta\0" + shape(16) + b"\0", b"/beta\0" + shape(16) + b"\3", "beta of model.bin is not that"),
         ("model.bin", b"num_heads", b"num_tails", "num_tails"),
+        ("model.bin", ALIBI, b"decoder/layer_2/self_attention/alibi", "self_attention/alibi of model.bin is not that"),
+        ("model.bin", b"decoder/activation\0", b"layer/0/activation\0", "layer/0/activation of model.bin is not"),
+        ("model.bin", b"num_heads\0", b"num_headss", "has a name without an end"),
+        ("config.json", b'"add_source_eos": true', b'"add_source_eos": 1', "has other settings"),
+        ("config.json", b'"add_source_bos": false', b'"add_source_bos": 0', "has other settings"),
         ("tapis.json", b'"n_heads": 2', b'"n_heads": 4', "num_heads"),
         ("tapis.json", b'"n_decoder_layers": 2', b'"n_decoder_layers": 3', "has no decoder/layer_2"),
     ],

@@ -29,15 +29,19 @@ class Alignment:
         within = int(block[:, word - self.columns[i]].argmax()) if len(block) else 0
         return int(self.rows[i]) + within
 
-    def shares(self, start: int, end: int) -> NDArray[np.float64]:
-        """For each word of the translation, the share of it that comes from words of the source from start to end."""
-        shares = np.zeros(self.rows[-1])
-        first_block = max(0, int(np.searchsorted(self.columns, start, side="right")) - 1)
-        for i in range(first_block, int(np.searchsorted(self.columns, end, side="left"))):
-            first, last = (np.clip(place - self.columns[i], 0, self.blocks[i].shape[1]) for place in (start, end))
-            if first < last:
-                shares[self.rows[i] : self.rows[i + 1]] = self.blocks[i][:, first:last].sum(axis=1)
-        return shares
+    def shares(self, start: int, end: int) -> tuple[int, NDArray[np.float64]]:
+        """Return how much of words of the translation comes from words of the source from start to end.
+
+        Returns the first of the words of the translation, and a share for it and each that follows. All others have
+        none.
+        """
+        first = max(0, int(np.searchsorted(self.columns, start, side="right")) - 1)
+        last = max(first, min(len(self.blocks), int(np.searchsorted(self.columns, end, side="left"))))
+        of_blocks = [
+            self.blocks[i][:, max(0, start - self.columns[i]) : max(0, end - self.columns[i])].sum(axis=1)
+            for i in range(first, last)
+        ]
+        return int(self.rows[first]), np.concatenate([np.zeros(0), *of_blocks])
 
 
 class SamePlaces(Alignment):
@@ -54,6 +58,12 @@ class SamePlaces(Alignment):
     def best(self, word: int) -> int:
         return min(int((word + 0.5) * self.n_target / max(1, self.n_source)), max(0, self.n_target - 1))
 
-    def shares(self, start: int, end: int) -> NDArray[np.float64]:
-        places = (np.arange(self.n_target) + 0.5) * self.n_source / max(1, self.n_target)
-        return ((start <= places) & (places < end)).astype(np.float64)
+    def shares(self, start: int, end: int) -> tuple[int, NDArray[np.float64]]:
+        first, last = (place * self.n_target // max(1, self.n_source) for place in (start, end))
+        return first, np.ones(last - first)
+
+
+def same_places(n_target: int, n_source: int) -> NDArray[np.float64]:
+    """Return (n_target, n_source): 1 where a word of the translation has the place of a word of the source."""
+    places = ((np.arange(n_target) + 0.5) * n_source / max(1, n_target)).astype(int)
+    return np.eye(n_source)[places]

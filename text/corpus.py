@@ -21,6 +21,7 @@ from text.origins import Origin, origins
 from text.readers import PARTS, DataError, read_parts, read_text, takes_columns
 from text.report import DataReport, RuleReport
 from text.selection import (
+    HOPELESS_LENGTH,
     N_EXAMPLES,
     RuleCounts,
     Selection,
@@ -34,6 +35,7 @@ from text.selection import (
 )
 from text.tables import Pairs
 
+N_WORDS = ("words_source", "words_target")  # columns
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 
 
@@ -83,16 +85,8 @@ def load_corpus(config: Config) -> Corpus:
         for source in sources:
             source.drop("held-out", leaks(source, held_out))
 
-    # check that something is left
     for source in sources:
-        for part in ("train", "valid"):
-            if len(source.selections[part]):
-                continue
-            name, n, dropped = source.origin.full_name, f"{source.n_read:,}", _dropped(source)
-            if not source.origin.is_monolingual:
-                raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}")
-            if part == "train":
-                raise DataError(f"--monolingual {name}: no sentences left, of {n} lines read{dropped}")
+        _check_parts(config, source)
 
     # name each part by everything that it was made from
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
@@ -107,6 +101,25 @@ def load_corpus(config: Config) -> Corpus:
 
     report = _report([_report_source(source, config.skip_rules) for source in sources])
     return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
+
+
+def _check_parts(config: Config, source: Source) -> None:
+    """Raise DataError if nothing is left of a part, or if a part has what no model can be validated with."""
+    name, n, dropped = source.origin.full_name, f"{source.n_read:,}", _dropped(source)
+    if source.origin.is_monolingual:
+        if not len(source.train):
+            raise DataError(f"--monolingual {name}: no sentences left, of {n} lines read{dropped}")
+        return
+    for part in ("train", "valid"):
+        if not len(source.selections[part]):
+            raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}")
+    for part in ("valid", "test"):
+        longest = max(int(source.selections[part].column(words).max(initial=0)) for words in N_WORDS)
+        if longest > HOPELESS_LENGTH * config.max_length:
+            raise DataError(
+                f"--data {name}: the {part} part has a pair of {longest:,} words, far more than --max-length "
+                f"{config.max_length} (is there one sentence per line?)"
+            )
 
 
 def _dropped(source: Source) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from text.alignment import Alignment
 from text.marks import PUNCTUATION, Mark, Taken
 
+DEEPEST = 50  # pairs of tags within each other; what is deeper goes where the pair around it is
 # The order of marks at one place between words: spans end before others begin.
 _WITHIN_ENDING, _CLOSING, _BETWEEN, _OPENING, _WITHIN_BEGINNING = range(5)
 
@@ -94,9 +95,11 @@ def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int
         if start >= end:
             continue  # around nothing
         low, high = enclosing[-1]
-        if end - start < len(taken.words):
-            first, last = _best_run(alignment.shares(start, end)[low:high] - 0.5)
-            low, high = low + first, low + last
+        if end - start < len(taken.words) and len(enclosing) <= DEEPEST:
+            first, shares = alignment.shares(start, end)
+            within = shares[max(0, low - first) : max(0, high - first)]
+            run = _best_run(within - 0.5)
+            low, high = (max(low, first) + place for place in run) if len(within) else (low, low + 1)
             while high - low > 1 and not any(map(str.isalnum, words[high - 1])) and end < len(taken.words):
                 high -= 1  # punctuation that stands alone
         spans[number] = spans[mark.partner] = low, high

@@ -14,6 +14,7 @@ from text.origins import Origin
 from text.report import RuleReport
 from text.tables import Ints, column
 
+HOPELESS_LENGTH = 64  # times --max-length: a pair of more words would take all memory when it is translated
 EXTREME_LENGTH = 8  # times --max-length: a pair with more words than that is not drawn for validation or test
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 

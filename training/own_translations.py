@@ -167,6 +167,10 @@ def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
     """The inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
+    for tensor in (tensors["rows"], tensors["lengths"], tensors["ids"]):
+        # A tensor whose numbers do not lie in a row may have one number for any length.
+        if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.dtype not in (torch.int32, torch.int64):
+            raise ValueError("the translations are not in rows of integers")
     rows, lengths, ids = tensors["rows"].tolist(), tensors["lengths"].tolist(), tensors["ids"]
     if sum(lengths) != len(ids) or len(rows) != len(lengths):
         raise ValueError("the lengths of the translations do not add up")

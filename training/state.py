@@ -61,8 +61,7 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         scaler = training.scaler.state_dict()
         training.scaler.load_state_dict({name: type(value)(state["scaler"][name]) for name, value in scaler.items()})
         position = from_json_value(Position, state)
-        if position.step < 0:
-            raise ValueError("it is at a negative step")
+        check_position(position)
         training.step, training.tokens, training.seconds = position.step, position.tokens, position.seconds
         training.best, training.validations_since_best = position.best, position.validations_since_best
         training.forget_translations()
@@ -76,15 +75,37 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         ) from None
 
 
+def check_position(position: Position) -> None:
+    """Raise ValueError for a position that no run can have."""
+    best = position.best
+    if not (
+        0 <= position.step <= 10**9
+        and 0 <= position.tokens < 2**63
+        and 0 <= position.seconds < 1e10
+        and 0 <= position.validations_since_best <= position.step + 1
+        and (best is None or (0 <= best.step <= position.step and 0 <= best.bleu <= 100.001))
+    ):
+        raise ValueError("its position is out of range")
+
+
 def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
     """Learn again from the saved translations, but for those whose round is to come in a run that was made longer."""
-    n_rounds = min(int(saved["n_moments"]), training.n_rounds)
+    n_saved, after_step = saved["n_moments"], saved["after_step"]
+    if type(n_saved) is not int or type(after_step) is not int:
+        raise ValueError("the rounds of its translations are no numbers")
+    if not (0 <= n_saved <= len(rounds(training.config)) and 0 <= after_step <= training.step):
+        raise ValueError("the rounds of its translations are out of range")
+    n_rounds = min(n_saved, training.n_rounds)
     made = {kind for _, kind in rounds(training.config)[:n_rounds]}
     if made:
-        after_step = int(saved["after_step"]) if n_rounds == saved["n_moments"] else training.step
+        after_step = after_step if n_rounds == n_saved else training.step
         sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
         targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
+        if not (sources.keys() | targets.keys()) <= set(training.train_pairs.rows.tolist()):
+            raise ValueError("there are translations of pairs that the data lack")
         for ids in (*sources.values(), *targets.values()):
+            if len(ids) > training.config.max_length + 2:  # with the tags of a source
+                raise ValueError("a translation is longer than --max-length")
             if not all(0 <= token < len(training.tokenizer) for token in ids):
                 raise ValueError("a translation has tokens that the vocabulary lacks")
         training.learn_from(n_rounds, after_step, sources, targets)

@@ -86,6 +86,17 @@ def test_a_source_alone_is_the_same_as_before_with_others(tmp_path: Path) -> Non
     assert two.train.fingerprint() != one.train.fingerprint() and two.train.words() != one.train.words()
 
 
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_held_out_part_of_endless_lines_is_refused_before_training(tmp_path: Path, part: str) -> None:
+    """Translating one at a validation would take all memory."""
+    for language, lines_of in (("en", source_text), ("fr", target_text)):
+        write(tmp_path / "data", **{f"train_{language}": lines_of(PAIRS), f"{part}_{language}": lines_of(PAIRS[:9])})
+        file = tmp_path / "data" / f"{part}.{language}"
+        file.write_text(file.read_text(encoding="utf-8") + "word " * 9000 + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"the {part} part has a pair of 9,000 words.*is there one sentence per line"):
+        load_corpus(replace(EN_FR, data=("data",)))
+
+
 def test_a_source_given_twice_has_no_pairs_left(tmp_path: Path) -> None:
     write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
     with pytest.raises(DataError, match="no pairs left in the train part"):

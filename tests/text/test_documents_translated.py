@@ -5,9 +5,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
+from text.alignment import Alignment
 from text.documents import FORMATS, DocumentError, Translate, translated_html, translated_markdown, translated_srt
+from text.marks import take_out
+from text.placement import put_back
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
@@ -255,6 +259,16 @@ def test_a_hostile_page_takes_time_in_proportion(fragment: str) -> None:
     assert "".join(translated.split()) == "".join(page.split())
 
 
+def with_marks_put_back(lines: Sequence[str]) -> list[str]:
+    """Translates word by word, in sentences of at most twenty words."""
+    takens = [take_out(line) for line in lines]
+    sizes = [[min(20, len(taken.words) - i) for i in range(0, len(taken.words), 20)] for taken in takens]
+    return [
+        put_back(taken.text, taken, Alignment([np.eye(size) for size in sizes_of_line]))
+        for taken, sizes_of_line in zip(takens, sizes, strict=True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "parts"),
     [
@@ -270,6 +284,11 @@ def test_a_hostile_page_takes_time_in_proportion(fragment: str) -> None:
         ("markdown", ["", "[a]: b\n"]),
         ("markdown", ["", "a\n"]),
         ("markdown", ["", "![](", "*a "]),
+        ("markdown", ["", "*a "]),
+        ("markdown", ["", "[a](b) "]),
+        ("markdown", ["", "[a]: /u\n[b\n"]),
+        ("html", ["", "<b>a ", "</b>"]),
+        ("html", ["", "<b><i>a</b></i> "]),
         ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),
     ],
 )
@@ -279,7 +298,7 @@ def test_a_hostile_document_takes_time_in_proportion(kind: str, parts: Sequence[
     def seconds(size: int) -> float:
         document = parts[0] + "".join(part * (size // len(parts[1:]) // len(part)) for part in parts[1:])
         start = time.process_time()
-        FORMATS[kind](document, list)
+        FORMATS[kind](document, with_marks_put_back)
         return time.process_time() - start
 
     seconds(1000)

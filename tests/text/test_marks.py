@@ -24,6 +24,12 @@ def same_order(n: int) -> Alignment:
     return Alignment([np.eye(n)])
 
 
+def all_shares(alignment: Alignment, start: int, end: int) -> list[float]:
+    """The share of each word of the translation that comes from words of the source from start to end."""
+    first, shares = alignment.shares(start, end)
+    return [*[0.0] * first, *shares.tolist(), *[0.0] * (alignment.shape[0] - first - len(shares))]
+
+
 def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
     draw = np.random.default_rng(1)
     blocks = [draw.random(shape) + 0.01 for shape in ((3, 2), (0, 1), (2, 0), (4, 5), (1, 1))]
@@ -33,7 +39,7 @@ def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
         whole[alignment.rows[i] : alignment.rows[i + 1], alignment.columns[i] : alignment.columns[i + 1]] = block
     for start in range(alignment.shape[1] + 1):
         for end in range(start, alignment.shape[1] + 1):
-            np.testing.assert_allclose(alignment.shares(start, end), whole[:, start:end].sum(axis=1), atol=1e-12)
+            np.testing.assert_allclose(all_shares(alignment, start, end), whole[:, start:end].sum(axis=1), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +116,19 @@ def test_numbers_with_signs_and_units_come_back() -> None:
 def test_sentences_are_aligned_one_by_one() -> None:
     blocks = Alignment([np.eye(1), np.array([[0.0, 2.0], [1.0, 1.0], [3.0, 0.0]])])
     assert blocks.shape == (4, 3) and [blocks.best(word) for word in range(3)] == [0, 3, 1]
-    assert blocks.shares(1, 2).tolist() == [0, 0, 0.5, 1] and blocks.shares(0, 3).tolist() == [1, 1, 1, 1]
+    assert all_shares(blocks, 1, 2) == [0, 0, 0.5, 1] and all_shares(blocks, 0, 3) == [1, 1, 1, 1]
     same = SamePlaces(4, 2)
-    assert [same.best(word) for word in range(2)] == [1, 3] and same.shares(1, 2).tolist() == [0, 0, 1, 1]
+    assert [same.best(word) for word in range(2)] == [1, 3] and all_shares(same, 1, 2) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("n", [1, 20, 200])
+def test_tags_within_tags_come_back_in_order(n: int) -> None:
+    """However many they are; within fifty they are placed by the words, and deeper where the pair around them is."""
+    line = "".join(f"<b>w{i} " for i in range(n)) + "end" + "</b>" * n
+    taken = take_out(line)
+    assert put_back(taken.text, taken, Alignment([np.eye(n + 1)])).count("<b>") == n
+    if n <= 50:
+        assert put_back(taken.text, taken, Alignment([np.eye(n + 1)])) == line
 
 
 def test_a_thing_stays_within_a_translation_whose_last_sentence_is_empty() -> None:

@@ -1,6 +1,7 @@
 """One training in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
 
 import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ from text.tables import Pairs
 from text.tokenizer import Tokenizer
 from train import take_step
 from training.failures import TrainingError
+from training.own_translations import to_tensors
 from training.records import Validation
 from training.state import restore, state_of
 from training.trainer import Training
@@ -325,6 +327,20 @@ def test_the_main_process_has_rank_zero(rank: str | None, expected: bool, monkey
         (("optimizers", 0, "state", 10**6), {}),
         (("scaler",), None),
         (("translated",), 7),
+        (("step",), 2**63),
+        (("tokens",), -5),
+        (("seconds",), math.nan),
+        (("seconds",), 1e299),
+        (("best",), {"step": 1, "loss": 1.0, "perplexity": 1.0, "bleu": 1e299, "chrf": 1.0}),
+        (("validations_since_best",), -1),
+        (("translated", "n_moments"), -1),
+        (("translated", "n_moments"), 2.5),
+        (("translated", "after_step"), -1000),
+        (("translated", "targets", "rows"), torch.zeros(1, dtype=torch.int64).expand(2 * 10**8)),
+        (("translated", "targets", "ids"), torch.zeros(1, dtype=torch.int32).expand(2 * 10**8)),
+        (("translated", "targets"), to_tensors({10**9: [5]})),
+        (("translated", "targets"), to_tensors({0: [5] * 1000})),
+        (("translated", "targets"), to_tensors({0: [10**6]})),
     ],
 )
 def test_a_state_of_other_types_is_refused_in_words(
@@ -333,8 +349,11 @@ def test_a_state_of_other_types_is_refused_in_words(
     config = replace(tiny, precision="fp16", self_distillation=0.5)
     training, again = Training(config, small, tokenizer), Training(config, small, tokenizer)
     training.advance(take_step(training, 1))
+    training.step = training.total_steps
+    training.learn_from(1, 1, {}, {0: [5, 6]})
     state: Any = state_of(training)
     restore(again, state)
+    assert again.translated
     changed: Any = state
     for key in place[:-1]:
         changed = changed[key]
