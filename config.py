@@ -345,7 +345,7 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
-        """The inverse of `to_json`, for this format and all before it.
+        """Return the inverse of `to_json`, for this format and all before it.
 
         Raises ConfigError if the format is newer, or if a field is unknown, missing, ill-typed or out of range.
         """
@@ -394,7 +394,7 @@ def _direction(pair: str) -> tuple[str, str]:
 
 
 def base_language(code: str) -> str:
-    """The code of a language without its region or script, in small letters: pt of pt-BR."""
+    """Return the code of a language without its region or script, in small letters: pt of pt-BR."""
     return re.split("[-_]", code)[0].lower()
 
 
@@ -405,7 +405,7 @@ def _language_of(file: str) -> str:
 
 
 def _from_json_value(name: str, value: object, expected: Any) -> object:
-    """A field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
+    """Return a field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
     Raises ConfigError if it has another type than the field.
     """

@@ -35,7 +35,7 @@ def causal_mask(size: int, device: torch.device | None = None) -> Tensor:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Returns a copy on `device`. Copies to a GPU start in contiguous pinned memory: the host does not wait."""
+    """Return a copy on `device`. Copies to a GPU start in contiguous pinned memory: the host does not wait."""
     return x.contiguous().pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
@@ -59,7 +59,7 @@ class Batch:
     """Source and target tokens without padding"""
 
     def to(self, device: torch.device) -> "Batch":
-        """Returns a copy on `device`."""
+        """Return a copy on `device`."""
         return replace(
             self,
             src=to_device(self.src, device),
@@ -175,10 +175,10 @@ class TokenRows(Protocol):
     def __getitem__(self, row: int) -> IdList: ...
 
     def lengths(self) -> Ints:
-        """The number of tokens in each row."""
+        """Return the number of tokens in each row."""
 
     def counts(self, size: int) -> Ints:
-        """How often each of the token ids below size occurs."""
+        """Return how often each of the token ids below size occurs."""
 
 
 class ReplacedRows:
@@ -228,7 +228,7 @@ class EncodedPairs:
     def of(
         cls, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None, tags: Sequence[int] = ()
     ) -> "EncodedPairs":
-        """Encodes pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens.
+        """Encode pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens.
 
         tags has, for each number of `Pairs.origins`, the id of the tag that its sources begin with; none by default.
         """
@@ -253,7 +253,7 @@ class EncodedPairs:
         return cls(sources, targets, np.flatnonzero(fits), tokenizer, np.flatnonzero(~fits), pairs.origins()[fits])
 
     def replaced(self, sources: Mapping[int, list[int]], targets: Mapping[int, list[int]]) -> "EncodedPairs":
-        """The same pairs, some with other sources or targets, keyed by the numbers of `rows`."""
+        """Return the same pairs, some with other sources or targets, keyed by the numbers of `rows`."""
         return EncodedPairs(
             ReplacedRows(self.sources, sources),
             ReplacedRows(self.targets, targets),
@@ -269,7 +269,7 @@ class EncodedPairs:
     def batch(
         self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None, mistype: float = 0.0
     ) -> Batch:
-        """The batch of these pairs.
+        """Return the batch of these pairs.
 
         With random, the share mistype of the sources is rewritten as people type them, and the share split of all
         tokens is split again.
@@ -286,7 +286,7 @@ class EncodedPairs:
 
 
 def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) -> tuple[Ints, Ints]:
-    """The rows of an epoch, where each source of data has its pairs as often as its weight says.
+    """Return the rows of an epoch, where each source of data has its pairs as often as its weight says.
 
     With a weight of 2.25, an epoch has each pair twice, and a quarter of the pairs once more. The quarter is every
     fourth pair in the order of their lengths, and the next ones in the next epoch. All epochs are thus alike in
@@ -364,7 +364,7 @@ def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, weigh
 
 
 def padding_share(pairs: EncodedPairs, epoch_batches: Sequence[Ints]) -> float:
-    """The share of positions, source and target, that hold padding, before any token is split."""
+    """Return the share of positions, source and target, that hold padding, before any token is split."""
     n_tokens, n_positions = 0, 0
     for lengths in (pairs.src_lengths, pairs.tgt_lengths):
         for rows in epoch_batches:

@@ -42,7 +42,7 @@ CLEAR = 0.9  # probability of a language
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: translates and scores one run, or two and their difference."""
+    """Run the command: translate and score one run, or two and their difference."""
     options = parse(EvaluateOptions, args)
     if (options.source is None) != (options.reference is None):
         raise ConfigError("--source and --reference go together")
@@ -94,7 +94,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def load(options: EvaluateOptions, run: str) -> Translator:
-    """The translator of a run, as the options say."""
+    """Return the translator of a run, as the options say."""
     return Translator.load(run, options.device, options.precision, plain=options.plain)
 
 
@@ -108,7 +108,7 @@ def check_lengths(sources: Sequence[str], file: Path, translator: Translator) ->
 
 
 def language_of(file: Path, sentences: Sequence[str], translator: Translator) -> str:
-    """The language of a file of sentences, by the first hundred.
+    """Return the language of a file of sentences, by the first hundred.
 
     If these are not clear, it is the only source language that the model has learned. Raises ConfigError if there are
     several.
@@ -136,7 +136,7 @@ class PairsToScore(NamedTuple):
 
 
 def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToScore:
-    """The pairs of two files, or of a part of the run's own data. Raises DataError if they are not pairs.
+    """Return the pairs of two files, or of a part of the run's own data. Raises DataError if they are not pairs.
 
     Raises ConfigError if the languages of the files are not clear.
     """
@@ -183,7 +183,7 @@ def translate_and_score(translator: Translator, pairs: PairsToScore, search: Sea
 
 
 def doubts_line(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:
-    """The line of --doubts: how many translations are doubtful, and why."""
+    """Return the line of --doubts: how many translations are doubtful, and why."""
     counts: Counter[str] = Counter()
     n_doubtful = 0
     for towards, rows in translator.rows_of_directions(pairs.directions):
@@ -195,7 +195,7 @@ def doubts_line(translator: Translator, pairs: PairsToScore, hypotheses: Sequenc
 
 
 def score_lines(translator: Translator, pairs: PairsToScore, hypotheses: Sequence[str]) -> str:
-    """The lines of --scores, one for each pair."""
+    """Return the lines of --scores, one for each pair."""
     given = list(zip(pairs.sources, pairs.references, strict=True))
     log_p = translator.log_probabilities_in_directions(given, pairs.directions)
     chrf = sentence_chrf(hypotheses, pairs.references)

@@ -37,7 +37,7 @@ NEXT_STEP = {
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: makes the export or the release, and prints what was made."""
+    """Run the command: make the export or the release, and print what was made."""
     # Check where to write, and what to export.
     options = parse(ExportOptions, args)
     out = options.release or options.out

@@ -62,7 +62,7 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("table", self.sinusoids(positions), persistent=False)
 
     def sinusoids(self, positions: int) -> Tensor:
-        """The first rows of the table: (positions, D)."""
+        """Return the first rows of the table: (positions, D)."""
         # Explicitly on the CPU: under torch.device("meta"), these operations would import torch's compiler.
         position = torch.arange(positions, dtype=torch.float64, device="cpu").unsqueeze(1)  # (positions, 1)
         even = torch.arange(0, self.d_model, 2, dtype=torch.float64, device="cpu")  # (D / 2)
@@ -76,7 +76,7 @@ class PositionalEncoding(nn.Module):
         return self.dropout(x + self.first(end)[positions])
 
     def first(self, positions: int) -> Tensor:
-        """The encodings of the first positions: (positions, D)."""
+        """Return the encodings of the first positions: (positions, D)."""
         table = self.table  # which another thread may replace
         if positions > table.size(0):
             table = self.table = self.sinusoids(2 * positions).to(table)

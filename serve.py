@@ -50,7 +50,7 @@ GARBAGE_THRESHOLD = 50_000  # new objects until Python collects garbage; 700 by 
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: serves until it is stopped, and then finishes the requests that it has."""
+    """Run the command: serve until it is stopped, and then finish the requests that it has."""
     options = parse(ServeOptions, args)
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
     load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
@@ -79,7 +79,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def listening_address(options: ServeOptions) -> str:
-    """The address of --host that can be listened on. Raises TapisError if there is none."""
+    """Return the address of --host that can be listened on. Raises TapisError if there is none."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         with socket.create_server((options.host, options.port), family=family) as listener:
@@ -117,7 +117,7 @@ async def serve(app: ASGIApp, address: str, options: ServeOptions, connections: 
 
 
 def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI:
-    """The API, and the page unless --no-page leaves it out, as an application for a web server."""
+    """Return the API, and the page unless --no-page leaves it out, as an application for a web server."""
     metrics = Metrics()
     batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
     metrics.waiting.set_function(lambda: batches.n_waiting)

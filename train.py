@@ -125,7 +125,7 @@ def take_step(training: Training, step: int) -> StepRecord:
 def loop(
     training: Training, folder: RunFolder, logs: Logs, signals: Sequence[int], budget: TimeBudget | None = None
 ) -> None:
-    """Makes the steps from training.step to the last one. Raises StoppedError once interrupted, with everything saved.
+    """Make the steps from training.step to the last one. Raises StoppedError once interrupted, with everything saved.
 
     signals are those received so far. With a budget, the number of steps is settled once half of its time is over.
     """
@@ -165,7 +165,7 @@ def loop(
 
 
 def translation_line(kind: Kind, training: Training) -> str:
-    """The line that reports translations which the training has made."""
+    """Return the line that reports translations which the training has made."""
     first_step = f"from step {training.step + 1:,}"
     if kind == "self-distillation":
         return f"targets   {first_step}: the closest of the model's own translations"
@@ -174,7 +174,7 @@ def translation_line(kind: Kind, training: Training) -> str:
 
 
 def save(training: Training, folder: RunFolder) -> None:
-    """Saves what resuming needs."""
+    """Save what resuming needs."""
     state = state_of(training)
     if is_main():
         folder.save_config(training.config)
@@ -182,7 +182,7 @@ def save(training: Training, folder: RunFolder) -> None:
 
 
 def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Transformer, Validation, list[str]]:
-    """Validates the model, and saves it if it is the best so far. Returns it, its scores, and its translations."""
+    """Validate the model, and save it if it is the best so far. Returns it, its scores, and its translations."""
     model = training.whole_model()
     result, hypotheses = validate(training, model)
     training.validations_since_best += 1
@@ -202,7 +202,7 @@ def report(
     result: Validation,
     hypotheses: Sequence[str],
 ) -> None:
-    """Shows a validation in metrics.json, on the terminal and in TensorBoard. recent are the steps since the last one.
+    """Show a validation in metrics.json, on the terminal and in TensorBoard. recent are the steps since the last one.
 
     The training goes on if something of this fails.
     """
@@ -223,7 +223,7 @@ def report(
 
 
 def record(folder: RunFolder, metrics: Metrics) -> None:
-    """Writes metrics.json, which neither resuming nor translating needs."""
+    """Write metrics.json, which neither resuming nor translating needs."""
     with errors_as_warnings(f"{folder.metrics_file} is not up to date"):
         save_metrics(folder, metrics)
 
@@ -247,7 +247,7 @@ def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: joins the processes, holds the run folder, and puts failures into words."""
+    """Run the command: join the processes, hold the run folder, and put failures into words."""
     options = resolve(args)
     group = Group.join(choose_device(options.config.device))
     folder = RunFolder(WEIGHTS / options.config.name)
@@ -264,7 +264,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
-    """Raises --accumulate to the number of processes. Raises ConfigError for a run to resume that has too few."""
+    """Raise --accumulate to the number of processes. Raises ConfigError for a run to resume that has too few."""
     if config.accumulate >= group.size:
         return config
     if resume:
@@ -334,7 +334,7 @@ def load_training(
     group: Group,
     budget: TimeBudget,
 ) -> tuple[Training, Metrics]:
-    """Prepares the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
+    """Prepare the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
@@ -356,7 +356,7 @@ def load_training(
 
 
 def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, resume: bool) -> None:
-    """Writes config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
+    """Write config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
     if resume:
         before = load_metrics(folder)
         resumption = Resumption(training.step, changes(folder.load_config(), training.config))
@@ -377,7 +377,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
-    """Learns what the best model is unsure of, scores it on the test part, and prints where everything is.
+    """Learn what the best model is unsure of, scores it on the test part, and prints where everything is.
 
     Raises CheckpointError if no model was validated.
     """

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from config import ConfigError, TapisError
 from decoding.attention import draw, quiet, to_html
-from decoding.search import Search
-from decoding.translator import Translator
+from decoding.search import GREEDY, Search
+import decoding.translator
 from decoding.typed_text import sentences_as_translated, translate_lines
 from decoding.translation import Translation
 from system.files import write_text, write_whole
@@ -43,12 +43,23 @@ from text.tables import chunks
 
 __all__ = ["Search", "Translation", "Translator", "main"]  # the stable names of Tapis in Python
 
+
+class Translator(decoding.translator.Translator):
+    """A translator of sentences, and of lines."""
+
+    def text(
+        self, lines: Sequence[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
+    ) -> list[list[Translation]]:
+        """Translate lines of text as people type them: `decoding.typed_text.translate_lines`."""
+        return translate_lines(self, lines, search, markup=markup, with_doubts=with_doubts)
+
+
 CLEAR = 0.99  # probability of a language
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, few enough to see results soon
 
 
 def main(args: Sequence[str]) -> None:
-    """Runs the command: translates its arguments, standard input, or what is typed at the prompt."""
+    """Run the command: translate its arguments, standard input, or what is typed at the prompt."""
     options = parse(TranslateOptions, args)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = Translator.load(options.run, options.device, options.precision, plain=options.plain)
@@ -80,7 +91,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def warn_of_unidentified(translator: Translator) -> None:
-    """Says on standard error if the language of a text matters and cannot be identified."""
+    """Say on standard error if the language of a text matters and cannot be identified."""
     languages = translator.sources
     if len(languages) > 1 and not can_identify(languages):
         say(
@@ -90,7 +101,7 @@ def warn_of_unidentified(translator: Translator) -> None:
 
 
 def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
-    """Says on standard error if a line is in a language that the model knows and has not learned to translate from."""
+    """Say on standard error if a line is in a language that the model knows and has not learned to translate from."""
     if set(translator.languages) <= set(translator.sources):
         return
     for line in lines:
@@ -103,7 +114,7 @@ def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
 
 
 def translate_document(translator: Translator, options: TranslateOptions, search: Search) -> None:
-    """Translates a document, named on the command line or on standard input, to standard output."""
+    """Translate a document, named on the command line or on standard input, to standard output."""
     if options.doubts:
         raise ConfigError(f"--doubts marks lines, and --format {options.format} translates a file as a whole")
     if len(options.sentences) > 1 or search.n_best > 1:
@@ -131,7 +142,7 @@ def translate_document(translator: Translator, options: TranslateOptions, search
 
 
 def print_translation(translation: Translation, with_score: bool, with_doubts: bool) -> None:
-    """Prints a line on standard output: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
+    """Print a line on standard output: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
     text = for_standard_output(translation.text)
     score = f"{translation.score:.4f}\t" if with_score else ""
     marks = f"\t{','.join(translation.doubts)}" if with_doubts else ""
@@ -139,12 +150,12 @@ def print_translation(translation: Translation, with_score: bool, with_doubts: b
 
 
 def for_standard_output(text: str) -> str:
-    """The text as it is; where a terminal would obey some of its characters, with escapes in their place."""
+    """Return the text as it is; where a terminal would obey some of its characters, with escapes in their place."""
     return escape_controls(text) if sys.stdout.isatty() else text
 
 
 def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
-    """Answers standard input, many lines at a time. Only a line feed ends a line. Raises TapisError if not UTF-8."""
+    """Answer standard input, many lines at a time. Only a line feed ends a line. Raises TapisError if not UTF-8."""
     lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
     try:
         for chunk in chunks(lines, LINES_AT_ONCE):
@@ -154,7 +165,7 @@ def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
 
 
 def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) -> None:
-    """Prompts on the terminal until an end of file."""
+    """Prompt on the terminal until an end of file."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # the terminal may have another encoding
     say(f"{', '.join(translator.sources)} → {translator.target}; an end of file (Ctrl-D) ends")
@@ -168,7 +179,7 @@ def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) ->
 
 
 def draw_attention(translator: Translator, options: TranslateOptions, search: Search) -> None:
-    """Draws the attention of the one sentence of the command line. Raises ConfigError if that is not possible."""
+    """Draw the attention of the one sentence of the command line. Raises ConfigError if that is not possible."""
     # Check what was asked for.
     config, file = translator.config, options.attention
     assert file

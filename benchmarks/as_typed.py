@@ -63,7 +63,7 @@ class Options(RunAndPairs):
 
 
 def with_typos(text: str, choose: random.Random) -> str:
-    """Exchanges two neighbouring letters in one of eight words of four letters or more."""
+    """Exchange two neighbouring letters in one of eight words of four letters or more."""
 
     def typed(match: re.Match[str]) -> str:
         word, place = match.group(), choose.randrange(1, len(match.group()) - 1)
@@ -74,7 +74,7 @@ def with_typos(text: str, choose: random.Random) -> str:
 
 
 def with_tag(text: str, choose: random.Random) -> str:
-    """Puts one word into <b> and </b>."""
+    """Put one word into <b> and </b>."""
     words = text.split(" ")
     place = choose.randrange(len(words))
     words[place] = f"<b>{words[place]}</b>"
@@ -82,7 +82,7 @@ def with_tag(text: str, choose: random.Random) -> str:
 
 
 def with_number(text: str, choose: random.Random) -> str:
-    """Puts a number in the place of a number word; after the sentence, if it has none. The reference is not changed."""
+    """Put a number in the place of a number word; after the sentence, if it has none. The reference is not changed."""
     number = choose.choice(NUMBERS)
     changed = _NUMBER_WORD.sub(number, text, count=1)
     return changed if changed != text else f"{text.rstrip('.')} ({number})."
@@ -141,7 +141,7 @@ def is_whole(variant: str, i: int, source: str, translation: str) -> bool:
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether up to four words come three times in a row."""
+    """Return whether up to four words come three times in a row."""
     return re.search(r"(?:^|\s)((?:\S+\s+){0,3}\S+)(?:\s+\1){2}(?:\s|$)", text) is not None
 
 

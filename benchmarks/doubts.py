@@ -40,19 +40,19 @@ class Options(RunAndPairs):
 
 
 def half(text: str, choose: random.Random) -> str:
-    """The first half of the words."""
+    """Return the first half of the words."""
     words = text.split()
     return " ".join(words[: len(words) // 2])
 
 
 def loop(text: str, choose: random.Random) -> str:
-    """The first half of the words, the last of them six times."""
+    """Return the first half of the words, the last of them six times."""
     words = text.split()[: max(1, len(text.split()) // 2)]
     return " ".join([*words, *words[-1:] * 5])
 
 
 def shuffled(text: str, choose: random.Random) -> str:
-    """The words in any order."""
+    """Return the words in any order."""
     words = text.split()
     return " ".join(choose.sample(words, len(words)))
 
@@ -65,7 +65,7 @@ def without_two_words(text: str, choose: random.Random) -> str:
 
 
 def with_a_number(text: str, choose: random.Random) -> str:
-    """A number that the source does not have."""
+    """Return a number that the source does not have."""
     return f"{choose.randrange(10, 1000)} {text}"
 
 
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def show(translator: Translator, label: str, sources: Sequence[str], translations: Sequence[str]) -> None:
-    """Prints the share of translations that has each doubt, and any."""
+    """Print the share of translations that has each doubt, and any."""
     found = doubts(translator, sources, translations)
     counts = Counter(doubt for marks in found for doubt in marks)
     shares = [counts[doubt] / len(found) for doubt in DOUBTS]

@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def offline(run: Path, sentences: Sequence[str]) -> tuple[dict[str, str], float]:
-    """The translation of each sentence, and how many are translated in a second: the better of two times."""
+    """Return the translation of each sentence, and how many are translated in a second: the better of two times."""
     translator = Translator.load(run)
     seconds = []
     for _ in range(2):
@@ -122,7 +122,7 @@ def offline(run: Path, sentences: Sequence[str]) -> tuple[dict[str, str], float]
 
 @contextmanager
 def served(flags: Sequence[str]) -> Iterator[int]:
-    """Starts a server of the API, and gives its port once it answers."""
+    """Start a server of the API, and give its port once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     command = [sys.executable, str(ROOT / "serve.py"), "--no-page", "--port", str(port), *flags]
@@ -144,7 +144,7 @@ def served(flags: Sequence[str]) -> Iterator[int]:
 async def measured(
     port: int, pair: tuple[str, str], expected: dict[str, str], n_clients: int, options: Options
 ) -> Load:
-    """Sends requests from n_clients connections, each of which waits for its answer before the next request."""
+    """Send requests from n_clients connections, each of which waits for its answer before the next request."""
     sentences = list(expected)
     requests = [as_request({"q": sentence}, pair) for sentence in sentences]
     numbers = count()
@@ -175,7 +175,7 @@ async def measured(
 
 
 async def answer_to(request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[int, bytes]:
-    """Sends a request; the status and the content of its answer."""
+    """Send a request; the status and the content of its answer."""
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     content = await reader.readexactly(int(_LENGTH.search(head)[1]))  # type: ignore[index]
@@ -200,7 +200,7 @@ def large_requests(sentences: Sequence[str]) -> dict[str, dict[str, object]]:
 
 
 async def beside(port: int, large: bytes, small: Sequence[bytes]) -> tuple[int, float, list[float]]:
-    """Sends a large request and, until it is answered, small ones.
+    """Send a large request and, until it is answered, small ones.
 
     The status and the seconds of the large one, and the seconds of each small one.
     """
@@ -230,12 +230,12 @@ def beside_row(latencies: Sequence[float]) -> str:
 
 
 def as_request(body: Mapping[str, object], pair: tuple[str, str]) -> bytes:
-    """An HTTP request to translate."""
+    """Return an HTTP request to translate."""
     return as_http("POST", "/translate", json.dumps({**body, "source": pair[0], "target": pair[1]}).encode())
 
 
 def as_http(method: str, path: str, content: bytes = b"", media_type: str = "application/json") -> bytes:
-    """A request of HTTP/1.1."""
+    """Return a request of HTTP/1.1."""
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}"
     return f"{head}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
 

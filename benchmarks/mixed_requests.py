@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def all_requests(sentences: Sequence[str], pair: tuple[str, str]) -> Iterator[Request]:
-    """A request of each kind for each sentence, the kinds in turn."""
+    """Yield a request of each kind for each sentence, the kinds in turn."""
     languages = {"source": pair[0], "target": pair[1]}
     for sentence in sentences:
         bodies = {
@@ -105,7 +105,7 @@ def all_requests(sentences: Sequence[str], pair: tuple[str, str]) -> Iterator[Re
 
 
 def form(text: str, fields: dict[str, str]) -> bytes:
-    """A form with a file that has this text."""
+    """Return a form with a file that has this text."""
     parts = [f'name="{name}"\r\n\r\n{value}' for name, value in fields.items()]
     parts.append(f'name="file"; filename="a.txt"\r\n\r\n{text}')
     return (
@@ -115,7 +115,7 @@ def form(text: str, fields: dict[str, str]) -> bytes:
 
 
 async def ask(request: Request, connection: Connection) -> bytes:
-    """The answer to a request; of a file, the file. Empty if it was refused."""
+    """Return the answer to a request; of a file, the file. Empty if it was refused."""
     status, content = await answer_to(request.raw, *connection)
     if status != 200:
         return b""
@@ -126,7 +126,7 @@ async def ask(request: Request, connection: Connection) -> bytes:
 
 
 async def ask_one_by_one(port: int, requests: Sequence[Request]) -> dict[Request, bytes]:
-    """The answer to each request."""
+    """Return the answer to each request."""
     connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
     answers = {request: await ask(request, connection) for request in requests}
     connection.writer.close()
@@ -135,7 +135,7 @@ async def ask_one_by_one(port: int, requests: Sequence[Request]) -> dict[Request
 
 
 async def ask_at_once(port: int, requests: Sequence[Request], expected: dict[Request, bytes], options: Options) -> str:
-    """What came of requests from many clients, as a line."""
+    """Return what came of requests from many clients, as a line."""
     numbers = count()
     given: list[tuple[Request, bytes]] = []
 

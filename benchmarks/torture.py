@@ -133,7 +133,7 @@ def final_result(folder: RunFolder) -> dict[str, Any]:
 
 
 def is_equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal bit for bit. Compares the tensors in dicts, lists and tuples too."""
+    """Return whether two values are equal bit for bit. Compares the tensors in dicts, lists and tuples too."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):

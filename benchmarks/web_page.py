@@ -77,7 +77,7 @@ class Options:
 
 
 def chromium() -> Any:
-    """A Chromium without a window."""
+    """Return a Chromium without a window."""
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
         options.add_argument(argument)
@@ -88,7 +88,7 @@ def chromium() -> Any:
 
 
 def seconds_until_ready(browser: Any, file: Path) -> float:
-    """Opens the file until its page can translate."""
+    """Open the file until its page can translate."""
     start = time.perf_counter()
     browser.get(file.as_uri())
     while browser.find_element("id", "status").text != "Ready.":
@@ -98,7 +98,7 @@ def seconds_until_ready(browser: Any, file: Path) -> float:
 
 
 def percentiles(milliseconds: list[float]) -> str:
-    """The median and the 95th percentile."""
+    """Return the median and the 95th percentile."""
     if len(milliseconds) < 2:
         return "too few sentences"
     return f"median {median(milliseconds):.0f} ms, 95th percentile {quantiles(milliseconds, n=20)[-1]:.0f} ms"
@@ -144,7 +144,7 @@ def report(
     references: list[str] | None,
     target: str,
 ) -> None:
-    """Prints the comparison of the page's translations with those of `Translator`."""
+    """Print the comparison of the page's translations with those of `Translator`."""
     n_same = sum(a == b for a, b in zip(texts, expected, strict=True))
     of_12_words = [t for t, sentence in zip(times, sentences, strict=True) if len(sentence.split()) == WORDS]
     print(f"beam {beam}: {n_same} of {len(texts)} the same as in int8 ({n_same / len(texts):.1%})")

@@ -35,7 +35,7 @@ LAYOUT_VERSION, PANEL = 1, 32  # as in compiled.c; PANEL is the number of column
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library. None if there is none, or if it was compiled from another version of compiled.c."""
+    """Return the compiled library. None if there is none, or if it was compiled from another version of compiled.c."""
     spec = find_spec("decoding._compiled")
     if not (spec and spec.origin) or sys.byteorder != "little":
         return None
@@ -215,7 +215,7 @@ class CompiledTransformer:
         return array
 
     def best_continuations(self, logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Replaces `decoding.search.best_continuations`. Values are equal up to rounding; equal ones may swap."""
+        """Replace `decoding.search.best_continuations`. Values are equal up to rounding; equal ones may swap."""
         n_sentences, n_hypotheses, vocab_size = logits.shape
         logits = logits.float().contiguous()
         scores = None if scores is None else scores.float().contiguous()
@@ -263,7 +263,7 @@ class CompiledSearch:
         return torch.empty(self.n_layers, n, 2, self.d, dtype=torch.bfloat16)
 
     def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
-        """A `decoding.search.Step`."""
+        """Return a `decoding.search.Step`."""
         # Enter this step into the history.
         n_rows, n_steps = tokens.numel(), len(self.kept_alive)
         keys_values = self._new_keys_values(n_rows)

@@ -66,12 +66,12 @@ class EngineError(TapisError):
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder holds an export for CTranslate2, and not a run."""
+    """Return whether a folder holds an export for CTranslate2, and not a run."""
     return (folder / CONFIG).is_file()
 
 
 def exported_config(folder: Path) -> Config:
-    """The config of the run that was exported. Raises EngineError if it cannot be read."""
+    """Return the config of the run that was exported. Raises EngineError if it cannot be read."""
     try:
         return Config.from_json(read_bounded(folder / CONFIG, MAX_BYTES["config.json"]))
     except (OSError, UnicodeDecodeError, ConfigError) as error:
@@ -84,7 +84,7 @@ class CTranslate2Searcher:
     def __init__(
         self, folder: Path, tokenizer: Tokenizer, device: torch.device, precision: TranslatingPrecision
     ) -> None:
-        """Raises EngineError if CTranslate2 or the folder cannot be used, ConfigError for a precision it lacks."""
+        """Raise EngineError if CTranslate2 or the folder cannot be used, ConfigError for a precision it lacks."""
         try:
             import ctranslate2  # noqa: PLC0415 - part of the extra `export`
         except ImportError:
@@ -141,7 +141,7 @@ class CTranslate2Searcher:
         return hypotheses
 
     def _hypothesis(self, tokens: Sequence[str], mean: float, limit: int, search: Search) -> Hypothesis:
-        """A hypothesis of CTranslate2, whose score is the mean log P of its tokens, as one of ours."""
+        """Return a hypothesis of CTranslate2, whose score is the mean log P of its tokens, as one of ours."""
         ids = [self.ids[token] for token in tokens]  # EOS is among them, unless the search ended at its limit
         score = mean * len(ids) / float(length_penalty(len(ids), search.length_penalty))
         return Hypothesis([i for i in ids if i != EOS][:limit], score)
@@ -272,7 +272,7 @@ def expected_shapes(config: Config, n_tokens: int) -> dict[str, tuple[int, ...]]
 
 
 def read_variables(path: Path) -> dict[str, Variable]:
-    """The variables of a model.bin by name, without its weights. Raises OSError, ValueError or struct.error."""
+    """Return the variables of a model.bin by name, without its weights. Raises OSError, ValueError or struct.error."""
     check_regular(path)
     with path.open("rb") as file:
 

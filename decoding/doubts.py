@@ -54,7 +54,7 @@ def doubts(translator: Translator, sources: Sequence[str], translations: Sequenc
 
 
 def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
-    """The mean log P of a token below which a translation is unsure, learned from some that the model made.
+    """Return the mean log P of a token below which a translation is unsure, learned from some that the model made.
 
     log_probabilities has log P and the number of tokens of each, at least one.
     """

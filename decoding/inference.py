@@ -57,7 +57,7 @@ class CastLinear(nn.Module):
 
 
 def attend_in_type_of_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Replaces `scaled_dot_product_attention` where a cache keeps keys and values in another type than queries have."""
+    """Replace `scaled_dot_product_attention` where a cache keeps keys and values in another type than queries have."""
     return fused_attention(query.to(key.dtype), key, value, mask).to(query.dtype)
 
 

@@ -30,13 +30,13 @@ class Lengths:
 
     @classmethod
     def of(cls, src_lengths: Ints, tgt_lengths: Ints) -> "Lengths":
-        """Learns from the lengths of pairs: at least one pair, and at least one token on either side."""
+        """Learn from the lengths of pairs: at least one pair, and at least one token on either side."""
         ratio = tgt_lengths.sum() / src_lengths.sum()
         deviations = np.abs(tgt_lengths - ratio * src_lengths) / np.sqrt(src_lengths)
         return cls(round(float(ratio), 4), round(float(np.quantile(deviations, QUANTILE)), 4))
 
     def limit(self, source: int) -> int:
-        """How long the translation of a source may become."""
+        """Return how long the translation of a source may become."""
         if not self.ratio:
             return source + PAPERS_EXTRA_LENGTH
         return math.ceil(self.ratio * source + LIMIT * self.spread * math.sqrt(source)) + EXTRA_LENGTH

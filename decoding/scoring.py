@@ -72,7 +72,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
 def score_corpus(
     hypotheses: Sequence[str], references: Sequence[str], numbers: Ints, origins: Sequence[Origin]
 ) -> Scores:
-    """Scores of pairs from several origins, with those of each origin under `by_data`.
+    """Score of pairs from several origins, with those of each origin under `by_data`.
 
     With several language pairs, the scores are the means over these; with several sources of data in one language pair,
     those of all pairs together. numbers has, for each pair, the number of its origin in origins. Of these, monolingual
@@ -101,7 +101,7 @@ def score_corpus(
 
 
 def by_data_lines(by_data: dict[str, dict[str, float]]) -> list[str]:
-    """A line for each language pair, or each source of data, of `Scores.by_data`."""
+    """Return a line for each language pair, or each source of data, of `Scores.by_data`."""
     return [f"{label}: BLEU {scores['bleu']:.1f}  chrF {scores['chrf']:.1f}" for label, scores in by_data.items()]
 
 
@@ -112,7 +112,7 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
 
 def closest(hypotheses: Sequence[str], reference: str, language: str) -> str:
-    """The hypothesis with the highest sentence BLEU. Short ones count only the n-gram orders that they have."""
+    """Return the hypothesis with the highest sentence BLEU. Short ones count only the n-gram orders that they have."""
     bleu = BLEU(tokenize=bleu_tokenizer(language), effective_order=True)
     return max(hypotheses, key=lambda hypothesis: bleu.sentence_score(hypothesis, [reference]).score)
 

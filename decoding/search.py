@@ -143,7 +143,7 @@ class BeamState:
     """(L, K) the hypothesis of the previous step that each continues, numbered through its batch; None at first"""
 
     def without_decided(self) -> "BeamState":
-        """The state of the sentences that are not decided."""
+        """Return the state of the sentences that are not decided."""
         stay = (~self.is_decided).nonzero().squeeze(1)  # a CPU-GPU sync point
         parents = None if self.parents is None else self.parents[stay]
         return BeamState(self.live[stay], self.is_decided[stay], self.scores[stay], self.tokens[stay], parents)
@@ -161,7 +161,7 @@ class Candidates:
     """(L, 2K) the token that it appends"""
 
     def gather(self, chosen: Tensor) -> "Candidates":
-        """The candidates at these places (L, n) of each sentence."""
+        """Return the candidates at these places (L, n) of each sentence."""
         return Candidates(*(values.gather(1, chosen) for values in (self.scores, self.parents, self.tokens)))
 
 
@@ -183,7 +183,7 @@ class History:
         self.steps.append((state.tokens.flatten(), state.parents.flatten()))
 
     def to_lists(self) -> list[tuple[list[int], list[int]]]:
-        """The steps, copied from the device at once."""
+        """Return the steps, copied from the device at once."""
         if not self.steps:
             return []
         tokens, parents = (torch.cat(values) for values in zip(*self.steps, strict=True))
@@ -205,7 +205,7 @@ class Results:
         self.ends = torch.zeros(n_sentences, search.n_best, 3, dtype=torch.int64, device=device)
 
     def add(self, sentences: Tensor, scores: Tensor, ends: Tensor) -> None:
-        """Adds hypotheses of sentences (L,): scores (L, n), −inf where there is none, and ends (L, n, 3)."""
+        """Add hypotheses of sentences (L,): scores (L, n), −inf where there is none, and ends (L, n, 3)."""
         self.counts[sentences] += scores.isfinite().sum(dim=1)
         scores = torch.cat([self.scores[sentences], scores], dim=1)
         ends = torch.cat([self.ends[sentences], ends], dim=1)
@@ -215,7 +215,7 @@ class Results:
         self.ends[sentences] = ends.gather(1, order)
 
     def hypotheses(self, history: History) -> list[list[Hypothesis]]:
-        """The results of each sentence, best first."""
+        """Return the results of each sentence, best first."""
         steps = history.to_lists()
 
         def ids(length: int, parent: int, last_token: int) -> list[int]:
@@ -275,7 +275,7 @@ def beam_search(
 
 
 def select(logits: Tensor, state: BeamState, search: Search, best: FindBest) -> Candidates:
-    """The best continuations of each live sentence. Keeps 2K: up to K of them may end, and K must be left."""
+    """Return the best continuations of each live sentence. Keeps 2K: up to K of them may end, and K must be left."""
     n_sentences, n_hypotheses, vocab_size = logits.shape
     n = min(2 * search.beam, n_hypotheses * vocab_size)
     scores, places = best(logits, n, state.scores)  # (L, 2K) each; places in K · V
@@ -284,7 +284,7 @@ def select(logits: Tensor, state: BeamState, search: Search, best: FindBest) -> 
 
 
 def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length: int, results: Results) -> None:
-    """Adds to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
+    """Add to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
     n = results.search.beam
     parents, tokens = candidates.parents[:, :n], candidates.tokens[:, :n]
     scores = candidates.scores[:, :n] / length_penalty(length, results.search.length_penalty)
@@ -295,7 +295,7 @@ def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length
 
 
 def continuing(candidates: Candidates, search: Search) -> Candidates:
-    """The K best candidates that do not end, in their order; −inf scores where there are fewer."""
+    """Return the K best candidates that do not end, in their order; −inf scores where there are fewer."""
     ends = candidates.tokens == EOS
     chosen = ends.int().argsort(dim=1, stable=True)[:, : search.beam]
     survivors = candidates.gather(chosen)

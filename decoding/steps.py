@@ -13,7 +13,7 @@ from model import DecoderCache, MaskedAttention, Transformer
 
 
 def plain_step(model: Transformer, src: Tensor) -> Step:
-    """The step function of a search over the translations of src (B, S), by the plain model and its cache."""
+    """Return the step function of a search over the translations of src (B, S), by the plain model and its cache."""
     src_mask = padding_mask(src)
     memory = model.encode(src, MaskedAttention(src_mask))
     cache = DecoderCache()
@@ -30,7 +30,7 @@ def plain_step(model: Transformer, src: Tensor) -> Step:
 
 
 def fast_step(model: Transformer, src: Tensor) -> Step:
-    """Replaces `plain_step`, for a model of `in_precision`: the hypotheses of a sentence share its row of memory."""
+    """Replace `plain_step`, for a model of `in_precision`: the hypotheses of a sentence share its row of memory."""
     src_mask = padding_mask(src)
     memory = model.encode(src, FusedSelfAttention(src_mask))
     cache = SearchCache()
@@ -52,5 +52,5 @@ def fast_step(model: Transformer, src: Tensor) -> Step:
 
 
 def compiled_step(model: CompiledTransformer, src: Tensor) -> Step:
-    """Replaces `plain_step`: each step is one call of compiled.c."""
+    """Replace `plain_step`: each step is one call of compiled.c."""
     return CompiledSearch(model, src).step

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -113,14 +113,14 @@ class ModelSearcher:
 
 
 def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
-    """The logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
+    """Return the logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
     logits = step(*args)
     logits[..., tags[0] : tags[-1] + 1] = -torch.inf
     return logits
 
 
 def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:
-    """The logits of a step, unless `check` raises an error before it."""
+    """Return the logits of a step, unless `check` raises an error before it."""
     check()
     return step(*args)
 
@@ -163,8 +163,8 @@ class Translator:
         precision: TranslatingPrecision = "auto",
         *,
         plain: bool = False,
-    ) -> "Translator":
-        """Loads the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
+    ) -> Self:
+        """Load the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
 
         The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
         a TapisError if there is no such run, if one of its files is damaged, or if plain is combined with another
@@ -192,8 +192,8 @@ class Translator:
             searcher = ModelSearcher(model, where, precision, plain, list(tokenizer.tags.values()))
         return cls(searcher, tokenizer, config, where)
 
-    def towards(self, target: str = "", source: str = "") -> "Translator":
-        """The same model for one of its target languages.
+    def towards(self, target: str = "", source: str = "") -> Self:
+        """Return the same model for one of its target languages.
 
         The source language matters only for taking texts apart into sentences; by default, it is that of each text.
         Without a target, the model must have one target language only. Raises ConfigError if the model has not learned
@@ -212,13 +212,13 @@ class Translator:
             hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
         made_of = self.searcher, self.tokenizer, self.config, self.device
-        return Translator(*made_of, target=target, source=source, check=self.check)
+        return type(self)(*made_of, target=target, source=source, check=self.check)
 
-    def checked_by(self, check: Callable[[], None]) -> "Translator":
+    def checked_by(self, check: Callable[[], None]) -> Self:
         """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
         made_of = self.searcher, self.tokenizer, self.config, self.device
         target = self.target if self.tag else ""
-        return Translator(*made_of, target=target, source=self.source, check=check)
+        return type(self)(*made_of, target=target, source=self.source, check=check)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class Translator:
         return tuple(language for language in self.config.all_languages if language != self.target)
 
     def identify(self, text: str) -> tuple[str, float]:
-        """The most probable of `languages` for a text, and its probability."""
+        """Return the most probable of `languages` for a text, and its probability."""
         return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
 
     def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -239,13 +239,13 @@ class Translator:
     def __call__(
         self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
     ) -> list[str]:
-        """Returns one translation of each sentence, in order; a blank sentence has an empty one."""
+        """Return one translation of each sentence, in order; a blank sentence has an empty one."""
         return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
 
     def in_directions(
         self, sentences: Sequence[str], directions: Sequence[tuple[str, str]], search: Search = GREEDY, bar: str = ""
     ) -> list[str]:
-        """Returns one translation of each sentence, in order. directions has the source and target language of each."""
+        """Return one translation of each sentence, in order. directions has the source and target language of each."""
         translations = [""] * len(sentences)
         for translator, rows in self.rows_of_directions(directions):
             texts = translator([sentences[row] for row in rows], search, bar=bar)
@@ -253,15 +253,15 @@ class Translator:
                 translations[row] = text
         return translations
 
-    def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple["Translator", list[int]]]:
-        """For each language pair among directions, the translator for it, and where the pair occurs."""
+    def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple[Self, list[int]]]:
+        """Yield for each language pair among directions the translator for it, and where the pair occurs."""
         for (source, target), rows in rows_by_direction(directions).items():
             yield self.towards(target, source), rows
 
     def n_best(
         self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
     ) -> list[list[Translation]]:
-        """Returns the search.n_best best translations of each sentence, best first.
+        """Return the search.n_best best translations of each sentence, best first.
 
         batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
         Memory grows with it; 0 is the number of `BATCH_TOKENS` for the device. bar describes the progress bar;
@@ -297,7 +297,7 @@ class Translator:
         return translations
 
     def split_line(self, line: str) -> Line:
-        """A line of text as the sentences that are translated one by one."""
+        """Return a line of text as the sentences that are translated one by one."""
         longest = self.config.max_length
 
         def fits(piece: str) -> bool:
@@ -310,7 +310,7 @@ class Translator:
         return split_line(line if "unicode" in self.config.skip_rules else repair(line), language, fits)
 
     def model_searcher(self, limit: str) -> ModelSearcher:
-        """The searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""
+        """Return the searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""
         if not isinstance(self.searcher, ModelSearcher):
             raise ConfigError(f"an exported model {limit}; the run that it was made of does")
         return self.searcher
@@ -333,7 +333,7 @@ class Translator:
     def log_probabilities_in_directions(
         self, pairs: Sequence[tuple[str, str]], directions: Sequence[tuple[str, str]]
     ) -> list[tuple[float, int]]:
-        """Returns `log_probabilities` of pairs. directions has the source and target language of each."""
+        """Return `log_probabilities` of pairs. directions has the source and target language of each."""
         values = [(0.0, 0)] * len(pairs)
         for translator, rows in self.rows_of_directions(directions):
             for row, value in zip(rows, translator.log_probabilities([pairs[row] for row in rows]), strict=True):
@@ -375,7 +375,7 @@ class Translator:
 
 
 def rows_by_direction(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
-    """The positions of each language pair."""
+    """Return the positions of each language pair."""
     rows: dict[tuple[str, str], list[int]] = {}
     for row, direction in enumerate(directions):
         rows.setdefault(direction, []).append(row)
@@ -391,7 +391,7 @@ def search_batches(
     lengths: Lengths,
     check: Callable[[], None] = go_on,
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-    """Searches batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
+    """Search batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
 
     Too few batches for the threads are cut, so that the batches that come out may be smaller than those that went in.
     """
@@ -406,13 +406,13 @@ def search_batches(
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
-    """Cuts batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
+    """Cut batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
     n_parts = -(-n // max(1, len(batches)))
     return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 
 
 def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Cuts rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
+    """Cut rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
     batch: list[int] = []
     for row in rows:
         if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:

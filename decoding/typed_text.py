@@ -79,7 +79,7 @@ def sentences_as_translated(translator: Translator, line: str) -> list[str]:
 
 
 def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
-    """Whether each translation has the numbers of the line."""
+    """Return whether each translation has the numbers of the line."""
     expected = numbers(line)
     return all(numbers(translation.text) == expected for translation in translations)
 
@@ -87,7 +87,7 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
 def _translated(
     translator: Translator, taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
 ) -> list[list[Translation]]:
-    """Translates lines whose marks were taken out, and puts the marks back."""
+    """Translate lines whose marks were taken out, and put the marks back."""
     # Translate the sentences of all lines together.
     lines = [translator.split_line(line.text) for line in taken]
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
@@ -114,7 +114,7 @@ def _translated(
 
 
 def _n_best_without_loops(translator: Translator, sentences: Sequence[str], search: Search) -> list[list[Translation]]:
-    """The best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
+    """Return the best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
     results = translator.n_best(sentences, search)
     looping = [i for i, ranked in enumerate(results) if any(loops(sentences[i], one.text) for one in ranked)]
     if not looping:
@@ -135,7 +135,7 @@ def _n_best_without_loops(translator: Translator, sentences: Sequence[str], sear
 def _with_doubts(
     translator: Translator, sentences: Sequence[str], results: Sequence[Sequence[Translation]]
 ) -> list[list[Translation]]:
-    """The translations of each sentence with all of their doubts."""
+    """Return the translations of each sentence with all of their doubts."""
     # Judge all translations of all sentences together.
     sources = [source for source, ranked in zip(sentences, results, strict=True) for _ in ranked]
     translations = [one for ranked in results for one in ranked]

@@ -82,13 +82,13 @@ def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: st
 
 
 def script(code: str) -> str:
-    """A script that the page runs."""
+    """Return a script that the page runs."""
     assert "</script" not in code.lower()
     return f"<script>\n{code}</script>"
 
 
 def checked(name: str, content: str) -> str:
-    """A part that the page reads as text, with its size in bytes and its checksum."""
+    """Return a part that the page reads as text, with its size in bytes and its checksum."""
     assert "</script" not in content.lower() and "<!--" not in content
     raw = content.encode()
     return (

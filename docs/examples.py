@@ -70,7 +70,7 @@ SHOWN = 5  # at either end
 
 
 def main() -> None:
-    """Translates the sentences with a beam of 5, and prints those with the highest and the lowest scores."""
+    """Translate the sentences with a beam of 5, and prints those with the highest and the lowest scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", default="")
     translator = Translator.load(parser.parse_args().run, "cpu", "fp32")

@@ -161,7 +161,7 @@ def embeddings_and_positions(demo: Demo) -> Tensor:
 
 
 def normalized(block: EncoderBlock, i: int, x: Tensor) -> Tensor:
-    """What the i-th sublayer of a block reads, with pre-norm."""
+    """Return what the i-th sublayer of a block reads, with pre-norm."""
     residual = block.residuals[i]
     assert isinstance(residual, ResidualConnection)
     return residual.norm(x)

@@ -127,5 +127,5 @@ def hugging_face_tokenizer(tokenizer: Tokenizer) -> Inner:
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Writes a JSON file."""
+    """Write a JSON file."""
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

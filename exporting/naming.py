@@ -22,5 +22,5 @@ def data_name(data: str) -> str:
 
 
 def max_positions(config: Config) -> int:
-    """The maximum length of a source or a translation in the exported model, in tokens, with room to spare."""
+    """Return the maximum length of a source or a translation in the exported model, in tokens, with room to spare."""
     return 4 * (config.max_length + PAPERS_EXTRA_LENGTH)

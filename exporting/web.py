@@ -27,7 +27,7 @@ def to_web(folder: RunFolder, file: Path, license: str) -> None:
 
 
 def web_facts(config: Config, metrics: Metrics, model: Transformer, license: str) -> dict[str, str]:
-    """What the page says of its model, by name, besides its languages. What is not known is left out."""
+    """Return what the page says of its model, by name, besides its languages. What is not known is left out."""
     scored = {"test": metrics.test, "validation": metrics.best}
     facts = {
         "Name": config.name,

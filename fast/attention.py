@@ -33,7 +33,7 @@ def to_autocast_dtype(x: Tensor) -> Tensor:
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Replaces `scaled_dot_product_attention`: on CUDA, without the (T, S) matrix in memory.
+    """Replace `scaled_dot_product_attention`: on CUDA, without the (T, S) matrix in memory.
 
     On a CPU and for sentences of tens of tokens the plain formula is the faster of the two, above all backward.
     """
@@ -43,7 +43,7 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 
 def disable_cudnn_attention() -> None:
-    """Turns cuDNN's attention off for this process; torch then uses another fused kernel.
+    """Turn cuDNN's attention off for this process; torch then uses another fused kernel.
 
     On recent GPUs torch prefers cuDNN when there is a mask. cuDNN plans each new shape (B, T, S), reportedly for half a
     second on a B200 (modelscope/FunASR, issue 3704), and batches have thousands of shapes.
@@ -83,7 +83,7 @@ class PaddedLayout:
     """(B, 1, T, T)"""
 
     def to(self, device: torch.device) -> "PaddedLayout":
-        """Returns a copy on `device`."""
+        """Return a copy on `device`."""
         masks = to_device(self.src_mask, device), to_device(self.tgt_mask, device)
         return PaddedLayout(self.src.to(device), self.tgt.to(device), *masks)
 
@@ -110,7 +110,7 @@ class PaddedLayout:
 
 @cache
 def can_attend_to_sequences(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> bool:
-    """Whether torch's attention for variable lengths works here, and equals the plain formula, also backward.
+    """Return whether torch's attention for variable lengths works here, and equals the plain formula, also backward.
 
     Tried on two short sentences. That is safer than a list of GPUs, types, sizes and versions of torch.
     """
@@ -175,7 +175,7 @@ class SequenceAttention:
         return self.attend(query, key, value).flatten(1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Replaces `scaled_dot_product_attention` for each sequence: query (N, H, K), others (M, H, K) → (N, H, K)."""
+        """Replace `scaled_dot_product_attention` for each sequence: query (N, H, K), others (M, H, K) → (N, H, K)."""
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - only on GPUs
 
         return varlen_attn(  # type: ignore[return-value]
@@ -210,13 +210,13 @@ class SequenceLayout:
 
     @classmethod
     def of(cls, batch: Batch, n_src_rows: int, n_tgt_rows: int) -> "SequenceLayout":
-        """The layout of a batch on the CPU in so many rows."""
+        """Return the layout of a batch on the CPU in so many rows."""
         src_offsets = _offsets(batch.src != PAD, n_src_rows)
         tgt_offsets = _offsets(batch.tgt != PAD, n_tgt_rows)
         return cls(src_offsets, tgt_offsets, int(src_offsets.diff().max()), int(tgt_offsets.diff().max()))
 
     def to(self, device: torch.device) -> "SequenceLayout":
-        """Returns a copy on `device`."""
+        """Return a copy on `device`."""
         offsets = to_device(self.src_offsets, device), to_device(self.tgt_offsets, device)
         return replace(self, src_offsets=offsets[0], tgt_offsets=offsets[1])
 

@@ -17,7 +17,7 @@ LossesAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, T
 
 
 def losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The formulas, which torch's compiler turns into one pass over the logits to read and one to write."""
+    """Return the formulas, which torch's compiler turns into one pass over the logits to read and one to write."""
     scores = logits.float()
     is_scored = labels != PAD
     total = scores.logsumexp(dim=-1, keepdim=True)  # log Σ exp(logits)
@@ -33,7 +33,7 @@ def losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tup
 
 
 def losses_and_gradient_in_place(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Replaces `losses_and_gradient` where nothing is compiled: writes the gradient over the logits.
+    """Replace `losses_and_gradient` where nothing is compiled: writes the gradient over the logits.
 
     On a CPU, some rows at a time, which stay in its cache.
     """
@@ -105,7 +105,7 @@ def projected_cross_entropy(
     smoothing: float,
     of_chunk: LossesAndGradient = losses_and_gradient_in_place,
 ) -> tuple[Tensor, Tensor]:
-    """Replaces `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing)` of training/objective.py.
+    """Replace `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing)` of training/objective.py.
 
     Vectors (N, D), projection matrix (V, D), labels (N,) → the loss to minimize and the cross-entropy without
     smoothing, both summed over the labels that are not PAD, in nats. of_chunk computes them for some of the rows.

@@ -42,7 +42,7 @@ class FusedLayerNormalization(LayerNormalization):
 
 
 def install_fast_modules(model: nn.Module) -> None:
-    """Puts these modules in the place of the plain ones. Parameters, their names and their order stay the same."""
+    """Put these modules in the place of the plain ones. Parameters, their names and their order stay the same."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Dropout:

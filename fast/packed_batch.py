@@ -39,7 +39,7 @@ class PackedBatch:
 
     @classmethod
     def of(cls, batch: Batch, by_sequences: bool = False) -> "PackedBatch":
-        """Packs a batch on the CPU, for attention by sequences or with padding."""
+        """Pack a batch on the CPU, for attention by sequences or with padding."""
         # On the CPU: on a GPU, counting the tokens would wait for it.
         src_packing, tgt_packing = Packing.of(batch.src != PAD), Packing.of(batch.tgt != PAD)
         src, src_positions = _rows(batch.src, src_packing)
@@ -54,7 +54,7 @@ class PackedBatch:
         return cls(src, src_positions, tgt, tgt_positions, labels, layout, longest, batch.n_tgt, batch.n_tokens)
 
     def to(self, device: torch.device) -> "PackedBatch":
-        """Returns a copy on `device`."""
+        """Return a copy on `device`."""
         return replace(
             self,
             src=to_device(self.src, device),

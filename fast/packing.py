@@ -74,7 +74,7 @@ class Packing:
         return cls(n_tokens, row_of_position, F.pad(position_of_row, (0, n_empty)))
 
     def to(self, device: torch.device) -> "Packing":
-        """Returns a copy on `device`."""
+        """Return a copy on `device`."""
         return Packing(self.n_tokens, to_device(self.row_of_position, device), to_device(self.position_of_row, device))
 
     def from_heads(self, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ ROWS_AT_ONCE = 16  # rows of logits that stay in a CPU's cache
 
 
 def best_continuations_in_blocks(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Replaces `decoding.search.best_continuations`. Values are equal up to rounding; equal values may change places.
+    """Replace `decoding.search.best_continuations`. Values are equal up to rounding; equal values may change places.
 
     The n best tokens lie in the n blocks with the largest maxima. Maxima are vectorized on a CPU, while topk compares
     one number at a time: this is two to four times as fast. Rows are taken a few at a time, since writing a tensor as

@@ -161,7 +161,7 @@ class Limits:
 
 
 def ranked_texts(document: Document, answers: Sequence[Answer]) -> list[str]:
-    """The translations of a document, best first, from the answers to its lines."""
+    """Return the translations of a document, best first, from the answers to its lines."""
     ranked = [answer.translations for answer in answers]
     n_ranks = min(map(len, ranked), default=1)
     texts = [document.joined([line[rank].text for line in ranked]) for rank in range(n_ranks)]
@@ -215,7 +215,7 @@ class Api:
             return await asyncio.to_thread(work)
 
     async def translate(self, http: Request) -> TranslateAnswer:
-        """Answers /translate. Raises RequestError."""
+        """Answer /translate. Raises RequestError."""
         request = await self.read(http, TranslateRequest)
         texts = [replace_lone_surrogates(q) for q in ([request.q] if isinstance(request.q, str) else request.q)]
         if len(texts) > MAX_TEXTS:
@@ -260,7 +260,7 @@ class Api:
     async def translate_texts(
         self, http: Request, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
     ) -> list[list[str]]:
-        """The translations of each text, best first. A text in the target language stays as it is.
+        """Return the translations of each text, best first. A text in the target language stays as it is.
 
         Raises RequestError.
         """
@@ -289,7 +289,7 @@ class Api:
         return results
 
     def kind_for(self, source: str, request: TranslateRequest) -> Kind:
-        """What the texts of a request in a language are translated by. Raises RequestError if nothing does."""
+        """Return what the texts of a request in a language are translated by. Raises RequestError if nothing does."""
         run = self.run_for(source, request.target)
         n_best = 1 + request.alternatives
         markup: Markup = "html" if request.format == "html" else ""
@@ -298,7 +298,7 @@ class Api:
     async def answers(
         self, http: Request, key: str, kinds: Sequence[Kind], parts: Sequence[list[str]]
     ) -> list[list[Answer]]:
-        """The answers to several parts of a request, of one kind each.
+        """Return the answers to several parts of a request, of one kind each.
 
         Raises RequestError if they are too much work, if too many requests wait, if they take too long, or if the
         client has gone.
@@ -345,7 +345,7 @@ class Api:
         return f"key {key}" if self.limits.keys else network_of(http)
 
     async def translate_page(self, http: Request) -> dict[str, Any]:
-        """Answers /page/translate: the translation with what the page shows beside it. Raises RequestError."""
+        """Answer /page/translate: the translation with what the page shows beside it. Raises RequestError."""
         request = await self.read(http, PageRequest)
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
@@ -380,7 +380,7 @@ class Api:
         return page_answer(answers, detected, notices)
 
     async def translate_file(self, http: Request) -> FileAnswer:
-        """Answers /translate_file. Raises RequestError."""
+        """Answer /translate_file. Raises RequestError."""
         request = await self.read(http, FileRequest)
         if not isinstance(request.file, Upload):
             raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
@@ -410,7 +410,7 @@ class Api:
         return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=name)))
 
     def download(self, http: Request, name: str) -> Response:
-        """Answers /download_file. Raises RequestError."""
+        """Answer /download_file. Raises RequestError."""
         key = ""
         if self.limits.keys:
             scheme, _, given = http.headers.get("authorization", "").partition(" ")
@@ -425,7 +425,7 @@ class Api:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Answers /frontend/settings."""
+        """Answer /frontend/settings."""
         source, target = next(iter(self.models.pairs))
         return {
             "charLimit": self.limits.max_characters,
@@ -442,7 +442,7 @@ class Api:
         }
 
     async def detect(self, http: Request) -> list[DetectedLanguage]:
-        """Answers /detect. Raises RequestError."""
+        """Answer /detect. Raises RequestError."""
         request = await self.read(http, DetectRequest)
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
@@ -452,7 +452,7 @@ class Api:
         return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
 
     def languages(self) -> list[Language]:
-        """Answers /languages."""
+        """Answer /languages."""
         return [
             Language(code=one, name=name_of(one), targets=sorted({one, *self.models.targets(one)}))
             for one in self.models.languages
@@ -479,7 +479,7 @@ class Api:
         return request
 
     def check_key(self, http: Request, key: str) -> None:
-        """Raises RequestError if the server has keys and this is none of them."""
+        """Raise RequestError if the server has keys and this is none of them."""
         try:
             is_accepted = self.limits.keys.allow(key, network_of(http))
         except TooManyKeysError:
@@ -488,7 +488,7 @@ class Api:
             raise RequestError(403, "a valid api_key is needed")
 
     def check_length(self, texts: Sequence[str]) -> None:
-        """Raises RequestError if the texts are too long together."""
+        """Raise RequestError if the texts are too long together."""
         n_characters = sum(map(len, texts))
         if n_characters > self.limits.max_characters:
             limit = f"the server accepts {self.limits.max_characters:,}"
@@ -496,7 +496,7 @@ class Api:
 
 
 async def body_of_request(http: Request) -> Any:
-    """The fields of a request: of its body, JSON or a form, and of its URL. A field that comes twice is a list.
+    """Return the fields of a request: of its body, JSON or a form, and of its URL. A field that comes twice is a list.
 
     Raises RequestError, ValueError or RecursionError if they cannot be read.
     """
@@ -520,7 +520,7 @@ async def body_of_request(http: Request) -> Any:
 
 
 def fields_of(form: str) -> dict[str, list[str]]:
-    """The values of each field of a form. Raises RequestError if there are too many."""
+    """Return the values of each field of a form. Raises RequestError if there are too many."""
     try:
         return parse_qs(form, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
@@ -533,7 +533,7 @@ def only_values(fields: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) -> dict[str, Any]:
-    """What the page shows for the answers to the lines of a text."""
+    """Return what the page shows for the answers to the lines of a text."""
     best = [answer.translations[0] for answer in answers]
     n_sentences = sum(len(answer.sentences) for answer in answers)
     alternatives: list[Translation] = answers[0].translations if len(answers) == n_sentences == 1 else []
@@ -560,7 +560,7 @@ def line_answer(line: Translation) -> dict[str, Any]:
 
 
 def visible_text(text: str, is_html: bool) -> str:
-    """The text of a fragment of a page, roughly, to identify its language by."""
+    """Return the text of a fragment of a page, roughly, to identify its language by."""
     if not is_html:
         return text
     visible = TAG.sub(" ", text)
@@ -571,7 +571,7 @@ def visible_text(text: str, is_html: bool) -> str:
 
 
 def name_of(language: str) -> str:
-    """The English name of a language, or its code if there is none."""
+    """Return the English name of a language, or its code if there is none."""
     try:
         return Locale.parse(language.replace("-", "_")).english_name or language
     except (UnknownLocaleError, ValueError):
@@ -579,7 +579,7 @@ def name_of(language: str) -> str:
 
 
 def api_app(api: Api, version: str) -> FastAPI:
-    """The API as an application for a web server. It closes the queue when it ends."""
+    """Return the API as an application for a web server. It closes the queue when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -608,23 +608,23 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model=TranslateAnswer)
     async def translate(http: Request) -> Response:
-        """Translates a text, or a list of texts."""
+        """Translate a text, or a list of texts."""
         answer = await api.translate(http)
         return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
     @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
     async def detect(http: Request) -> list[DetectedLanguage]:
-        """The languages that a text may be in, the most probable first."""
+        """Return the languages that a text may be in, the most probable first."""
         return await api.detect(http)
 
     @app.post("/translate_file", responses=errors, openapi_extra=body_of(FileRequest, ["multipart/form-data"]))
     async def translate_file(http: Request) -> FileAnswer:
-        """Translates a file. Its translation is kept in memory, for ten minutes."""
+        """Translate a file. Its translation is kept in memory, for ten minutes."""
         return await api.translate_file(http)
 
     @app.get("/download_file/{name}", response_class=Response, responses={404: {"model": ErrorAnswer}, **errors})
     async def download_file(http: Request, name: str) -> Response:
-        """A translated file. A server with keys wants the key that made it, as `Authorization: Bearer KEY`."""
+        """Return a translated file. A server with keys wants the key that made it, as `Authorization: Bearer KEY`."""
         return api.download(http, name)
 
     @app.post("/page/translate", include_in_schema=False)
@@ -637,7 +637,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
-        """The limits and the formats of files."""
+        """Return the limits and the formats of files."""
         return api.settings()
 
     @app.get("/spec", include_in_schema=False)
@@ -646,13 +646,13 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.get("/languages")
     async def languages() -> list[Language]:
-        """The languages to translate from."""
+        """Return the languages to translate from."""
         return api.languages()
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Returns "ok" while the server runs."""
+        """Return "ok" while the server runs."""
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=Response)
@@ -697,7 +697,7 @@ def add_page(app: FastAPI, files: Mapping[str, tuple[str, bytes]]) -> None:
 
 
 async def file_response(media_type: str, content: bytes, _: Request) -> Response:
-    """A file from memory."""
+    """Return a file from memory."""
     return Response(content, media_type=media_type)
 
 
@@ -705,6 +705,6 @@ FORM_TYPES = ("application/json", "application/x-www-form-urlencoded")
 
 
 def body_of(form: type[BaseModel], types: Sequence[str] = FORM_TYPES) -> dict[str, Any]:
-    """The description of a body that may be of several types."""
+    """Return the description of a body that may be of several types."""
     schema = {"schema": form.model_json_schema()}
     return {"requestBody": {"required": True, "content": dict.fromkeys(types, schema)}}

@@ -28,7 +28,7 @@ MAX_BYTES = 50_000_000  # of all files together
 
 
 def translated_lines(text: str, translate: Callable[[Sequence[str]], list[str]]) -> str:
-    """The text with each line translated."""
+    """Return the text with each line translated."""
     return "\n".join(translate(text.split("\n")))
 
 
@@ -52,7 +52,7 @@ class Document:
     markup: Markup
 
     def lines(self) -> list[str]:
-        """The lines to translate. Raises TapisError if the text is not in its format."""
+        """Return the lines to translate. Raises TapisError if the text is not in its format."""
         found: list[str] = []
 
         def collect(lines: Sequence[str]) -> list[str]:
@@ -63,7 +63,7 @@ class Document:
         return found
 
     def joined(self, translations: Sequence[str]) -> str:
-        """The document with the translations of its lines."""
+        """Return the document with the translations of its lines."""
         return self.convert(self.text, lambda _: list(translations))
 
 
@@ -75,7 +75,7 @@ class Upload:
     content: bytes
 
     def document(self) -> Document:
-        """The text of the file. Raises TapisError if it is in none of FORMATS or not UTF-8."""
+        """Return the text of the file. Raises TapisError if it is in none of FORMATS or not UTF-8."""
         suffix = PurePosixPath(self.name).suffix.lower()
         if suffix not in FORMATS:
             raise TapisError(f"files of this name are not translated, but {', '.join(FORMATS)}")
@@ -93,7 +93,7 @@ class _InMemoryParser(MultiPartParser):
 
 
 async def read_upload(http: Request, max_fields: int) -> dict[str, list[Any]]:
-    """The values of each field of a form with files. Raises ValueError if it is damaged or has more fields."""
+    """Return the values of each field of a form with files. Raises ValueError if it is damaged or has more fields."""
     try:
         form = await _InMemoryParser(http.headers, http.stream(), max_files=1, max_fields=max_fields).parse()
     except MultiPartException as error:
@@ -140,7 +140,7 @@ class Downloads:
         return secret
 
     def get(self, secret: str) -> Download | None:
-        """A file that is still kept."""
+        """Return a file that is still kept."""
         self._forget()
         return self._files.get(secret)
 

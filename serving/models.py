@@ -77,11 +77,11 @@ class Models:
         return sorted({language for pair in self.pairs for language in pair})
 
     def targets(self, source: str) -> list[str]:
-        """The languages that a language is translated into."""
+        """Return the languages that a language is translated into."""
         return [target for one, target in self.pairs if one == source]
 
     def run_for(self, source: str, target: str) -> str:
-        """The run that translates a language pair. Raises ConfigError if none does."""
+        """Return the run that translates a language pair. Raises ConfigError if none does."""
         if (source, target) not in self.pairs:
             raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
         return self.pairs[source, target]
@@ -96,7 +96,7 @@ class Models:
         return [*(source for source, one in self.pairs if one == target), target]
 
     def identify(self, text: str, target: str) -> tuple[str, float]:
-        """The language of a text to translate, and its probability.
+        """Return the language of a text to translate, and its probability.
 
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
         nothing is translated into it, or if the text is clearly in another language.
@@ -112,13 +112,13 @@ class Models:
         return language_shares(text, languages)[0]
 
     def n_tokens(self, run: str, lines: Sequence[str]) -> int:
-        """How many tokens lines have for a run; 0 if it is not in memory."""
+        """Return how many tokens lines have for a run; 0 if it is not in memory."""
         translator = self._loaded.get(run)
         texts = [line for line in lines if line.strip()]
         return sum(map(len, translator.tokenizer.encode(texts))) if translator else 0
 
     def load(self, run: str) -> Translator:
-        """The translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
+        """Return the translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
         with self._loading:
             if run not in self._loaded:
                 # Make room first, so that there are never more models in memory.
@@ -137,7 +137,7 @@ class Models:
 
 
 def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
-    """The answers to lines of one kind."""
+    """Return the answers to lines of one kind."""
     translator = translator.checked_by(check)
     ranked = translate_lines(translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
     if not kind.with_details:
@@ -158,7 +158,7 @@ def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: 
 
 
 def find_models(runs: Sequence[str], load: Callable[[Path], Translator], max_loaded: int) -> Models:
-    """The models of some runs, given as to `RunFolder.find`, or of all trained runs. The first is loaded.
+    """Return the models of some runs, given as to `RunFolder.find`, or of all trained runs. The first is loaded.
 
     load is called with the folder of a run. Raises a TapisError if a named run cannot be used, or if there is no run.
     """
@@ -184,7 +184,7 @@ def named_folders(runs: Sequence[str]) -> dict[str, Path]:
 
 
 def trained_folders() -> dict[str, Path]:
-    """The folder of each trained run, the most recent first. Prints an error for each that cannot be read."""
+    """Return the folder of each trained run, the most recent first. Prints an error for each that cannot be read."""
     folders = {}
     for folder in RunFolder.trained():
         try:
@@ -197,5 +197,5 @@ def trained_folders() -> dict[str, Path]:
 
 
 def config_of(folder: Path) -> Config:
-    """The config of a run or of an export. Raises a TapisError if it cannot be read."""
+    """Return the config of a run or of an export. Raises a TapisError if it cannot be read."""
     return exported_config(folder) if is_exported(folder) else RunFolder(folder).load_config()

@@ -151,7 +151,7 @@ class ServeOptions:
 
 
 def is_network(text: str) -> bool:
-    """Whether a text is an address or a network."""
+    """Return whether a text is an address or a network."""
     try:
         return bool(ipaddress.ip_network(text))
     except ValueError:
@@ -289,7 +289,7 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
 
 
 def value_of(name: str, flags: Sequence[str]) -> str:
-    """The value of a flag, `--name value` or `--name=value`; empty if the flag is not given, or has none."""
+    """Return the value of a flag, `--name value` or `--name=value`; empty if the flag is not given, or has none."""
     for place, argument in enumerate(flags):
         given, equals, value = argument.partition("=")
         if given == name:
@@ -311,7 +311,7 @@ def named(config: Config, preset: str) -> Config:
 
 
 def target_flag(config: Config) -> str:
-    """The flag, and a space, that translating with a run needs; empty unless it has several target languages."""
+    """Return the flag, and a space, that translating with a run needs; empty unless it has several target languages."""
     return "--target LANGUAGE " if len(config.tagged_languages) > 1 else ""
 
 
@@ -340,7 +340,7 @@ def share_cores() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, on any device. On CPUs and mps, only torch's message tells."""
+    """Return whether an error means that memory ran out, on any device. On CPUs and mps, only torch's message tells."""
     if isinstance(error, MemoryError):
         return True
     messages = ("can't allocate memory", "out of memory")

@@ -128,7 +128,7 @@ class Group:
             self._wait()
 
     def _is_first_on_disk(self, folder: Path) -> bool:
-        """Whether no other process prepares data in `folder` for this one."""
+        """Return whether no other process prepares data in `folder` for this one."""
         if self.size == 1:
             return True
         # The main process leaves a file. A process that sees the file shares the folder.
@@ -158,7 +158,7 @@ def mean_in_order(
     _: object,
     bucket: distributed.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """Replaces the all-reduce of DistributedDataParallel on CPUs: a hook that adds up gradients in the order of ranks.
+    """Replace the all-reduce of DistributedDataParallel on CPUs: a hook that adds up gradients in the order of ranks.
 
     Gloo's own order differs from element to element. In the order of ranks, the sum of a batch of each process equals,
     to the last bit, that of one process which takes the same batches one after another; if the number of processes is a

@@ -72,7 +72,7 @@ def check_sums(folder: Path, *needed: str) -> None:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form OWNER/NAME of the hub."""
+    """Return whether a name has the form OWNER/NAME of the hub."""
     owner, slash, rest = name.partition("/")
     return bool(owner.strip(".~") and slash and rest) and "/" not in rest and "\\" not in name
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 
 def is_main() -> bool:
-    """Whether this is the main process: rank 0 of those that torchrun started, or the only one.
+    """Return whether this is the main process: rank 0 of those that torchrun started, or the only one.
 
     The main process alone writes files, and prints progress and reports.
     """
@@ -24,7 +24,7 @@ def is_main() -> bool:
 
 
 def is_first_on_machine() -> bool:
-    """Whether this is the first process of its machine, which prints the errors of all processes there.
+    """Return whether this is the first process of its machine, which prints the errors of all processes there.
 
     Each machine has its own standard error. The main process is the first on its machine.
     """
@@ -37,7 +37,7 @@ _OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u
 
 
 def escape_controls(text: str) -> str:
-    r"""The text with an escape (\x1b) for each character that a terminal obeys; ends of lines and tabs stay."""
+    r"""Return the text with an escape (\x1b) for each character that a terminal obeys; ends of lines and tabs stay."""
     return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -89,7 +89,7 @@ def errors_as_warnings(what: str) -> Iterator[None]:
 def progress_bar(
     description: str, total: int | None, unit: str, *, initial: int = 0, shown: bool = True, leave: bool = True
 ) -> "tqdm[Any]":
-    """A progress bar on standard error; hidden outside the main process and when standard error is no terminal.
+    """Return a progress bar on standard error; hidden outside the main process and when standard error is no terminal.
 
     `initial` is the number of units already done. With `leave`, the finished bar stays on the screen.
     """

@@ -55,7 +55,7 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
 
 
 def flag_types(options: type) -> dict[str, Any]:
-    """The flags of an options dataclass, with the type of each field. A nested dataclass adds its own flags."""
+    """Return the flags of an options dataclass, with the type of each field. A nested dataclass adds its own flags."""
     types: dict[str, Any] = {}
     hints = get_type_hints(options)  # without tyro's annotations
     for field in fields(options):
@@ -69,7 +69,7 @@ def flag_types(options: type) -> dict[str, Any]:
 
 
 def is_positional(annotation: Any) -> bool:
-    """Whether a field is given by its place on the line, without a flag."""
+    """Return whether a field is given by its place on the line, without a flag."""
     return tyro.conf.Positional in get_args(annotation)
 
 
@@ -89,7 +89,7 @@ def split_line(args: Sequence[str], types: dict[str, Any]) -> list[Given]:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text reads as a number, negative ones included: they are values, not flags."""
+    """Return whether a text reads as a number, negative ones included: they are values, not flags."""
     try:
         float(text)
     except ValueError:
@@ -98,7 +98,7 @@ def is_number(text: str) -> bool:
 
 
 def value_error(kind: Any, values: Sequence[str]) -> str:
-    """What is wrong with the values after a flag of this type; "" if nothing is."""
+    """Return what is wrong with the values after a flag of this type; "" if nothing is."""
     if kind is bool or (get_origin(kind) is tuple and not values):
         return ""
     if not values:
@@ -127,7 +127,7 @@ def expected_instead(kind: Any, value: str) -> str:
 
 
 def surplus_values(options: type, given: Sequence[Given], types: dict[str, Any]) -> list[str]:
-    """The values that belong neither to a flag nor to a positional field, whose values must stand together."""
+    """Return the values that belong neither to a flag nor to a positional field, whose values must stand together."""
     positional = [get_type_hints(options)[field.name] for field in fields(options) if is_positional(field.type)]
     surplus = []
     for part in given:

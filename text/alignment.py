@@ -23,7 +23,7 @@ class Alignment:
         return int(self.rows[-1]), int(self.columns[-1])
 
     def best(self, word: int) -> int:
-        """The word of the translation that comes most from a word of the source."""
+        """Return the word of the translation that comes most from a word of the source."""
         i = int(np.searchsorted(self.columns, word, side="right")) - 1
         block = self.blocks[i]
         within = int(block[:, word - self.columns[i]].argmax()) if len(block) else 0

@@ -164,7 +164,7 @@ def _clean_in_processes(
 
 
 def _exchange(send_or_receive: Callable[[], T]) -> T:
-    """The result of using a pipe. Raises DataError if the process at its other end is gone."""
+    """Return the result of using a pipe. Raises DataError if the process at its other end is gone."""
     try:
         return send_or_receive()
     except (EOFError, OSError):
@@ -172,7 +172,7 @@ def _exchange(send_or_receive: Callable[[], T]) -> T:
 
 
 def _clean_what_comes(cleaner: AnyCleaner, pipe: Connection) -> None:
-    """Cleans the batches of a pipe until its other end is closed."""
+    """Clean the batches of a pipe until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and ends its workers
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -180,7 +180,7 @@ def _clean_what_comes(cleaner: AnyCleaner, pipe: Connection) -> None:
 
 
 def _available_cpus() -> int:
-    """The CPUs that this process may use; a cluster may have given it a few of many."""
+    """Return the CPUs that this process may use; a cluster may have given it a few of many."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -222,7 +222,7 @@ def normalize(text: str) -> str:
 
 
 def _is_vowel_sign(character: str) -> bool:
-    """Whether it is a mark as Hindi and Thai write vowels, which distinguishes words; accents are not."""
+    """Return whether it is a mark as Hindi and Thai write vowels, which distinguishes words; accents are not."""
     if not "\u0900" <= character < "\u1800" or unicodedata.category(character)[0] != "M":
         return False
     combining_class = unicodedata.combining(character)
@@ -230,13 +230,13 @@ def _is_vowel_sign(character: str) -> bool:
 
 
 def _hash(text: str) -> int:
-    """A signed 64-bit hash. Among 5 million texts, any two collide with a probability of one in a million."""
+    """Return a signed 64-bit hash. Among 5 million texts, any two collide with a probability of one in a million."""
     raw = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(raw, "big", signed=True)
 
 
 def _draw(normalized_source: str, normalized_target: str) -> float:
-    """A uniform number in [0, 1) that depends on the two texts alone.
+    """Return a uniform number in [0, 1) that depends on the two texts alone.
 
     A pair therefore stays in its part on every machine, in either translation direction, and when the data grows.
     """

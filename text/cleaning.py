@@ -219,7 +219,7 @@ class CleanerSettings(NamedTuple):
 
 
 def _words(text: str) -> str:
-    """The words of a text, for identifying its language.
+    """Return the words of a text, for identifying its language.
 
     Punctuation depends on the publisher more than on the language: some books mark dialogue with — where others use “.
     """
@@ -227,7 +227,7 @@ def _words(text: str) -> str:
 
 
 def can_identify(languages: Sequence[str]) -> bool:
-    """Whether py3langid can tell some languages apart."""
+    """Return whether py3langid can tell some languages apart."""
     return _identifier_of(languages) is not None
 
 
@@ -263,7 +263,7 @@ def foreign_language(text: str, languages: Sequence[str]) -> str | None:
 
 
 def _identifier_of(languages: Sequence[str]) -> Any:
-    """The py3langid identifier restricted to some languages, or None if it cannot tell them apart.
+    """Return the py3langid identifier restricted to some languages, or None if it cannot tell them apart.
 
     It cannot if it does not cover all of them, or if two are one language in different regions.
     """
@@ -274,7 +274,7 @@ def _identifier_of(languages: Sequence[str]) -> Any:
 
 @functools.lru_cache(maxsize=100)
 def _language_identifier(*languages: str) -> Any:
-    """The py3langid identifier restricted to some languages, or None if it does not cover them all.
+    """Return the py3langid identifier restricted to some languages, or None if it does not cover them all.
 
     Without languages, for all that it covers.
     """
@@ -290,18 +290,18 @@ def _language_identifier(*languages: str) -> Any:
 
 @functools.cache
 def _whole_identifier() -> Any:
-    """The identifier of all languages. It takes 80 MB and half a second."""
+    """Return the identifier of all languages. It takes 80 MB and half a second."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
     return LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
 def is_heading(pair: Pair) -> bool:
-    """Whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
+    """Return whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
     has_book_header = any(_BOOK_HEADER.search(side) for side in pair)
     return has_book_header or all(_CHAPTER_LABEL.match(TAG.sub("", side)) for side in pair)
 
 
 def _log_length_ratio(pair: Pair) -> float:
-    """The logarithm of source length over target length, in characters."""
+    """Return the logarithm of source length over target length, in characters."""
     return math.log((len(pair[0]) + LENGTH_SMOOTHING) / (len(pair[1]) + LENGTH_SMOOTHING))

@@ -56,7 +56,7 @@ class Corpus:
         return len({(origin.source, origin.target) for origin in self.origins}) > 1
 
     def directions(self, pairs: Pairs) -> list[tuple[str, str]]:
-        """The source and target language of each pair of a part."""
+        """Return the source and target language of each pair of a part."""
         languages = [(origin.source, origin.target) for origin in self.origins]
         return [languages[number] for number in pairs.origins().tolist()]
 
@@ -123,7 +123,7 @@ def _check_parts(config: Config, source: Source) -> None:
 
 
 def _dropped(source: Source) -> str:
-    """How many pairs each rule dropped, in parentheses."""
+    """Return how many pairs each rule dropped, in parentheses."""
     counts = {name: count.pairs for name, count in source.counts.by_rule.items()}
     dropped = [f"{name} {n:,}" for name, n in counts.items() if n and RULES[name].startswith("dropped")]
     return f" (dropped: {', '.join(dropped)})" if dropped else ""
@@ -175,7 +175,7 @@ def _clean_text(config: Config, origin: Origin) -> Source:
 
 
 def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataReport:
-    """What was read from one source, what the rules did, and what is left."""
+    """Return what was read from one source, what the rules did, and what is left."""
     origin = source.origin
     is_monolingual = origin.is_monolingual
     # Which of the rules apply to these languages
@@ -194,7 +194,7 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
 
 
 def _report(reports: Sequence[DataReport]) -> DataReport:
-    """The report of all sources together: that of the only one, or sums over those that have pairs."""
+    """Return the report of all sources together: that of the only one, or sums over those that have pairs."""
     if len(reports) == 1:
         return reports[0]
     of_pairs = [report for report in reports if not report.monolingual]

@@ -79,7 +79,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(page: str) -> Iterator[_Piece]:
-    """Cuts a page into pieces, in time proportional to its length: texts, tags, and everything else.
+    """Cut a page into pieces, in time proportional to its length: texts, tags, and everything else.
 
     An unfinished tag or comment is text. `html.parser` of Python 3.11 takes minutes for 100 kB of them.
     """
@@ -148,7 +148,7 @@ class _Kept:
             self.counts[closed] -= 1
 
     def is_ended_by(self, kind: str, name: str) -> bool:
-        """Whether a tag ends all of them, because the outermost has no end tag of its own.
+        """Return whether a tag ends all of them, because the outermost has no end tag of its own.
 
         The next <li> ends the one before, unless it is of a list within it; so does </ul>.
         """
@@ -160,7 +160,7 @@ class _Kept:
 
 
 def translated_html(page: str, translate: Translate) -> str:
-    """The page with its text translated.
+    """Return the page with its text translated.
 
     Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
     elements with translate="no" stay as they are.
@@ -194,7 +194,7 @@ def translated_html(page: str, translate: Translate) -> str:
 
 
 def has_text(part: str) -> bool:
-    """Whether there are letters outside of tags."""
+    """Return whether there are letters outside of tags."""
     return any(map(str.isalpha, re.sub(_CHARACTER, "", take_out(part).text)))
 
 
@@ -218,7 +218,7 @@ def _as_typed(part: str) -> str:
 
 
 def translated_markdown(document: str, translate: Translate) -> str:
-    """The Markdown document with its text translated: paragraphs, headings, items of lists, cells of tables.
+    """Return the Markdown document with its text translated: paragraphs, headings, items of lists, cells of tables.
 
     Code, HTML blocks, link targets, front matter and the signs of the blocks stay as they are. A paragraph of several
     lines becomes one of one, except where a line ends in a hard break.
@@ -252,7 +252,7 @@ class _Place(NamedTuple):
 
 
 def _places(body: str) -> Iterator[_Place]:
-    """The texts of a Markdown document without front matter, in order."""
+    """Yield the texts of a Markdown document without front matter, in order."""
     line_starts = [0, *(match.end() for match in re.finditer(_NEWLINE, body)), len(body)]
     references: dict[str, Any] = {}
     blocks = _markdown_parser().parse(body, references)
@@ -287,7 +287,7 @@ def _places(body: str) -> Iterator[_Place]:
 
 
 def _with_references(text: str, labels: Collection[str]) -> str:
-    """The text with [label] and [label][], of which the label is both text and target, as [label][label].
+    """Return the text with [label] and [label][], of which the label is both text and target, as [label][label].
 
     labels are those of the document's links, normalized. The second label stays when the text is translated.
     """
@@ -308,11 +308,11 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
     lines = re.findall(r"[^\n]*\n|[^\n]+", subtitles)
 
     def has_times(i: int) -> bool:
-        """Whether a line has the times of a cue."""
+        """Return whether a line has the times of a cue."""
         return _TIMES.fullmatch("".join(lines[i : i + 1]).rstrip("\r\n")) is not None
 
     def begins_cue(i: int) -> bool:
-        """Whether a line is the number of a cue, before its times."""
+        """Return whether a line is the number of a cue, before its times."""
         return lines[i].strip().isdigit() and has_times(i + 1)
 
     cues: list[tuple[int, int]] = []  # the lines of each text: the first, and the one after the last

@@ -15,18 +15,18 @@ MIN_SHARE = 0.8  # of its words that begin with a capital
 
 
 def is_in_capitals(text: str) -> bool:
-    """Whether a text has capitals only, and enough of them."""
+    """Return whether a text has capitals only, and enough of them."""
     return text.isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
 
 
 def is_in_title_case(text: str) -> bool:
-    """Whether a text has several words, and almost all begin with a capital."""
+    """Return whether a text has several words, and almost all begin with a capital."""
     words = _WORD.findall(text)
     return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
 
 
 def usual_case(text: str, tokenizer: Tokenizer) -> str:
-    """The text in usual letter case; unchanged unless it is in capitals or in title case."""
+    """Return the text in usual letter case; unchanged unless it is in capitals or in title case."""
     if not (is_in_capitals(text) or is_in_title_case(text)):
         return text
     words = list(_WORD.finditer(text))

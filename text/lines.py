@@ -39,12 +39,12 @@ def without_compressed_ending(name: str) -> str:
 
 
 def most_bytes(file: Path) -> int:
-    """How many bytes a compressed file may expand to."""
+    """Return how many bytes a compressed file may expand to."""
     return max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * file.stat().st_size)
 
 
 def expands_too_much(name: str, file: Path) -> DataError:
-    """The error about a part `name` of a compressed file that is larger than `most_bytes`."""
+    """Return the error about a part `name` of a compressed file that is larger than `most_bytes`."""
     return DataError(
         f"{name} expands to more than {most_bytes(file) / 1e6:,.0f} MB, far more than compressed text does: "
         "decompress it first if you trust it"

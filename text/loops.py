@@ -18,23 +18,23 @@ _REPETITION = re.compile(r"\b(\w+(?:\W+\w+){0,3}?)(?:\W+\1\b)+")
 
 
 def loops(source: str, translation: str) -> bool:
-    """Whether a translation repeats itself at least two times more than its source does."""
+    """Return whether a translation repeats itself at least two times more than its source does."""
     times = _times_in_loops(translation)
     return times > 0 and times > 1 + max(_times_in_loops(source), _times_repeated(source))
 
 
 def without_loops(translation: str) -> str:
-    """The translation with what is repeated once."""
+    """Return the translation with what is repeated once."""
     return _LOOP.sub(_once, f" {translation}").strip()
 
 
 def _times_repeated(text: str) -> int:
-    """How often the same words follow each other, at most; 0 where none do."""
+    """Return how often the same words follow each other, at most; 0 where none do."""
     return max((match[0].count(match[1]) for match in _REPETITION.finditer(text)), default=0)
 
 
 def _times_in_loops(text: str) -> int:
-    """How often its loops say the same, at most; 0 without a loop."""
+    """Return how often its loops say the same, at most; 0 without a loop."""
     text = f" {text}"
     # Most texts have no loop, which is seen in half of the time that the search takes.
     n_probes = len(text) - _PROBE + 1

@@ -65,7 +65,7 @@ class Taken:
 
 
 def take_out(line: str, with_numbers: bool = False) -> Taken:
-    """Takes the marks out of a line, and numbers too if wanted."""
+    """Take the marks out of a line, and numbers too if wanted."""
     reader = _read(line, with_numbers, frozenset())
     # An asterisk that is no emphasis belongs to its word.
     alone = {mark.start for mark in reader.marks if mark.kind == "emphasis" and mark.partner < 0}
@@ -75,7 +75,7 @@ def take_out(line: str, with_numbers: bool = False) -> Taken:
 
 
 def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
-    """Reads a line. skipped are the places of marks that are none."""
+    """Read a line. skipped are the places of marks that are none."""
     reader = _Reader(line)
     for match in (MARK_OR_NUMBER if with_numbers else MARK).finditer(line):
         start, end = match.start(), match.end()
@@ -107,11 +107,11 @@ class _Reader:
         self.n_unclosed: Counter[str] = Counter()
 
     def is_glued(self, place: int) -> bool:
-        """Whether no space is before a place."""
+        """Return whether no space is before a place."""
         return place > 0 and not self.line[place - 1].isspace()
 
     def add_text(self, end: int) -> None:
-        """Reads words up to a place. Punctuation after something that was taken out goes to the word before that."""
+        """Read words up to a place. Punctuation after something that was taken out goes to the word before that."""
         text, mark = self.line[self.end : end], self.marks[-1] if self.marks else None
         if mark and mark.end == self.end and not mark.is_tag and (punctuation := _LEADING_PUNCTUATION.match(text)):
             text = text[punctuation.end() :]
@@ -168,7 +168,7 @@ def _ends_in_punctuation(word: str) -> bool:
 
 
 def _name_of(tag: str) -> str:
-    """What an opening and a closing tag have in common."""
+    """Return what an opening and a closing tag have in common."""
     if tag[0] == "<":
         match = re.match(r"</?([^\s/>]+)", tag)
         return match[1].lower() if match else tag

@@ -17,7 +17,7 @@ _LONG_WORD = re.compile(rf"[^\W\d_]{{{MIN_LETTERS},}}")
 
 
 def mistyped(sentence: str, random: np.random.Generator) -> str:
-    """The sentence with each of three changes at a probability of one half: small letters, no full stop, swaps.
+    """Return the sentence with each of three changes at a probability of one half: small letters, no full stop, swaps.
 
     A swap exchanges two neighbours within a word, in one of eight words. No sentence becomes empty. random advances by
     as many numbers as the sentence needs.
@@ -33,7 +33,7 @@ def mistyped(sentence: str, random: np.random.Generator) -> str:
 
 
 def with_swaps(sentence: str, random: np.random.Generator) -> str:
-    """The sentence with two neighbouring letters exchanged in one of eight words of at least four letters."""
+    """Return the sentence with two neighbouring letters exchanged in one of eight words of at least four letters."""
 
     def typed(match: re.Match[str]) -> str:
         word = match.group()

@@ -73,7 +73,7 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
 
 
 def _find_members(path: Path, members: Iterable[str], source: str, target: str) -> tuple[str, str]:
-    """The names of the source and the target file. Raises DataError unless there is one such pair."""
+    """Return the names of the source and the target file. Raises DataError unless there is one such pair."""
     files = {name for name in members if not name.endswith("/") and not name.startswith("__MACOSX/")}
     stems = sorted(
         name.removesuffix(f".{source}")

@@ -87,7 +87,7 @@ def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str]) -> 
 
 
 def _texts(path: Path, column: "pa.Array", field: str, n_before: int) -> list[str]:
-    """The texts of a column, with "" for null. Raises DataError if one is too long, or is not UTF-8."""
+    """Return the texts of a column, with "" for null. Raises DataError if one is too long, or is not UTF-8."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     location = f"{path} rows {n_before + 1:,} to {n_before + len(column):,}"

@@ -14,7 +14,7 @@ _WITHIN_ENDING, _CLOSING, _BETWEEN, _OPENING, _WITHIN_BEGINNING = range(5)
 
 
 def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Callable[[str], str] = str) -> str:
-    """The translation with the marks of its source.
+    """Return the translation with the marks of its source.
 
     Args:
         translation: its words, separated by spaces.
@@ -70,7 +70,7 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
 
 
 def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
-    """How many words of the translation are before a mark that is no pair of tags."""
+    """Return how many words of the translation are before a mark that is no pair of tags."""
     n_target, n_source = alignment.shape
     if mark.word >= n_source or not n_target:
         return n_target
@@ -108,7 +108,7 @@ def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int
 
 
 def _best_run(gains: NDArray[np.float64]) -> tuple[int, int]:
-    """The start and the end of the run with the largest sum, which has at least one place."""
+    """Return the start and the end of the run with the largest sum, which has at least one place."""
     best, best_run = -np.inf, (0, 1)
     total, start = 0.0, 0
     for place, gain in enumerate(gains.tolist()):

@@ -117,7 +117,7 @@ def read_text(name: str) -> Part:
 
 
 def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
-    """A part stored as two files with one sentence per line."""
+    """Return a part stored as two files with one sentence per line."""
     pairs = line_pairs(lines(source_file), lines(target_file), str(source_file), str(target_file))
     return Part(pairs, _content_key(source_file, target_file))
 
@@ -132,7 +132,7 @@ def _content_key(*files: Path) -> str:
 
 
 def _find_language_file(stem: Path, language: str) -> Path | None:
-    """The file stem.<language>, with or without the ending of a compressed file, or None where none exists."""
+    """Return the file stem.<language>, with or without the ending of a compressed file, or None where none exists."""
     for ending in ("", *COMPRESSED_ENDINGS):
         path = stem.with_name(f"{stem.name}.{language}{ending}")
         if path.is_file():
@@ -141,7 +141,7 @@ def _find_language_file(stem: Path, language: str) -> Path | None:
 
 
 def _languages(folder: Path) -> list[str]:
-    """The languages for which the folder has a train.<language> file, sorted."""
+    """Return the languages for which the folder has a train.<language> file, sorted."""
     languages = set()
     for path in folder.glob("train.*"):
         name_parts = without_compressed_ending(path.name).split(".")
@@ -197,7 +197,7 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
 
 
 def takes_columns(data: str) -> bool:
-    """Whether --columns can choose the columns of some data: whether it is a file of a table."""
+    """Return whether --columns can choose the columns of some data: whether it is a file of a table."""
     return _is_table(Path(data).expanduser())
 
 
@@ -219,7 +219,7 @@ def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) 
 
 
 def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...]) -> tuple[str, str]:
-    """The fields of a record that hold the two sides: those in `columns`, or the languages."""
+    """Return the fields of a record that hold the two sides: those in `columns`, or the languages."""
     if not columns:
         return source, target
     if any(map(is_number, columns)):
@@ -229,7 +229,7 @@ def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...])
 
 
 def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pair:
-    """The sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
+    """Return the sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
 
     `source` and `target` are the names of the two fields. null becomes an empty side. Raises DataError, which starts
     with `location`, where the record has another form.
@@ -249,7 +249,7 @@ def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pai
 
 
 def _shown(value: Any) -> str:
-    """The start of a value of JSON, or its kind if it is nested too deeply to be written."""
+    """Return the start of a value of JSON, or its kind if it is nested too deeply to be written."""
     try:
         return in_one_line(json.dumps(value, default=repr), 40)
     except RecursionError:
@@ -394,7 +394,7 @@ def _own_files_alone(name: str) -> Iterator[None]:
 
 
 def _load_language_pair(name: str, source: str, target: str) -> Any:
-    """The splits of a language pair, which the hub stores under only one of its two orders (en-fr or fr-en).
+    """Return the splits of a language pair, which the hub stores under only one of its two orders (en-fr or fr-en).
 
     Raises DataError where the dataset lacks the pair, and otherwise whatever `datasets` raises.
     """

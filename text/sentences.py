@@ -38,7 +38,7 @@ class Line:
 
 
 def has_letters(unit: str) -> bool:
-    """Whether a unit needs translation. Units of digits and symbols alone are copied."""
+    """Return whether a unit needs translation. Units of digits and symbols alone are copied."""
     return any(character.isalpha() for character in unit)
 
 

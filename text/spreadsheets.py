@@ -51,12 +51,12 @@ def read_csv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> 
 
 
 def is_number(column: str) -> bool:
-    """Whether a column is given by its number."""
+    """Return whether a column is given by its number."""
     return re.fullmatch(r"[0-9]{1,9}", column) is not None
 
 
 def _find_separator(sample: list[str], names: list[str]) -> str:
-    """The separator of a table, given its first lines and the names of columns.
+    """Return the separator of a table, given its first lines and the names of columns.
 
     This is the one that finds all names in the first line. Otherwise, it is the one that gives the most rows with as
     many columns as the first, where that has several; of equal ones, the first in SEPARATORS.
@@ -71,7 +71,7 @@ def _find_separator(sample: list[str], names: list[str]) -> str:
 
 
 def _count_regular_rows(sample: list[str], separator: str) -> int:
-    """How many rows from the start have as many columns as the first, if that has two or more."""
+    """Return how many rows from the start have as many columns as the first, if that has two or more."""
     n_columns = 0
     n_rows = 0
     with suppress(csv.Error):
@@ -129,7 +129,7 @@ def _select_columns(
 def _choose_columns(
     location: str, cells: list[str], source: str, target: str, columns: tuple[str, ...]
 ) -> tuple[int, int, bool]:
-    """The indices of the source and the target column, and whether the first row, `cells`, is a header."""
+    """Return the indices of the source and the target column, and whether the first row, `cells`, is a header."""
     header = _header(cells)
     has_languages = source.lower() in header and target.lower() in header
 
@@ -150,12 +150,12 @@ def _choose_columns(
 
 
 def _header(cells: list[str]) -> list[str]:
-    """The names of the columns if a row is a header."""
+    """Return the names of the columns if a row is a header."""
     return [name.strip().lower() for name in cells]
 
 
 def _find_column(location: str, cells: list[str], column: str) -> int:
-    """The index of a column that is given by its number or by its name in the first row."""
+    """Return the index of a column that is given by its number or by its name in the first row."""
     if is_number(column):
         indices = [int(column) - 1] if 1 <= int(column) <= len(cells) else []
     else:
@@ -169,17 +169,17 @@ def _find_column(location: str, cells: list[str], column: str) -> int:
 
 
 def _looks_like_header(first_row: list[str], rows: list[list[str]]) -> bool:
-    """Whether the first row reads like names of columns, and hardly any of the following rows does."""
+    """Return whether the first row reads like names of columns, and hardly any of the following rows does."""
     n_similar = sum(map(_reads_like_names, rows))
     return bool(rows) and _reads_like_names(first_row) and n_similar <= len(rows) / 50
 
 
 def _reads_like_names(row: list[str]) -> bool:
-    """Whether all cells have one or two words, and none ends in punctuation."""
+    """Return whether all cells have one or two words, and none ends in punctuation."""
     return all(len(cell.split()) in (1, 2) and cell.rstrip()[-1] not in ".!?…。！？" for cell in row)
 
 
 def _listed(cells: list[str]) -> str:
-    """The columns of a row for a message: 1 "id", 2 "English"."""
+    """Return the columns of a row for a message: 1 "id", 2 "English"."""
     names = (json.dumps(in_one_line(cell, 20), ensure_ascii=False) for cell in cells)
     return listed(f"{number} {name}" for number, name in enumerate(names, 1))

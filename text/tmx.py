@@ -164,7 +164,7 @@ class _UnitParser:
 
 
 def _normalized(tag: str) -> str:
-    """A language tag in lower case, with hyphens."""
+    """Return a language tag in lower case, with hyphens."""
     return tag.strip().lower().replace("_", "-")
 
 

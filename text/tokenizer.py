@@ -95,7 +95,7 @@ class Tokenizer:
         return self.inner.to_str()
 
     def __len__(self) -> int:
-        """The size of the vocabulary, V."""
+        """Return the size of the vocabulary, V."""
         return self.inner.get_vocab_size()
 
     def tokens(self) -> list[str]:
@@ -117,7 +117,7 @@ class Tokenizer:
         return len(SPECIAL_TOKENS) + len(self.tags)
 
     def has_tags_of(self, languages: Sequence[str]) -> bool:
-        """Whether it has a tag for each of these languages, in this order, and for no other."""
+        """Return whether it has a tag for each of these languages, in this order, and for no other."""
         return list(self.tags.items()) == [(language, len(SPECIAL_TOKENS) + i) for i, language in enumerate(languages)]
 
     @cached_property
@@ -161,7 +161,7 @@ class Tokenizer:
         return frozenset(character for text in texts for character in text)
 
     def _bytes_of(self, token_id: int) -> bytes:
-        """The bytes that a token of text stands for."""
+        """Return the bytes that a token of text stands for."""
         return str(self.inner.id_to_token(token_id)).translate(_TO_BYTES).encode("latin-1")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -192,7 +192,7 @@ def _tag_of(language: str) -> str:
 
 
 def _untrained() -> tokenizers.Tokenizer:
-    """The tokenizer of the library, with the components of ours and without a vocabulary."""
+    """Return the tokenizer of the library, with the components of ours and without a vocabulary."""
     words = pre_tokenizers.Split(tokenizers.Regex(WORD_PATTERN), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner = tokenizers.Tokenizer(models.BPE())

@@ -26,7 +26,7 @@ MIXED_RATE = 0.5
 
 
 def settings_from(folder: RunFolder, name: str) -> Config:
-    """The defaults of a training that starts from a run: the run's own settings, except for its length.
+    """Return the defaults of a training that starts from a run: the run's own settings, except for its length.
 
     name is the run as --init-from names it. Raises CheckpointError if config.json is missing or invalid.
     """
@@ -41,7 +41,7 @@ def settings_from(folder: RunFolder, name: str) -> Config:
 
 
 def check_inherited(config: Config, defaults: Config) -> None:
-    """Raises ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
+    """Raise ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
     fixed = [name for name, facts in FACTS.items() if facts.init_from == "fixed"]
     changed = [name for name in fixed if getattr(config, name) != getattr(defaults, name)]
     if {"source", "target"} & set(changed) and not config.pairs:

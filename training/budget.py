@@ -29,7 +29,7 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 
 
 def pairs_of_single_tasks(training: Training) -> float:
-    """How many validation pairs take as long as the translations to come, and those at the end."""
+    """Return how many validation pairs take as long as the translations to come, and those at the end."""
     # At the end, the main process alone learns what the model is unsure of, and scores the test part.
     n_at_end = min(CONFIDENCE_SAMPLE, len(training.corpus.valid)) + len(training.corpus.test)
     n_alone = n_at_end * training.group.size
@@ -43,7 +43,7 @@ def pairs_of_single_tasks(training: Training) -> float:
 
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:
-    """The seconds that a pair took in the last validation or, before the first, takes in training."""
+    """Return the seconds that a pair took in the last validation or, before the first, takes in training."""
     return training.seconds_per_scored_pair or per_step * training.steps_per_epoch / training.pairs_per_epoch
 
 
@@ -67,7 +67,7 @@ class TimeBudget:
         training.plan_steps(steps, min(training.config.warmup_steps, steps // 20))
 
     def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
-        """How many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
+        """Return how many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
         per_step = seconds_per_step(training, take_step, steps=30)
         per_pair = seconds_per_scored_pair(training, per_step)
         remaining = self.deadline - time.perf_counter() - per_pair * pairs_of_single_tasks(training)
@@ -75,7 +75,7 @@ class TimeBudget:
         return max(1, int(remaining / (per_step + per_pair * len(training.valid_pairs) / valid_every)))
 
     def half_is_over(self, training: Training, recent: Sequence[StepRecord]) -> bool:
-        """Whether as many steps as were made so far, and the last scoring, take until the deadline.
+        """Return whether as many steps as were made so far, and the last scoring, take until the deadline.
 
         recent are the latest steps. A pause of the process hardly changes their median.
         """
@@ -92,7 +92,7 @@ class TimeBudget:
         self.deadline = math.inf
 
     def extend(self, training: Training) -> None:
-        """Plans so many steps that the next one still belongs to their first half.
+        """Plan so many steps that the next one still belongs to their first half.
 
         What begins at half of the steps, such as translating, then begins when half of the time is over.
         """

@@ -20,7 +20,7 @@ EXAMPLES = 5  # sentences of the test part with their translations, for the card
 
 
 def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
-    """What is about to be trained on what.
+    """Return what is about to be trained on what.
 
     ancestor is the run that the training starts from, if any.
     """
@@ -63,7 +63,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
 
 
 def describe_data(training: Training) -> DataReport:
-    """The report of the corpus, with what exceeds --max-length; of several sources, also of each."""
+    """Return the report of the corpus, with what exceeds --max-length; of several sources, also of each."""
     corpus, pairs = training.corpus, training.train_pairs
 
     def over_long(indices: Ints) -> RuleReport:
@@ -109,6 +109,6 @@ def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenize
 
 
 def first_examples(pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The first sentences of the test part with their translations."""
+    """Return the first sentences of the test part with their translations."""
     first = zip(pairs[:EXAMPLES], hypotheses[:EXAMPLES], strict=True)
     return [(*pair, hypothesis) for pair, hypothesis in first]

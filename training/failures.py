@@ -25,7 +25,7 @@ class BrokenOffError(TapisError):
 
 
 def not_finite(step: int, epoch: int, batch: int, precision: Precision) -> TrainingError:
-    """The loss or the gradient of a step is not finite; epoch and batch are counted from 1."""
+    """Return the loss or the gradient of a step is not finite; epoch and batch are counted from 1."""
     other_precision = "" if precision == "fp32" else ", or --precision fp32"
     return TrainingError(
         f"the loss or gradient of step {step:,} (epoch {epoch}, batch {batch}) is "
@@ -35,13 +35,13 @@ def not_finite(step: int, epoch: int, batch: int, precision: Precision) -> Train
 
 
 def resume_command(name: str, group: Group) -> str:
-    """What to type to resume the run of that name."""
+    """Return what to type to resume the run of that name."""
     command = "python" if group.size == 1 else "torchrun …"
     return f"resume with: {command} train.py --resume --name {name}"
 
 
 def advice_if_over(training: Training) -> str:
-    """How to continue a finished training; empty if it is not finished."""
+    """Return how to continue a finished training; empty if it is not finished."""
     if not training.is_over:
         return ""
     if training.step < training.total_steps:
@@ -50,7 +50,7 @@ def advice_if_over(training: Training) -> str:
 
 
 def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
-    """How to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
+    """Return how to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
     if not folder.state_file.is_file():
         return ""
     name = folder.path.name
@@ -65,7 +65,7 @@ def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
 
 
 def cause_of(error: Exception, config: Config, group: Group) -> str:
-    """What ended a training from outside, in words; empty if it was something else."""
+    """Return what ended a training from outside, in words; empty if it was something else."""
     if isinstance(error, OSError):
         return "" if isinstance(error, BrokenPipeError) else str(error)
     if is_out_of_memory(error):

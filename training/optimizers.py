@@ -13,7 +13,7 @@ MOMENTUM = 0.95  # of Muon
 
 
 def learning_rate(step: int, total: int, config: Config) -> float:
-    """The learning rate at a step, counted from 1: linear warm-up to config.lr, then decay.
+    """Return the learning rate at a step, counted from 1: linear warm-up to config.lr, then decay.
 
     "inverse_sqrt" is section 5.3's, lr · √(warmup / step). "linear" stays at lr for half of the steps and then goes to
     zero in a straight line (a constant rate and a cooldown: Hägele et al. 2024, arXiv 2405.18392). The first half
@@ -90,7 +90,7 @@ KEPT_OF_A_WEIGHT: dict[type[torch.optim.Optimizer], set[str]] = {
 
 
 def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer]:
-    """The optimizers of a model: each weight has one, and all follow the same rate.
+    """Return the optimizers of a model: each weight has one, and all follow the same rate.
 
     Adam is section 5.3's (Kingma and Ba 2015, arXiv 1412.6980). The products of Muon lengthen the training of a small
     model by an eighth, and it earns them back: after 12 epochs of Multi30k en-de it has 34.6 BLEU where Adam has 33.1

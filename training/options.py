@@ -17,7 +17,7 @@ from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
-    """The command line as options: of the preset, or with --resume of the saved run, whose config it may extend.
+    """Return the command line as options: of the preset, or with --resume of the saved run, whose config it may extend.
 
     Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
     """
@@ -45,13 +45,13 @@ def resolve(args: Sequence[str]) -> TrainOptions:
 
 
 def check_minutes(options: TrainOptions) -> None:
-    """Raises ConfigError if --minutes is negative or endless, or given to go on with a run."""
+    """Raise ConfigError if --minutes is negative or endless, or given to go on with a run."""
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
 
 
 def with_first_pair(config: Config) -> Config:
-    """The config with its first pair as source and target; one pair alone is as without --pairs."""
+    """Return the config with its first pair as source and target; one pair alone is as without --pairs."""
     if not config.pairs:
         return config
     first = config.directions[0]
@@ -87,14 +87,14 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
 
 
 def check_named(folder: RunFolder, config: Config, flags: Sequence[str]) -> None:
-    """Raises ConfigError if another machine made the run, and the flags do not name the data that it records."""
+    """Raise ConfigError if another machine made the run, and the flags do not name the data that it records."""
     unnamed = {name: value for name, value in recorded_names(config).items() if not value_of(name, flags)}
     if unnamed and is_main():
         folder.check_made_here(unnamed)
 
 
 def check_sources(flags: list[str], config: Config, defaults: Config) -> None:
-    """Raises ConfigError for flags that would mean something else to a run of several language pairs."""
+    """Raise ConfigError for flags that would mean something else to a run of several language pairs."""
     if not defaults.pairs:
         return
     if value_of("--source", flags) or value_of("--target", flags):
@@ -107,7 +107,7 @@ def check_sources(flags: list[str], config: Config, defaults: Config) -> None:
 
 
 def saved_config(name: str) -> Config:
-    """The config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
+    """Return the config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
 
     Other folders are not searched: a training writes to weights/ in the current folder only.
     """
@@ -119,6 +119,6 @@ def saved_config(name: str) -> Config:
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ, with their values before and after."""
+    """Return the fields that differ, with their values before and after."""
     both = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(Config)]
     return {name: (old, new) for name, old, new in both if old != new}

@@ -126,7 +126,7 @@ class Round(NamedTuple):
 
 
 def check_back_translator(config: Config, folder: Path) -> None:
-    """Raises ConfigError if --back-translator does not translate as it must, or is the run to begin, in folder.
+    """Raise ConfigError if --back-translator does not translate as it must, or is the run to begin, in folder.
 
     Raises another TapisError if it cannot be used at all.
     """
@@ -146,7 +146,7 @@ def check_back_translator(config: Config, folder: Path) -> None:
 
 
 def closest_translations(translator: Translator, pairs: Sequence[tuple[str, str]], language: str) -> list[str]:
-    """For each source, of the model's five best translations, the one with the highest sentence BLEU."""
+    """Return for each source of the model's five best translations, the one with the highest sentence BLEU."""
     sources = [source for source, _ in pairs]
     ranked = translator.n_best(sources, SEARCH, bar="distilling")
     return [
@@ -166,7 +166,7 @@ def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
 
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
-    """The inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
+    """Return the inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
     for tensor in (tensors["rows"], tensors["lengths"], tensors["ids"]):
         # A tensor whose numbers do not lie in a row may have one number for any length.
         if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.dtype not in (torch.int32, torch.int64):

@@ -39,7 +39,7 @@ class Validation:
     """With several sources of data: the BLEU and the chrF of each, by its label"""
 
     def rank(self) -> tuple[float, float]:
-        """What the best model is chosen by: BLEU, then loss, since every BLEU is 0 early on."""
+        """Return what the best model is chosen by: BLEU, then loss, since every BLEU is 0 early on."""
         return self.bleu, -self.loss
 
 
@@ -65,7 +65,7 @@ class Progress(NamedTuple):
 
 
 def mean_loss(records: Sequence[StepRecord]) -> float:
-    """The mean loss over the target tokens of these steps, in nats; NaN without steps."""
+    """Return the mean loss over the target tokens of these steps, in nats; NaN without steps."""
     if not records:
         return math.nan
     return sum(record.loss for record in records) / sum(record.n_tgt for record in records)
@@ -77,5 +77,5 @@ def perplexity(cross_entropy: float, n_tgt: float) -> float:
 
 
 def tokens_per_second(records: Sequence[StepRecord]) -> float:
-    """The median over steps, which a busy machine disturbs less than the mean."""
+    """Return the median over steps, which a busy machine disturbs less than the mean."""
     return float(np.median([record.n_tokens / record.seconds for record in records]))

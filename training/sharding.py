@@ -19,7 +19,7 @@ from training.optimizers import KEPT_OF_A_WEIGHT
 
 
 def check_shardable(config: Config) -> None:
-    """Raises ConfigError if a training is to be divided among processes and cannot be."""
+    """Raise ConfigError if a training is to be divided among processes and cannot be."""
     if not config.shard:
         return
     if config.optimizer == "muon" or config.precision == "fp16":
@@ -27,7 +27,7 @@ def check_shardable(config: Config) -> None:
 
 
 def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: int, precision: Precision) -> nn.Module:
-    """Divides the weights among `size` processes, in place. All must call it together, with the same weights.
+    """Divide the weights among `size` processes, in place. All must call it together, with the same weights.
 
     Processes get the mean of their gradients, as with DistributedDataParallel. In bf16, they exchange the weights of
     blocks in bf16: autocast would keep copies of whole weights, in bf16, until the backward pass.

@@ -63,7 +63,7 @@ class Logs:
     """
 
     def __init__(self, folder: Path | None, progress: Progress, every: int) -> None:
-        """Continues after `progress`: hides what a killed run logged beyond it. Without a folder, writes nothing."""
+        """Continue after `progress`: hides what a killed run logged beyond it. Without a folder, writes nothing."""
         self.every = every
         self.start_step = progress.step
         self.hypotheses_before: list[str] = []  # of the samples, at the validation before
@@ -77,13 +77,13 @@ class Logs:
 
     @stops_logging_on_error
     def text(self, name: str, text: str) -> None:
-        """Shows lines as they are."""
+        """Show lines as they are."""
         assert self.writer
         self.writer.add_text(name, f"```\n{text}\n```", self.start_step)
 
     @stops_logging_on_error
     def settings(self, config: Config) -> None:
-        """Fills the tab HPARAMS with the config, and arranges the tab CUSTOM SCALARS."""
+        """Fill the tab HPARAMS with the config, and arrange the tab CUSTOM SCALARS."""
         assert self.writer and self.writer.file_writer
         values = {name: str(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
         for summary in hparams(values, dict.fromkeys(METRICS, 0.0)):

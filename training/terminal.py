@@ -13,12 +13,12 @@ LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
 
 
 def report_lines(report: Metrics) -> list[str]:
-    """The report of a run that begins as lines, for the terminal and TensorBoard."""
+    """Return the report of a run that begins as lines, for the terminal and TensorBoard."""
     return [*data_lines(report.data), *token_lines(report), *ancestor_lines(report), *model_lines(report)]
 
 
 def data_lines(data: DataReport) -> list[str]:
-    """The lines of each source of data and, if there are several, what they come to together."""
+    """Return the lines of each source of data and, if there are several, what they come to together."""
     sources = data.of_each_source()
     lines = [line for source in sources for line in source_lines(source)]
     if sum(not source.monolingual for source in sources) > 1:
@@ -28,12 +28,12 @@ def data_lines(data: DataReport) -> list[str]:
 
 
 def part_sizes(data: DataReport) -> str:
-    """The number of pairs in each part."""
+    """Return the number of pairs in each part."""
     return f"train {data.trained_on:,}  valid {data.valid:,}  test {data.test:,} pairs"
 
 
 def source_lines(data: DataReport) -> list[str]:
-    """How many pairs were read from a source, what each cleaning rule did, and how many are left."""
+    """Return how many pairs were read from a source, what each cleaning rule did, and how many are left."""
     weight = "" if data.weight is None else f"; weight {data.weight:g}"
     if data.reversed:
         return [f"data      {data.name}: the same pairs turned round", f"          {part_sizes(data)}{weight}"]
@@ -58,7 +58,7 @@ def source_lines(data: DataReport) -> list[str]:
 
 
 def token_lines(report: Metrics) -> list[str]:
-    """The lengths of sentences in tokens, and the vocabulary."""
+    """Return the lengths of sentences in tokens, and the vocabulary."""
     lines = []
     for language, side in report.sides.items():
         percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side.percentiles.items())
@@ -88,7 +88,7 @@ def ancestor_lines(report: Metrics) -> list[str]:
 
 
 def model_lines(report: Metrics) -> list[str]:
-    """The batches, the size of the model, and where it is computed."""
+    """Return the batches, the size of the model, and where it is computed."""
     batches = report.batches
     return [
         f"batches   {batches.in_an_epoch:,} an epoch, at most {batches.tokens_a_side_at_most:,} tokens a side, "
@@ -99,7 +99,7 @@ def model_lines(report: Metrics) -> list[str]:
 
 
 def shortened(text: str) -> str:
-    """The start of a long text, with an ellipsis."""
+    """Return the start of a long text, with an ellipsis."""
     return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"
 
 
@@ -133,7 +133,7 @@ def indented(lines: Sequence[str]) -> list[str]:
 def warnings(
     now: Validation, best: Validation, train_loss: float, hypotheses: Sequence[str], validations_since_best: int
 ) -> list[str]:
-    """What a validation shows to be wrong, and the usual causes; nothing if all seems well.
+    """Return what a validation shows to be wrong, and the usual causes; nothing if all seems well.
 
     train_loss is the mean since the validation before; NaN if no step was made.
     """

@@ -108,7 +108,7 @@ class Training:
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
     def _with_lengths(self, config: Config) -> Config:
-        """The config with the lengths of the training pairs, where it has none."""
+        """Return the config with the lengths of the training pairs, where it has none."""
         if config.length_ratio and config.length_spread:
             return config
         src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
@@ -120,7 +120,7 @@ class Training:
         )
 
     def _plan_of(self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0) -> BatchPlan:
-        """The batches of the steps after a step, which learn from these pairs."""
+        """Return the batches of the steps after a step, which learn from these pairs."""
         weights = self.origin_weights
         if pairs is self.train_pairs:  # without sources for the monolingual text
             weights = weights[: len(weights) - len(self.config.monolingual_directions)]
@@ -139,14 +139,14 @@ class Training:
         return self.model_loss if model is self.model else self._with_loss(model)
 
     def _with_loss(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
-        """A model with its loss: plain, or with the fast modules and packed batches."""
+        """Return a model with its loss: plain, or with the fast modules and packed batches."""
         if self.config.plain:
             return BatchLoss(model, self.config.label_smoothing)
         install_fast_modules(model)
         return PackedBatchLoss(model, self.config.label_smoothing)
 
     def _objective(self) -> torch.nn.Module:
-        """What a step calls: the model with its loss; of several processes, with the exchange of gradients."""
+        """Return what a step calls: the model with its loss; of several processes, with the exchange of gradients."""
         if self.is_sharded:
             return shard(self.model_loss, self.device, self.group.size, self.config.precision)
         if self.group.size == 1:
@@ -162,7 +162,7 @@ class Training:
         return parallel
 
     def _attends_to_sequences(self) -> bool:
-        """Whether attention takes sequences of any lengths, without padding."""
+        """Return whether attention takes sequences of any lengths, without padding."""
         config = self.config
         if config.plain or config.precision not in ("bf16", "fp16") or self.device.type != "cuda":
             return False
@@ -176,7 +176,7 @@ class Training:
             self.compile()
 
     def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compiles the stacks of blocks and the loss."""
+        """Compile the stacks of blocks and the loss."""
         if isinstance(self.model_loss, PackedBatchLoss):
             self.model_loss.compile_parts(backend)
 
@@ -219,14 +219,14 @@ class Training:
         self.config = replace(self.config, steps=steps, warmup_steps=warmup_steps)
 
     def advance(self, record: StepRecord) -> None:
-        """Counts a step that was made."""
+        """Count a step that was made."""
         self.step = record.step
         self.tokens += record.n_tokens
 
     # The parts of a step
 
     def seed_dropout(self, step: int, place: int) -> None:
-        """Sets the random state of a batch: a pure function of seed, step and the batch's place in the step."""
+        """Set the random state of a batch: a pure function of seed, step and the batch's place in the step."""
         torch.manual_seed(int(np.random.SeedSequence((self.config.seed, step, place)).generate_state(1)[0]))
 
     def gradient_exchange(self, is_last: bool) -> AbstractContextManager[object]:
@@ -242,7 +242,7 @@ class Training:
         return nullcontext()
 
     def clip_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Scales the gradient down to config.clip_norm. Returns its norm before, and those of the model's parts."""
+        """Scale the gradient down to config.clip_norm. Returns its norm before, and those of the model's parts."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         gradients_of_part: dict[str, list[Tensor]] = {}
@@ -261,7 +261,7 @@ class Training:
         return total, dict(zip(gradients_of_part, norms, strict=True))
 
     def step_optimizers(self, lr: float, grad_norm: float) -> None:
-        """Updates the weights. If fp16 overflowed in any gradient, no optimizer steps."""
+        """Update the weights. If fp16 overflowed in any gradient, no optimizer steps."""
         for optimizer in self.optimizers:
             for param_group in optimizer.param_groups:
                 param_group["lr"] = lr
@@ -304,7 +304,7 @@ class Training:
             self.batch_plan = self._plan_of(self.train_pairs)
 
     def whole_model(self) -> Transformer:
-        """The model as it is now, to translate with and to save: of a sharded training, a copy.
+        """Return the model as it is now, to translate with and to save: of a sharded training, a copy.
 
         All processes must call it together.
         """
@@ -316,13 +316,13 @@ class Training:
         return model.eval()
 
     def translator(self, model: Transformer | None = None) -> Translator:
-        """Translates with `whole_model()`, in the precision in which translate.py will do so by default."""
+        """Translate with `whole_model()`, in the precision in which translate.py will do so by default."""
         tags = list(self.tokenizer.tags.values())
         searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
         return Translator(searcher, self.tokenizer, self.config, self.device)
 
     def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
-        """Begins with the weights of another run instead of random ones. origin names them in an error."""
+        """Begin with the weights of another run instead of random ones. origin names them in an error."""
         load_parameters(self.model, weights, origin)
 
     @cached_property

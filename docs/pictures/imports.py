@@ -27,7 +27,7 @@ def modules(root: Path) -> dict[str, tuple[str, Path]]:
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """For each place, the other places that it imports."""
+    """Return for each place the other places that it imports."""
     known = modules(root)
     places: dict[str, set[str]] = {place: set() for place, _ in known.values()}
     for place, file in known.values():
@@ -40,7 +40,7 @@ def imports(root: Path) -> dict[str, set[str]]:
 
 
 def floors(places: dict[str, set[str]]) -> dict[str, int]:
-    """The floor of each place: one above the highest that it imports."""
+    """Return the floor of each place: one above the highest that it imports."""
     floor: dict[str, int] = {}
     while len(floor) < len(places):
         ready = [place for place in places if place not in floor and places[place] <= floor.keys()]
@@ -83,7 +83,7 @@ def draw(places: dict[str, set[str]], title: str) -> Figure:
 
 
 def main() -> None:
-    """Draws one tree: by default this one, into docs/pictures/imports.png."""
+    """Draw one tree: by default this one, into docs/pictures/imports.png."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent.parent
     picture = Path(sys.argv[2]) if len(sys.argv) > 2 else HERE / "imports.png"
     draw(imports(root), "imports").savefig(picture)
