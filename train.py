@@ -51,7 +51,7 @@ from training.failures import (
 )
 from training.optimizers import learning_rate
 from training.options import changes, resolve
-from training.own_translations import Kind, check_back_translator
+from training.own_translations import RoundKind, check_back_translator
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.sharding import check_shardable
@@ -164,7 +164,7 @@ def loop(
                 raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
 
 
-def translation_line(kind: Kind, training: Training) -> str:
+def translation_line(kind: RoundKind, training: Training) -> str:
     """Return the line that reports translations which the training has made."""
     first_step = f"from step {training.step + 1:,}"
     if kind == "self-distillation":

@@ -265,8 +265,8 @@ def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options.
 
-    With --init-from, the other flags are left for `train.resolve`, which knows the settings of that run. So are those
-    with --resume that do not fit the preset.
+    With --init-from, the other flags are left for `training.options.resolve`, which knows the settings of that run. So
+    are those with --resume that do not fit the preset.
     """
     preset, flags = "opus_books", list(args)
     if flags and not flags[0].startswith("-"):

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 from text.mark_patterns import MARK, MARK_OR_NUMBER
 
-Kind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
+MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
 """An element that is kept whole; an opening or a closing tag, or emphasis of Markdown, where the same sign opens and
 closes; anything else without a partner; a number. The names of the groups of `MARK`"""
 
@@ -31,7 +31,7 @@ class Mark:
     """Something that is carried over."""
 
     text: str
-    kind: Kind
+    kind: MarkKind
     word: int
     """How many words are before it"""
     start: int
@@ -82,7 +82,7 @@ def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
         if start in skipped or start < reader.end:
             continue
         reader.add_text(start)
-        kind = cast(Kind, match.lastgroup)
+        kind = cast(MarkKind, match.lastgroup)
         mark = Mark(match.group(), kind, len(reader.words), start, end, reader.is_glued(start))
         reader.marks.append(mark)
         reader.end = end

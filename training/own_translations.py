@@ -47,7 +47,7 @@ BACK_TRANSLATED_AT = 0.5, 0.75
 # contains it.
 TAG = BOS
 
-Kind = Literal["back-translation", "self-distillation"]
+RoundKind = Literal["back-translation", "self-distillation"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ class Translated:
     """The targets of self-distillation in token ids, by row"""
 
 
-def rounds(config: Config) -> list[tuple[float, Kind]]:
+def rounds(config: Config) -> list[tuple[float, RoundKind]]:
     """Return when a run translates, each as the share of its steps that are made before, and what for. In order."""
     back: Sequence[float] = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
-    distilled: list[tuple[float, Kind]] = []
+    distilled: list[tuple[float, RoundKind]] = []
     if config.self_distillation:
         distilled.append((1 - config.self_distillation, "self-distillation"))
-    back_translated: list[tuple[float, Kind]] = [(share, "back-translation") for share in back if config.monolingual]
+    back_translated: list[tuple[float, RoundKind]] = [
+        (share, "back-translation") for share in back if config.monolingual
+    ]
     return sorted([*back_translated, *distilled], key=lambda one: one[0])
 
 

@@ -42,7 +42,7 @@ from text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import Kind, Round, Translated, rounds
+from training.own_translations import Round, RoundKind, Translated, rounds
 from training.records import Progress, StepRecord, Validation
 from training.sharding import shard
 
@@ -272,7 +272,7 @@ class Training:
 
     # Translating
 
-    def translate(self) -> list[Kind]:
+    def translate(self) -> list[RoundKind]:
         """Make the translations that are due, for the steps to come. Returns what for."""
         assert self.must_translate
         now = self.translated
