@@ -325,12 +325,14 @@ class Training:
         """Begin with the weights of another run instead of random ones. origin names them in an error."""
         load_parameters(self.model, weights, origin)
 
-    @cached_property
+    @property
     def resume_signature(self) -> dict[str, str]:
-        """What must match for a run to be resumed: a key of each part of the data, of the tokenizer, the settings.
-
-        Computed once: reading a table of 5 million pairs for it takes a second.
-        """
-        parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
+        """What must match for a run to be resumed: a key of each part of the data, of the tokenizer, the settings."""
         settings = {name: str(value) for name, value in asdict(self.config).items() if not FACTS[name].is_resumable}
-        return {**parts, "tokenizer": digest(self.tokenizer.to_json()), **settings}
+        return self._keys_of_data | settings
+
+    @cached_property
+    def _keys_of_data(self) -> dict[str, str]:
+        """Those of the parts and of the tokenizer. Reading a table of 5 million pairs for them takes a second."""
+        parts = {name: getattr(self.corpus, name).fingerprint() for name in ("train", "valid", "test")}
+        return {**parts, "tokenizer": digest(self.tokenizer.to_json())}

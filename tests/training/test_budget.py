@@ -53,6 +53,7 @@ def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, token
         state, expected = state_of(planned), state_of(anew)
         assert all(torch.equal(state["model"][name], weight) for name, weight in expected["model"].items())
         assert str(state["optimizers"]) == str(expected["optimizers"])
+        assert state["resume_signature"] == expected["resume_signature"]
 
 
 def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
