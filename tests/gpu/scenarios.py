@@ -84,6 +84,7 @@ def waits_before_the_next_batches(training: Training, step: int) -> int:
         waits = JOURNAL.waits.total()
         prepare(next_step)
 
+    training.total_steps = step + 1  # there is a next one
     training.batch_plan.prepare = counting  # type: ignore[method-assign, assignment]
     losses(training, [step])
     return waits

@@ -136,7 +136,7 @@ def test_ambiguous_columns_are_listed() -> None:
         "choose with --columns 2 3, or with two names if this row is a header",
     ]
     write("d.tsv", "\t".join("abcdefghijk") + "\n")
-    assert '8 "h", …\nchoose with' in error_of("d.tsv")
+    assert '10 "j", …\nchoose with' in error_of("d.tsv")
 
 
 @pytest.mark.parametrize(
