@@ -303,7 +303,7 @@ class RunFolder:
                     empty = Transformer(len(tokenizer), replace(config, max_length=2))
                 check_fit(empty, shapes, str(self.model_file))
                 weights = {name: file.get_tensor(name) for name in shapes}
-        except (OSError, safetensors.SafetensorError) as error:
+        except (OSError, RuntimeError, safetensors.SafetensorError) as error:
             raise CheckpointError(f"{damaged} ({in_one_line(error)}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
             raise CheckpointError(f"{damaged} (the weights differ from those saved): copy it again, or train again")

@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import math
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ COMPRESSED_ENDINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
 MAX_LINE_BYTES = 1_000_000
 MAX_EXPANSION = 100  # times the size of a compressed file, which may always have 10 MB; texts expand three- to tenfold
 ALWAYS_ALLOWED_BYTES = 10_000_000
+LINE_BYTES = 20  # of a line or a row that has fewer, in what a compressed file may expand to
 BUFFER_BYTES = 2**16
 
 
@@ -101,12 +103,15 @@ def lines(path: Path) -> Iterator[str]:
     Raises DataError where the file cannot be read, decompressed or decoded, or where a line is too long.
     """
     with open_bytes(path) as file:
-        yield from decoded_lines(file, str(path))
+        yield from decoded_lines(file, str(path), most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf)
 
 
-def decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of an open UTF-8 file, as `lines` does. `name` is the file's name in errors."""
-    bytes_before_line = 0
+def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file, as `lines` does. `name` is the file's name in errors.
+
+    Raises ExpandsTooMuchError after max_bytes, where an empty line counts as LINE_BYTES: it takes time, not space.
+    """
+    bytes_before_line, n_counted = 0, 0
     raw_lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
     for line_number, raw_line in enumerate(raw_lines, 1):
         if len(raw_line) > MAX_LINE_BYTES:
@@ -122,6 +127,9 @@ def decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
                 advice = "not UTF-8 (convert the file, e.g. with iconv)"
             raise DataError(f"{name} {location}: {advice}") from None
         bytes_before_line += len(raw_line)
+        n_counted += max(len(raw_line), LINE_BYTES)
+        if n_counted > max_bytes:
+            raise ExpandsTooMuchError(name, int(max_bytes))
         if line_number == 1:
             line = line.lstrip("\ufeff")  # byte order marks
         yield line.removesuffix("\n").removesuffix("\r")

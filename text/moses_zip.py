@@ -67,8 +67,8 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
         io.BufferedReader(Bounded(archive.open(source_member), most_bytes(path), source_name)) as source_file,
         io.BufferedReader(Bounded(archive.open(target_member), most_bytes(path), target_name)) as target_file,
     ):
-        source_lines = decoded_lines(source_file, source_name)
-        target_lines = decoded_lines(target_file, target_name)
+        source_lines = decoded_lines(source_file, source_name, most_bytes(path))
+        target_lines = decoded_lines(target_file, target_name, most_bytes(path))
         yield from line_pairs(source_lines, target_lines, source_name, target_name)
 
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from system.files import check_regular
 from system.terminal import in_one_line, listed
-from text.lines import MAX_LINE_BYTES, DataError, Pair, expands_too_much, most_bytes
+from text.lines import LINE_BYTES, MAX_LINE_BYTES, DataError, Pair, expands_too_much, most_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS = 1024  # read at a time
-ROW_BYTES = 20  # of a row without text, which takes no place in a file, but time
 RECORD = "translation"  # the column that has both sides
 
 
@@ -45,7 +44,7 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
                     columns = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
                 sides = [_texts(path, columns[field], field, n_rows) for field in fields]
                 for pair in zip(*sides, strict=True):
-                    n_bytes += len(pair[0]) + len(pair[1]) + ROW_BYTES
+                    n_bytes += len(pair[0]) + len(pair[1]) + LINE_BYTES
                     if n_bytes > most_bytes(path):
                         raise expands_too_much(str(path), path)
                     yield pair

@@ -110,7 +110,8 @@ def read_text(name: str) -> Part:
     path = Path(name).expanduser()
     if not path.is_file():
         raise DataError(f"--monolingual {name}: no such file")
-    return Part((("", line) for line in lines(path)), _content_key(path))
+    key = _content_key(path)
+    return Part(_unchanged((("", line) for line in lines(path)), key, path), key)
 
 
 # Parallel text files
@@ -119,7 +120,8 @@ def read_text(name: str) -> Part:
 def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
     """Return a part stored as two files with one sentence per line."""
     pairs = line_pairs(lines(source_file), lines(target_file), str(source_file), str(target_file))
-    return Part(pairs, _content_key(source_file, target_file))
+    key = _content_key(source_file, target_file)
+    return Part(_unchanged(pairs, key, source_file, target_file), key)
 
 
 def _content_key(*files: Path) -> str:
@@ -129,6 +131,16 @@ def _content_key(*files: Path) -> str:
     except OSError as error:
         name = error.filename or " or ".join(map(str, files))
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _unchanged(pairs: Iterable[Pair], key: str, *files: Path) -> Iterator[Pair]:
+    """Yield the pairs of files. Raises DataError at the end if the files changed since `key` was computed.
+
+    Otherwise the cache would have the pairs of one content under the key of another.
+    """
+    yield from pairs
+    if _content_key(*files) != key:
+        raise DataError(f"{' or '.join(map(str, files))} changed while it was read: start again")
 
 
 def _find_language_file(stem: Path, language: str) -> Path | None:
@@ -193,7 +205,8 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
         raise _no_columns(str(path))
     else:
         pairs = _READERS[file_type](path, source, target)
-    return Part(pairs, digest(file_type, *columns, _content_key(path)))
+    key = _content_key(path)
+    return Part(_unchanged(pairs, key, path), digest(file_type, *columns, key))
 
 
 def takes_columns(data: str) -> bool:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from system.terminal import in_one_line, listed
-from text.lines import DataError, Pair, lines
+from text.lines import MAX_LINE_BYTES, DataError, Pair, lines
 
 Row = tuple[int, list[str]]  # number of its last line in the file, and its cells
 
@@ -86,10 +86,21 @@ def _count_regular_rows(sample: list[str], separator: str) -> int:
 
 
 def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row]:
-    reader = csv.reader((line + "\n" for line in table_lines), delimiter=separator, strict=True)
+    n_characters = 0  # of a row, which may have several lines
+
+    def lines_of_rows() -> Iterator[str]:
+        nonlocal n_characters
+        for line in table_lines:
+            n_characters += len(line) + 1
+            if n_characters > MAX_LINE_BYTES:
+                raise csv.Error(f"a row of more than {MAX_LINE_BYTES:,} characters")
+            yield line + "\n"
+
+    reader = csv.reader(lines_of_rows(), delimiter=separator, strict=True)
     n_lines_before = first_line - 1
     try:
         for row in reader:
+            n_characters = 0
             yield n_lines_before + reader.line_num, row
     except csv.Error as error:
         raise DataError(f"{path} line {n_lines_before + reader.line_num:,}: not CSV ({error})") from None
@@ -108,8 +119,13 @@ def _select_columns(
 
     # refuse a header in other words, which would be read as a pair
     if len(cells) == 2 and not is_header and not columns:
-        sample = list(islice(rows, SAMPLE_ROWS))
-        if _looks_like_header(cells, [row for _, row in sample]):
+        sample: list[Row] = []
+        for numbered in islice(rows, SAMPLE_ROWS):
+            sample.append(numbered)
+            if len(numbered[1]) != 2:  # an error, below; a row may have many cells
+                break
+        is_whole = all(len(row) == 2 for _, row in sample)
+        if is_whole and _looks_like_header(cells, [row for _, row in sample]):
             raise DataError(
                 f"{location}: is this a header or a pair? {_listed(cells)}\n"
                 "choose with --columns and two names, source first, for a header; with --columns 1 2 for a pair"

@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import os
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -335,6 +336,50 @@ def test_a_compressed_file_expands_to_a_hundred_times_its_size_at_most(ending: s
         for _ in read_parts(str(path), "en", "fr")["train"].pairs:
             n_pairs += 1
     assert n_pairs < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.jsonl.xz", "bomb.zip"])
+def test_empty_lines_count_in_what_a_compressed_file_expands_to(name: str) -> None:
+    """They take no space, but a second for every 50,000."""
+    line = {"bomb.tsv.gz": "\t\n", "bomb.jsonl.xz": "\n", "bomb.zip": "\n"}[name]
+    if name == "bomb.zip":
+        with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for language in ("en", "fr"):
+                archive.writestr(f"x.{language}", line * 1_000_000)
+    else:
+        write(name, line * 1_000_000)
+    n_pairs = 0
+    with pytest.raises(DataError, match="expands to more than 10 MB"):
+        for _ in read_parts(name, "en", "fr")["train"].pairs:
+            n_pairs += 1
+    assert n_pairs <= 500_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("d.csv", '"x\n",' + '"\na",' * 2_000_000, "a row of more than 1,000,000 characters"),
+        ("d.csv", "en,fr\n" + '"\na",' * 2_000_000, "a row of more than 1,000,000 characters"),
+        ("d.tsv", "some words\tdes mots\n" + ("a\t" * 300_000 + "\n") * 30, "line 2: 300001 columns, expected 2"),
+    ],
+)
+def test_a_row_of_endless_cells_takes_little_memory(name: str, content: str, says: str) -> None:
+    write(name, content)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=says):
+        read(name)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200e6
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_cached() -> None:
+    write("d.tsv", "a\tb\n" * 5)
+    pairs = iter(read_parts("d.tsv", "en", "fr")["train"].pairs)
+    next(pairs)
+    write("d.tsv", "c\td\n" * 5)
+    with pytest.raises(DataError, match=r"^d\.tsv changed while it was read: start again$"):
+        list(pairs)
 
 
 def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None:
