@@ -42,7 +42,6 @@ ENGINE_CONFIG = {
 }
 BINARY_VERSION = 6  # of model.bin
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # of the variables of model.bin, by their codes
-N_BYTES = {"float32": 4, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "bfloat16": 2}
 # The numbers of a model.bin that are no weights, of the encoder or of the decoder, as type and value.
 NUMBERS = {
     "scale_embeddings": ("int8", 1),
@@ -288,11 +287,12 @@ def read_variables(path: Path) -> dict[str, Variable]:
         def variable(name: str) -> Variable:
             shape = tuple(number("I") for _ in range(number("B")))
             kind, n_bytes = TYPES[number("B")], number("I")
-            if n_bytes != math.prod(shape) * N_BYTES[kind] or n_bytes > n_all - file.tell():
-                raise ValueError(f"{name} of {path.name} has a wrong size")
             if kind == "bfloat16":
                 raise ValueError(f"{name} of {path.name} is in {kind}")
-            values = np.fromfile(file, kind, math.prod(shape))
+            n_values = math.prod(shape)
+            if n_bytes != n_values * np.dtype(kind).itemsize or n_bytes > n_all - file.tell():
+                raise ValueError(f"{name} of {path.name} has a wrong size")
+            values = np.fromfile(file, kind, n_values)
             is_finite = bool(np.isfinite(values).all())
             return Variable(shape, kind, 0 if shape or not is_finite else int(values[0]), is_finite)
 

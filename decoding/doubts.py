@@ -32,10 +32,8 @@ _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space bet
 def doubts(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
     """Return the doubts about translations of sentences, which are as the model saw them. An export is never unsure."""
     pairs = list(zip(sources, translations, strict=True))
-    n_source, n_translation = (
-        map(len, translator.source_ids(sources)),
-        map(len, translator.tokenizer.encode(translations)),
-    )
+    n_source = map(len, translator.source_ids(sources))
+    n_translation = map(len, translator.tokenizer.encode(translations))
     result: list[set[Doubt]] = []
     for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
         deviation = translator.lengths.deviation(n, m)

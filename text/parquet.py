@@ -32,6 +32,7 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
     n_bytes = n_rows = 0
     try:
         check_regular(path)
+        max_bytes = most_bytes(path)
         metadata = pq.read_metadata(path)
         _check_sizes(path, metadata)
         in_record = _are_in_record(path, metadata.schema.to_arrow_schema(), fields)
@@ -45,7 +46,7 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
                 sides = [_texts(path, columns[field], field, n_rows) for field in fields]
                 for pair in zip(*sides, strict=True):
                     n_bytes += len(pair[0]) + len(pair[1]) + LINE_BYTES
-                    if n_bytes > most_bytes(path):
+                    if n_bytes > max_bytes:
                         raise expands_too_much(str(path), path)
                     yield pair
                 n_rows += len(batch)
@@ -57,16 +58,17 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
 
 def _check_sizes(path: Path, metadata: Any) -> None:
     """Raise DataError if a piece of a file is larger, decompressed, than the file may be."""
+    max_bytes = most_bytes(path)
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
-        if any(group.column(j).total_uncompressed_size > most_bytes(path) for j in range(group.num_columns)):
+        if any(group.column(j).total_uncompressed_size > max_bytes for j in range(group.num_columns)):
             raise expands_too_much(str(path), path)
 
 
 def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str]) -> bool:
-    """Whether the two fields are in the column `translation`. Raises DataError unless they are there, or are columns.
+    """Return whether the two fields are in the column `translation`. Columns of these names come first.
 
-    Columns come first.
+    Raises DataError if the fields are in neither place, or are no texts.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -75,14 +77,15 @@ def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str]) -> 
     in_record = bool(records) and not set(fields) <= set(schema.names)
     found = list(records[0].type) if in_record else columns
     for field in fields:
+        shown = in_one_line(field, 60)
         same = [column for column in found if column.name == field]
         if len(same) != 1:
-            problem = f"several fields {in_one_line(field, 60)}" if same else f'no field "{in_one_line(field, 60)}"'
+            problem = f"several fields {shown}" if same else f'no field "{shown}"'
             raise DataError(f"{path}: {problem} (fields: {listed(column.name for column in found)})")
         kind = same[0].type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-            raise DataError(f'{path}: "{in_one_line(field, 60)}" must be texts, not of type {in_one_line(kind, 60)}')
+            raise DataError(f'{path}: "{shown}" must be texts, not of type {in_one_line(kind, 60)}')
     return in_record
 
 
@@ -90,12 +93,12 @@ def _texts(path: Path, column: "pa.Array", field: str, n_before: int) -> list[st
     """Return the texts of a column, with "" for null. Raises DataError if one is too long, or is not UTF-8."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    location = f"{path} rows {n_before + 1:,} to {n_before + len(column):,}"
+    location = f'{path} rows {n_before + 1:,} to {n_before + len(column):,}: "{in_one_line(field, 60)}"'
     texts = column.dictionary if hasattr(column, "dictionary") else column
     longest = pc.max(pc.binary_length(texts)).as_py() or 0 if len(texts) and texts.type != "null" else 0
     if longest > MAX_LINE_BYTES:
-        raise DataError(f'{location}: "{in_one_line(field, 60)}" has a text of {longest:,} bytes')
+        raise DataError(f"{location} has a text of {longest:,} bytes")
     try:
         return [text or "" for text in column.to_pylist()]
     except UnicodeDecodeError:
-        raise DataError(f'{location}: "{in_one_line(field, 60)}" has a text that is not UTF-8') from None
+        raise DataError(f"{location} has a text that is not UTF-8") from None

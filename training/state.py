@@ -26,7 +26,7 @@ def state_of(training: Training) -> dict[str, Any]:
     translated = None
     if training.translated:
         translated = {
-            "n_moments": training.translated.n_rounds,  # the name of format 3
+            "n_moments": training.translated.n_rounds,  # the name that earlier versions wrote
             "after_step": training.translated.after_step,
             "sources": to_tensors(training.translated.sources),
             "targets": to_tensors(training.translated.targets),

@@ -230,7 +230,7 @@ class Training:
         torch.manual_seed(int(np.random.SeedSequence((self.config.seed, step, place)).generate_state(1)[0]))
 
     def gradient_exchange(self, is_last: bool) -> AbstractContextManager[object]:
-        """The context of a batch's forward and backward pass. Processes exchange gradients in the last of a step.
+        """Return the context of a batch's two passes. Processes exchange gradients in the last batch of a step.
 
         Before, each adds up its own.
         """
@@ -316,7 +316,7 @@ class Training:
         return model.eval()
 
     def translator(self, model: Transformer | None = None) -> Translator:
-        """Translate with `whole_model()`, in the precision in which translate.py will do so by default."""
+        """Return a translator of `whole_model()`, in the precision that translate.py uses by default."""
         tags = list(self.tokenizer.tags.values())
         searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
         return Translator(searcher, self.tokenizer, self.config, self.device)
