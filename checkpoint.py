@@ -1,8 +1,9 @@
 """The files in a run's folder; no other module knows them.
 
     weights/<name>/
-        config.json  tokenizer.json     written when the training starts
+        config.json  tokenizer.json     written when the training starts: what was asked, and the vocabulary
         model.safetensors               the best weights by validation; translating needs it and the two above
+        learned.json                    how long translations are, and what the model is unsure of; optional
         metrics.json                    scores, data report, hardware, seconds, versions
         training/state.pt               last weights, optimizer state, position; only for resuming
         training/made_here              a sign that this machine made the run from the data in config.json
@@ -18,6 +19,7 @@ import contextlib
 import hashlib
 import json
 import pickle
+import re
 import shlex
 import zipfile
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from config import BUILT_IN, FACTS, Config, ConfigError, TapisError
+from config import BUILT_IN, FACTS, Config, ConfigError, Learned, TapisError, pairs_as_before
 from model import Transformer
 from system.distributed import part_like
 from system.files import check_regular, digest, machine_secret, read_bounded, write_text, write_whole
@@ -47,7 +49,8 @@ PROJECT_WEIGHTS = Path(__file__).resolve().parent / "weights"  # also searched, 
 
 # The config fields that determine what the weights mean. Loading fails if config.json differs from the saved model.
 MODEL_FIELDS = tuple(name for name, facts in FACTS.items() if facts.defines_model)
-MAX_BYTES = {"config.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**27}  # enough for a million tokens
+# Enough for a million tokens
+MAX_BYTES = {"config.json": 2**20, "learned.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**27}
 
 
 class CheckpointError(TapisError):
@@ -118,6 +121,19 @@ def _sign_of(config: Config) -> str:
     return digest(machine_secret(), json.dumps(recorded_names(config)))
 
 
+def with_pairs(texts: dict[str, str]) -> dict[str, str]:
+    """Return settings as texts, with `Config.pairs` in place of the four fields that formats before 5 had for it.
+
+    Raises ConfigError if they name no pairs.
+    """
+    if "source" not in texts:
+        return texts
+    lists = {name: re.findall("'([^']*)'", texts.get(name, "")) for name in ("pairs", "languages")}
+    pairs = pairs_as_before(texts["source"], texts.get("target", ""), **lists)
+    languages = {"source", "target", "pairs", "languages"}
+    return {name: text for name, text in texts.items() if name not in languages} | {"pairs": str(tuple(pairs))}
+
+
 class RunFolder:
     """The folder of a run, weights/<name> or any other path; it need not exist yet."""
 
@@ -126,6 +142,7 @@ class RunFolder:
         self.config_file = path / "config.json"
         self.tokenizer_file = path / "tokenizer.json"
         self.model_file = path / "model.safetensors"
+        self.learned_file = path / "learned.json"
         self.metrics_file = path / "metrics.json"
         self.state_file = path / "training" / "state.pt"
         self.lock_file = path / "training" / "lock"
@@ -191,7 +208,7 @@ class RunFolder:
             ) from None
 
         try:
-            for file in (self.config_file, self.tokenizer_file, self.model_file, self.metrics_file, self.state_file):
+            for file in (self.config_file, self.tokenizer_file, *self._later_files()):
                 for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed training
                     temporary.unlink()
             yield
@@ -204,9 +221,13 @@ class RunFolder:
                     for folder in (training, self.path, self.path.parent):
                         folder.rmdir()
 
+    def _later_files(self) -> tuple[Path, ...]:
+        """Return those that a run writes after it has begun."""
+        return self.model_file, self.state_file, self.metrics_file, self.learned_file
+
     def start(self, config: Config, tokenizer: Tokenizer) -> None:
         """Start a run: remove the files of an earlier run, and write the config and the tokenizer."""
-        for file in (self.model_file, self.state_file, self.metrics_file, self.tokenizer_file):
+        for file in (*self._later_files(), self.tokenizer_file):
             file.unlink(missing_ok=True)
         self.save_config(config)
         write_text(self.tokenizer_file, tokenizer.to_json())
@@ -252,6 +273,21 @@ class RunFolder:
             return Config.from_json(self.read(self.config_file))
         except ConfigError as error:
             raise CheckpointError(f"{self.config_file} cannot be used: {error}") from None
+
+    def save_learned(self, learned: Learned) -> None:
+        """Write learned.json."""
+        write_text(self.learned_file, learned.to_json())
+
+    def load_learned(self) -> Learned:
+        """Read learned.json, or config.json of an earlier format. Nothing is known where the file is missing.
+
+        Raises CheckpointError if it is damaged.
+        """
+        file = self.learned_file if self.learned_file.exists() else self.config_file
+        try:
+            return Learned.from_json(self.read(file))
+        except ConfigError as error:
+            raise CheckpointError(f"{file} cannot be used: {error}") from None
 
     def load_tokenizer(self) -> Tokenizer:
         """Read tokenizer.json. Raises a TapisError if it is missing or invalid."""
@@ -333,6 +369,8 @@ class RunFolder:
 
     def check(self, config: Config, tokenizer_text: str, notes: dict[str, str]) -> None:
         """Raise CheckpointError if config.json or tokenizer.json is not the one that the model was saved with."""
+        with contextlib.suppress(ConfigError):
+            notes = with_pairs(notes)
         for name in MODEL_FIELDS:
             value = str(getattr(config, name))
             if notes.get(name, value) != value:  # a file of an earlier format may lack one
@@ -382,6 +420,8 @@ class RunFolder:
             if damaged_part:
                 raise ValueError(f"{damaged_part} does not match its checksum")
             state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
+            if not isinstance(state, dict):
+                raise TypeError("it is no state of Tapis")
         except Exception as error:  # pickle, zipfile and torch raise different types
             reason = in_one_line(error)
             if isinstance(error, pickle.UnpicklingError):  # whose message advises to execute what the file says

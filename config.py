@@ -6,7 +6,7 @@ Each preset is a `Config`. On the command line, each field is a flag of the same
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
@@ -78,11 +78,13 @@ def setting(default: Value, **facts: Any) -> Value:
     return dataclasses.field(default=default, metadata={"facts": Facts(**facts)})
 
 
-@dataclass(frozen=True)
-class Config:
-    """The data, the model and the training."""
+# The settings by kind. Each kind is a group of flags in train.py --help, under its docstring.
 
-    # Data
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where the pairs are from, and how they are cleaned, split and cut into tokens."""
+
     data: tuple[str, ...] = ("Helsinki-NLP/opus_books",)
     """One or more sources of pairs, each of them demo, a hub id, a folder (hub layout or train/valid/test.<language>),
     or a .tsv, .csv, .jsonl, .parquet, .tmx or OPUS .zip file"""
@@ -98,15 +100,6 @@ class Config:
     """Weight of each sentence of --monolingual, as in --data-weights"""
     back_translator: str = setting("", init_from="fresh", since=3, before="")
     """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
-    source: str = setting("en", defines_model=True, init_from="fixed")
-    """Language to translate from"""
-    target: str = setting("fr", defines_model=True, init_from="fixed")
-    """Language to translate into"""
-    pairs: tuple[str, ...] = setting((), defines_model=True, init_from="fixed", since=2, before=())
-    """Language pairs of one model, such as en-de de-en, in place of --source and --target; or all, for every pair of
-    --languages"""
-    languages: tuple[str, ...] = setting((), defines_model=True, init_from="fixed", since=2, before=())
-    """The languages of --pairs all"""
     temperature: float = setting(1.0, range=(1.0, 100.0), since=2, before=1.0)
     """Share of each language pair in an epoch: 1 by its size, higher more equal (size to the power of 1/temperature)"""
     valid_share: float = setting(0.02, range=(0.0, 0.5))
@@ -121,7 +114,11 @@ class Config:
     max_length: int = setting(128, range=(2, 10_000), defines_model=True, is_on_page=True)
     """Maximum length of each side of a training pair, in tokens; longer pairs are dropped and counted"""
 
-    # Model
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What the model is."""
+
     init_from: str = setting("", since=2, before="")
     """Start from the weights and the tokenizer of another run: its name, folder, release archive, or hub id"""
     # A sum of so many products of 8 bits fits into 32 (decoding/compiled.c); so for d_ff.
@@ -142,7 +139,11 @@ class Config:
     tie_embeddings: bool = setting(True, defines_model=True, init_from="fixed")
     """Share one matrix among source embeddings, target embeddings and output projection"""
 
-    # Training
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How it learns."""
+
     epochs: int = setting(10, range=(1, 1_000_000), is_resumable=True, init_from="fresh")
     """Passes over the training pairs"""
     steps: int = setting(0, range=(0, 1_000_000_000), is_resumable=True, init_from="fresh")
@@ -168,21 +169,6 @@ class Config:
     # --minutes fixes the number of steps half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
-    length_ratio: float = setting(
-        0.0, range=(0, 1000), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
-    )
-    """Target tokens for each source token on average. It limits the length of translations, and --doubts marks those
-    that are far from it; 0 to learn it from the training pairs"""
-    length_spread: float = setting(
-        0.0, range=(0, 1000), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
-    )
-    """Deviation of target lengths from --length-ratio that one in a hundred pairs exceeds, divided by the square root
-    of the source length; learned together with it"""
-    unsure_below: float = setting(
-        0.0, range=(-1000, 0), is_resumable=True, init_from="fresh", is_on_page=True, since=4, before=0.0
-    )
-    """Mean log-probability of a token, in nats, below which --doubts marks a translation as unsure; 0 to learn it at
-    the end, such that two in a hundred translations of validation sentences are below"""
     label_smoothing: float = setting(0.1, range=(0.0, 0.9))
     """Share of the target probability spread over the whole vocabulary"""
     clip_norm: float = setting(1.0, range=(0, 1_000_000_000))
@@ -190,7 +176,11 @@ class Config:
     seed: int = setting(1, range=(0, 2**31 - 1))
     """Random seed of the initialization, the batch order and dropout"""
 
-    # Run
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Where and how the run computes, and how often it reports and saves."""
+
     name: str = ""
     """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET, or PRESET and all pairs"""
     device: DeviceName = setting("auto", is_resumable=True, init_from="fresh")
@@ -208,6 +198,18 @@ class Config:
     log_every: int = setting(10, range=(1, 1_000_000), is_resumable=True, init_from="fresh")
     """Steps between TensorBoard scalars"""
 
+
+@dataclass(frozen=True)
+class Config(RunSettings, TrainingSettings, ModelSettings, DataSettings):
+    """What was asked of a run.
+
+    It is never rewritten: what a run settles itself is in `training.resolved.Resolved`, and what it learns besides the
+    weights in `Learned`.
+    """
+
+    pairs: tuple[str, ...] = setting(("en-fr",), defines_model=True, init_from="fixed", since=5)
+    """The language pairs that the model translates, as `name_of_pair` writes them"""
+
     def __post_init__(self) -> None:
         # Each field alone: one of its choices, text that fits on a line, or within its range
         for field in fields(self):
@@ -224,10 +226,8 @@ class Config:
             low, high = facts.range
             if low < high and not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be from {low} to {high}")
-        for name in ("source", "target", "name"):
-            text: str = getattr(self, name)
-            if text in (".", "..") or any(c in r'/\:*?"<>|`' or not c.isprintable() for c in text):
-                raise ConfigError(f"{flag(name)} {text!r} cannot be part of a file name")
+        if not _can_be_part_of_file_name(self.name):
+            raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
 
         # Fields that depend on each other
         self._check_data()
@@ -240,8 +240,6 @@ class Config:
                 f"--batch-tokens ({self.batch_tokens}) must be greater than --max-length ({self.max_length}): "
                 "a batch holds at least one sentence and its end token"
             )
-        if self.source == self.target:
-            raise ConfigError(f"--source and --target are both {self.source}")
         if self.valid_share + self.test_share > 0.5:
             raise ConfigError("--valid-share and --test-share must leave at least half of the pairs for training")
 
@@ -258,23 +256,23 @@ class Config:
             raise ConfigError(f"--data-weights must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
 
     def _check_pairs(self) -> None:
-        """Raise ConfigError if --pairs, --languages or the sources of data do not fit together."""
-        if (self.pairs == ("all",)) != bool(self.languages):
-            raise ConfigError("--pairs all and --languages go together: --pairs all --languages en de fr")
-        if len(set(self.languages)) != len(self.languages) or len(self.languages) == 1:
-            raise ConfigError(f"--languages {' '.join(self.languages)}: name two or more, each once")
-        if len(self.languages) > MAX_LANGUAGES:
-            raise ConfigError(f"--languages names {len(self.languages):,}; it may name {MAX_LANGUAGES}")
+        """Raise ConfigError if a language or a pair cannot be, or if the sources of data do not fit the pairs."""
         if not self.pairs:
-            return
-        if len(set(self.directions)) != len(self.directions):
-            raise ConfigError(f"--pairs {' '.join(self.pairs)}: name each pair once")
+            raise ConfigError("--pairs names no pair")
         for source, target in self.directions:
             for text in (source, target):
-                if not re.fullmatch("[A-Za-z0-9_-]+", text):
+                if not _can_be_part_of_file_name(text) or not text:
+                    raise ConfigError(f"the language {text!r} cannot be part of a file name")
+                if len(self.pairs) > 1 and not re.fullmatch("[A-Za-z0-9_-]+", text):
                     raise ConfigError(f"--pairs: {text!r} cannot be a language; use a code such as de or pt-BR")
             if source == target:
-                raise ConfigError(f"--pairs: {source}-{target} is one language")
+                raise ConfigError(f"source and target are both {source}")
+        if len(self.all_languages) > MAX_LANGUAGES:
+            raise ConfigError(f"--pairs names {len(self.all_languages):,} languages; it may name {MAX_LANGUAGES}")
+        if len(set(self.directions)) < len(self.directions):
+            raise ConfigError(f"--pairs {' '.join(self.pairs)}: name each pair once")
+        if len(self.pairs) == 1:
+            return
         if len(self.data) not in (1, len(self.directions)):
             raise ConfigError(
                 f"--data names {len(self.data)} sources for {len(self.directions)} pairs: "
@@ -324,9 +322,17 @@ class Config:
     @cached_property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The language pairs that the model translates, each as source and target."""
-        if self.pairs == ("all",):
-            return tuple((source, target) for source, target in product(self.languages, repeat=2) if source != target)
-        return tuple(map(_direction, self.pairs)) or ((self.source, self.target),)
+        return tuple(map(direction_of, self.pairs))
+
+    @property
+    def source(self) -> str:
+        """The source language of the first pair."""
+        return self.directions[0][0]
+
+    @property
+    def target(self) -> str:
+        """The target language of the first pair."""
+        return self.directions[0][1]
 
     @property
     def all_languages(self) -> list[str]:
@@ -341,7 +347,7 @@ class Config:
 
     def to_json(self) -> str:
         """All fields and the number of the format, as an indented JSON object."""
-        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
+        return json.dumps({"format": FORMAT, "pairs": self.pairs, **dataclasses.asdict(self)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
@@ -349,13 +355,7 @@ class Config:
 
         Raises ConfigError if the format is newer, or if a field is unknown, missing, ill-typed or out of range.
         """
-        # Parse the JSON.
-        try:
-            values: Any = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"not JSON ({error})") from None
-        if not isinstance(values, dict):
-            raise ConfigError("not a JSON object")
+        values = _json_object(text)
 
         # Bring an older format up to date. The first one had no number.
         format_number = values.pop("format", 0)
@@ -365,9 +365,14 @@ class Config:
             raise ConfigError(
                 f"it has format {format_number}, of a newer version, and this one reads up to {FORMAT}: update Tapis"
             )
-        values = {name: facts.before for name, facts in FACTS.items() if format_number < facts.since} | values
         if format_number < 2 and isinstance(values.get("data"), str):
             values["data"] = [values["data"]]  # one source, then
+        if format_number < 5:
+            for field in fields(Learned):  # `Learned.from_json` reads them
+                values.pop(field.name, None)
+            values["pairs"] = _earlier_pairs(values)
+        added: dict[str, Any] = {name: facts.before for name, facts in FACTS.items() if format_number < facts.since}
+        values = added | values
 
         # Check that the fields are those of this version, and their types.
         types = {field.name: field.type for field in fields(cls)}
@@ -380,17 +385,47 @@ class Config:
         return cls(**values)
 
 
+def name_of_pair(source: str, target: str) -> str:
+    """Return a language pair as --pairs takes it: en-de, or pt-BR:en."""
+    return (":" if "-" in source + target else "-").join((source, target))
+
+
 def names_of_pairs(directions: Iterable[tuple[str, str]]) -> str:
-    """Language pairs as --pairs takes them, for a message."""
-    return ", ".join((":" if "-" in source + target else "-").join((source, target)) for source, target in directions)
+    """Return language pairs as --pairs takes them, for a message."""
+    return ", ".join(name_of_pair(*direction) for direction in directions)
 
 
-def _direction(pair: str) -> tuple[str, str]:
-    """Split en-de, or pt-BR:en, into its languages. Raises ConfigError if that is not clear."""
+def direction_of(pair: str) -> tuple[str, str]:
+    """Return the inverse of `name_of_pair`. Raises ConfigError if it is not clear where the source ends."""
     languages = pair.split(":") if ":" in pair else pair.split("-")
     if len(languages) != 2:
         raise ConfigError(f"--pairs {pair!r}: write SOURCE-TARGET, such as en-de, or pt-BR:en")
     return languages[0], languages[1]
+
+
+def pairs_of_all(languages: Sequence[str]) -> list[str]:
+    """Return the pairs of each of these languages with each of the others. Raises ConfigError if they are too many."""
+    if len(languages) > MAX_LANGUAGES:
+        raise ConfigError(f"--languages names {len(languages):,}; it may name {MAX_LANGUAGES}")
+    return [name_of_pair(source, target) for source, target in product(languages, repeat=2) if source != target]
+
+
+def pairs_as_before(source: str, target: str, pairs: Sequence[str], languages: Sequence[str]) -> list[str]:
+    """Return `Config.pairs` of the four fields that formats before 5 had for them."""
+    if list(pairs) == ["all"]:
+        return pairs_of_all(languages)
+    return [name_of_pair(*direction_of(pair)) for pair in pairs] or [name_of_pair(source, target)]
+
+
+def _earlier_pairs(values: dict[str, Any]) -> list[str]:
+    """Take the languages from the JSON of a format before 5. Raises ConfigError if a field is missing or ill-typed."""
+    if missing := {"source", "target"} - values.keys():
+        raise ConfigError(f"fields missing: {', '.join(sorted(missing))}")
+    languages: dict[str, Any] = {"source": "", "target": "", "pairs": [], "languages": []}
+    languages |= {name: values.pop(name) for name in languages if name in values}
+    for name, value in languages.items():
+        _from_json_value(name, value, str if name in ("source", "target") else tuple[str, ...])
+    return pairs_as_before(**languages)
 
 
 def base_language(code: str) -> str:
@@ -404,7 +439,18 @@ def _language_of(file: str) -> str:
     return match[1] if match else ""
 
 
-def _from_json_value(name: str, value: object, expected: Any) -> object:
+def _json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object of a text. Raises ConfigError if it holds none."""
+    try:
+        values: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError("not a JSON object")
+    return values
+
+
+def _from_json_value(name: str, value: object, expected: Any) -> Any:
     """Return a field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
     Raises ConfigError if it has another type than the field.
@@ -427,13 +473,51 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What a run learns besides the weights. Before it is known, each is 0; so for runs before format 4."""
+
+    length_ratio: float = setting(0.0, range=(0, 1000))
+    """Target tokens for each source token of the training pairs, on average"""
+    length_spread: float = setting(0.0, range=(0, 1000))
+    """Deviation of target lengths from that, which one in a hundred training pairs exceeds, divided by the square root
+    of the source length"""
+    unsure_below: float = setting(0.0, range=(-1000, 0))
+    """Mean log-probability of a token, in nats, below which two in a hundred of the model's translations are"""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low, high = field.metadata["facts"].range
+            if not low <= getattr(self, field.name) <= high:
+                raise ConfigError(f"{field.name} is {getattr(self, field.name)}; it must be from {low} to {high}")
+
+    def to_json(self) -> str:
+        """Return all fields as an indented JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Learned":
+        """Return the inverse of `to_json`. Reads config.json of format 4, too, which had these fields among others.
+
+        Raises ConfigError if a field is ill-typed or out of range.
+        """
+        values = _json_object(text)
+        return cls(**{f.name: _from_json_value(f.name, values[f.name], float) for f in fields(cls) if f.name in values})
+
+
 FACTS: dict[str, Facts] = {field.name: field.metadata.get("facts", Facts()) for field in fields(Config)}
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 4
+FORMAT = 5
 
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
 MAX_LANGUAGES = 300  # of --pairs all, which is 89,700 pairs
+
+
+def _can_be_part_of_file_name(text: str) -> bool:
+    return text not in (".", "..") and not any(c in r'/\:*?"<>|`' or not c.isprintable() for c in text)
+
+
 # Characters that a terminal obeys, or that no text in UTF-8 has
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 

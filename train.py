@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import Config, ConfigError
+from config import ConfigError
 from decoding.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
 from model import Transformer
@@ -54,6 +54,7 @@ from training.options import changes, resolve
 from training.own_translations import RoundKind, check_back_translator
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
+from training.resolved import Resolved
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
@@ -78,7 +79,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     an error only at a scale of 1: above it, the step is skipped and the scaler lowers the scale.
     """
     start = time.perf_counter()
-    config, group = training.config, training.group
+    group, resolved = training.group, training.resolved
     training.model.train()
 
     # Take this process's batches, and count the target tokens of all processes.
@@ -94,7 +95,7 @@ def take_step(training: Training, step: int) -> StepRecord:
     for place, batch in batches:
         training.seed_dropout(step, place)
         with training.gradient_exchange(is_last=place == last_place):
-            with autocast(training.device, config.precision):
+            with autocast(training.device, resolved.precision):
                 batch_loss, batch_cross_entropy = training.objective(batch.to(training.device))
             training.scaler.scale(batch_loss * (group.size / n_tgt)).backward()
         loss += batch_loss.detach()
@@ -110,10 +111,10 @@ def take_step(training: Training, step: int) -> StepRecord:
     grad_norms = dict(zip(part_norms, numbers[3:], strict=True))
     if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
         epoch, place = training.batch_plan.place_of(step)
-        raise not_finite(step, epoch + 1, place * config.accumulate + 1, config.precision)
+        raise not_finite(step, epoch + 1, place * resolved.accumulate + 1, resolved.precision)
 
     # Step the optimizers.
-    lr = learning_rate(step, training.total_steps, config)
+    lr = learning_rate(step, training.total_steps, resolved.warmup_steps, training.config)
     training.step_optimizers(lr, grad_norm)
 
     seconds = time.perf_counter() - start
@@ -177,7 +178,6 @@ def save(training: Training, folder: RunFolder) -> None:
     """Save what resuming needs."""
     state = state_of(training)
     if is_main():
-        folder.save_config(training.config)
         folder.save_state(state)
 
 
@@ -263,23 +263,10 @@ def main(args: Sequence[str]) -> None:
         raise BrokenOffError(cause + advice) from None
 
 
-def with_a_batch_for_each_process(config: Config, resume: bool, group: Group) -> Config:
-    """Raise --accumulate to the number of processes. Raises ConfigError for a run to resume that has too few."""
-    if config.accumulate >= group.size:
-        return config
-    if resume:
-        raise ConfigError(
-            f"the steps of the run {config.name} have {config.accumulate} batches (--accumulate), too few for "
-            f"{group.size} processes\nresume it with at most {config.accumulate}"
-        )
-    return replace(config, accumulate=group.size)
-
-
 def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists."""
     budget = TimeBudget(options.minutes)
-    config = with_a_batch_for_each_process(options.config, options.resume, group)
-    check_shardable(config)
+    config = options.config
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
             f"{folder.path} holds a run already: resume it with --resume,\n"
@@ -289,11 +276,11 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     # The data, the tokenizer, and the training itself.
     if config.back_translator and not options.resume:
         check_back_translator(config, folder.path)
-    training, report = load_training(options, config, folder, group, budget)
+    training, report = load_training(options, folder, group, budget)
     lines = report_lines(report)
     for line in lines:
         say(line)
-    if warning := slow_precision(config.precision, training.device):
+    if warning := slow_precision(training.resolved.precision, training.device):
         say(warning)
     if options.dry_run:
         if config.init_from and not options.resume:
@@ -328,13 +315,18 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 
 
 def load_training(
-    options: TrainOptions,
-    config: Config,
-    folder: RunFolder,
-    group: Group,
-    budget: TimeBudget,
+    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget
 ) -> tuple[Training, Metrics]:
     """Prepare the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
+    # What the run has settled.
+    config, state, learned = options.config, None, None
+    resolved = Resolved.of(config, choose_device(config.device), group.size)
+    if options.resume:
+        state, learned = folder.load_state(), folder.load_learned()
+        resolved = Resolved.saved(state, config, group.size)
+    check_shardable(config, resolved.precision)
+
+    # The data, the tokenizer, the model.
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
@@ -344,9 +336,9 @@ def load_training(
             tokenizer = ancestor.tokenizer
         else:
             tokenizer = learn_tokenizer(corpus.train, config.vocab_size, config.tagged_languages)
-    training = Training(config, corpus, tokenizer, group)
-    if options.resume:
-        restore(training, folder.load_state())
+    training = Training(config, corpus, tokenizer, group, resolved, learned)
+    if state is not None:
+        restore(training, state)
     elif budget.is_open:
         budget.plan(training, take_step)
     training.compile_if_long()
@@ -363,13 +355,15 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
         report = replace(
             report,
             resumed=[*before.resumed, resumption],
-            **{name: getattr(before, name) for name in ("best", "last", "seconds", "unsure_below", "test", "examples")},
+            **{name: getattr(before, name) for name in ("best", "last", "seconds", "test", "examples")},
         )
         if before.init_from:  # the run that it started from is not read again, and need not exist
             report = replace(report, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)
+        folder.save_learned(training.learned)  # before the config, which may have held it
         folder.save_config(training.config)
     else:
         folder.start(training.config, training.tokenizer)
+        folder.save_learned(training.learned)
         for events in (RUNS / training.config.name).rglob(EVENTS):
             events.unlink()
     folder.sign(training.config)
@@ -389,10 +383,8 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     _, _, model = folder.load_model(training.device)
     translator = training.translator(model)
-    if training.config.unsure_below in (0, metrics.unsure_below):  # not given, or learned by a shorter training
-        metrics.unsure_below = unsure_below(training, translator)
-        record(folder, metrics)
-        folder.save_config(replace(training.config, unsure_below=metrics.unsure_below))
+    record(folder, metrics)
+    folder.save_learned(replace(training.learned, unsure_below=unsure_below(training, translator)))
     test_pairs = list(training.corpus.test)
     if test_pairs:
         numbers, origins = training.corpus.test.origins(), training.corpus.origins

@@ -217,7 +217,7 @@ def record_step(config: Config, length: int, by_sequences: bool, is_compiled: bo
         install_fast_modules(model)
         objective = PackedBatchLoss(model, config.label_smoothing)
         objective.losses_and_gradient = losses_and_gradient if is_compiled else losses_and_gradient_in_place
-        optimizers = make_optimizers(model, config)
+        optimizers = make_optimizers(model, config, config.precision)
         for _ in range(2):  # in the first, the optimizers make their state
             with Recorder() as recorder:
                 RecordedAttention.recorder = recorder

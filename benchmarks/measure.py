@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import datasets
 import torch
 
-from config import Config, DeviceName, TranslatingPrecision
+from config import Config, DeviceName, TranslatingPrecision, name_of_pair
 from decoding.compiled import variants
 from system.devices import slow_precision
 from text.cleaning import RULES
@@ -114,8 +114,7 @@ class Workload:
             yield replace(
                 Config(),
                 data=(data,),
-                source=self.source,
-                target=self.target,
+                pairs=(name_of_pair(self.source, self.target),),
                 skip_rules=() if self.data else tuple(RULES),
                 d_model=self.d_model,
                 d_ff=4 * self.d_model,

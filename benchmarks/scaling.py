@@ -95,7 +95,7 @@ def step_cost(config: Config, vocab_size: int, length: int) -> Cost:
     model = Transformer(vocab_size, config).to(device)
     install_fast_modules(model)
     objective = PackedBatchLoss(model, config.label_smoothing)
-    optimizers = make_optimizers(model, config)
+    optimizers = make_optimizers(model, config, config.precision)
     random = np.random.default_rng(1)
     rows = random.integers(EOS + 1, vocab_size, (config.batch_tokens // length, length - 1))
     batch = PackedBatch.of(collate(list(rows), list(rows)))

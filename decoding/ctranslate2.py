@@ -4,7 +4,7 @@ A folder that `export.py --to ctranslate2` made:
 
     OUT/
         model.bin  config.json  *_vocabulary.json     CTranslate2's own files
-        tokenizer.json  tapis.json                    ours: texts ↔ tokens, and the config of the run
+        tokenizer.json  tapis.json  learned.json      ours: texts ↔ tokens, the config of the run, what it learned
         example.py                                    translates with these files and without our code
         SHA256SUMS
 
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from checkpoint import MAX_BYTES
-from config import BOS, EOS, UNK, Config, ConfigError, TapisError, TranslatingPrecision
+from config import BOS, EOS, UNK, Config, ConfigError, Learned, TapisError, TranslatingPrecision
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on, length_penalty
 from system.files import check_regular, read_bounded
 from system.hub import check_sums
@@ -31,6 +31,7 @@ from system.terminal import in_one_line
 from text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 CONFIG = "tapis.json"
+LEARNED = "learned.json"
 MODEL, VOCABULARY = "model.bin", "shared_vocabulary.json"  # of CTranslate2
 # What CTranslate2's own config.json says; whatever else it has is null or false.
 ENGINE_CONFIG = {
@@ -75,6 +76,15 @@ def exported_config(folder: Path) -> Config:
         return Config.from_json(read_bounded(folder / CONFIG, MAX_BYTES["config.json"]))
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise EngineError(f"{folder / CONFIG} cannot be used: {error}") from None
+
+
+def exported_learned(folder: Path) -> Learned:
+    """Return what the run that was exported learned besides the weights. Raises EngineError if it cannot be read."""
+    file = folder / LEARNED if (folder / LEARNED).exists() else folder / CONFIG  # of a run before format 5
+    try:
+        return Learned.from_json(read_bounded(file, MAX_BYTES["learned.json"]))
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise EngineError(f"{file} cannot be used: {error}") from None
 
 
 class CTranslate2Searcher:

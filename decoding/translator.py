@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, names_of_pairs
+from config import Config, ConfigError, DeviceName, Learned, TapisError, TranslatingPrecision, names_of_pairs
 from dataset import pad, to_device
 from decoding.attention import Attention, cross_attention, cross_attentions
 from decoding.compiled import CompiledTransformer, choose_translating
-from decoding.ctranslate2 import is_exported, load_exported
+from decoding.ctranslate2 import exported_learned, is_exported, load_exported
 from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.lengths import Lengths
@@ -136,6 +136,7 @@ class Translator:
         searcher: Searcher,
         tokenizer: Tokenizer,
         config: Config,
+        learned: Learned,
         device: torch.device,
         *,
         target: str = "",
@@ -146,8 +147,9 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
-        self.lengths = Lengths(config.length_ratio, config.length_spread)
-        self.unsure_below = config.unsure_below or UNSURE_BELOW
+        self.learned = learned
+        self.lengths = Lengths(learned.length_ratio, learned.length_spread)
+        self.unsure_below = learned.unsure_below or UNSURE_BELOW
         self.target = target or config.target
         self.source = source
         of_target = [one for one, into in config.directions if into == target]
@@ -185,12 +187,14 @@ class Translator:
             if where.type != "cuda":  # CTranslate2 knows no other GPU
                 where = torch.device("cpu")
             config, tokenizer, searcher = load_exported(folder.path, where, precision)
+            learned = exported_learned(folder.path)
         else:
             if precision != "int8" and (warning := slow_precision(precision, where)):
                 say(warning)
             config, tokenizer, model = folder.load_model(where)
+            learned = folder.load_learned()
             searcher = ModelSearcher(model, where, precision, plain, list(tokenizer.tags.values()))
-        return cls(searcher, tokenizer, config, where)
+        return cls(searcher, tokenizer, config, learned, where)
 
     def towards(self, target: str = "", source: str = "") -> Self:
         """Return the same model for one of its target languages.
@@ -211,12 +215,12 @@ class Translator:
             ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
             hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
-        made_of = self.searcher, self.tokenizer, self.config, self.device
+        made_of = self.searcher, self.tokenizer, self.config, self.learned, self.device
         return type(self)(*made_of, target=target, source=source, check=self.check)
 
     def checked_by(self, check: Callable[[], None]) -> Self:
         """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
-        made_of = self.searcher, self.tokenizer, self.config, self.device
+        made_of = self.searcher, self.tokenizer, self.config, self.learned, self.device
         target = self.target if self.tag else ""
         return type(self)(*made_of, target=target, source=self.source, check=check)
 

@@ -18,12 +18,13 @@ import html
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from config import FACTS, Config
+from config import FACTS, Config, Learned
 from decoding.compiled import quantize_rows
 from model import LayerNormalization, Transformer
 from text.tokenizer import Tokenizer
@@ -46,12 +47,20 @@ MOST_INPUTS = 4160  # of a layer, as in web/linear.js
 REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
 
 
-def web_page(config: Config, tokenizer: Tokenizer, model: Transformer, title: str, facts: Mapping[str, str]) -> str:
+def web_page(
+    config: Config,
+    learned: Learned,
+    tokenizer: Tokenizer,
+    model: Transformer,
+    title: str,
+    facts: Mapping[str, str],
+) -> str:
     """Return the text of the file. facts says what the model is: names and values, shown in this order."""
     table, weights = pack_weights(model)
     description = {
         "config": {
             **{name: getattr(config, name) for name in PAGE_FIELDS},
+            **asdict(learned),
             "eps": next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
         },
         "directions": config.directions,

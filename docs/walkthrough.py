@@ -333,7 +333,7 @@ def one_training_step(demo: Demo) -> None:
     torch.manual_seed(config.seed)
     model = Transformer(len(demo.tokenizer), config)
     objective = BatchLoss(model, config.label_smoothing)
-    optimizers = make_optimizers(model, config)
+    optimizers = make_optimizers(model, config, "fp32")
 
     def loss_without_dropout() -> float:
         with torch.no_grad():
@@ -345,7 +345,7 @@ def one_training_step(demo: Demo) -> None:
     loss, _ = objective.train()(batch)
     (loss / batch.n_tgt).backward()
     norm = clip_grad_norm_(model.parameters(), config.clip_norm)
-    rate = learning_rate(1, demo.steps, config)
+    rate = learning_rate(1, demo.steps, config.warmup_steps, config)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from checkpoint import RunFolder
 from config import BOS, EOS, UNK
-from decoding.ctranslate2 import CONFIG, EngineError
+from decoding.ctranslate2 import CONFIG, LEARNED, EngineError
 from decoding.search import NEVER_GENERATED
 from exporting.naming import max_positions
 from model import Transformer
@@ -134,5 +134,6 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     spec.save(str(into))
     (into / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     (into / CONFIG).write_text(config.to_json(), encoding="utf-8")
+    (into / LEARNED).write_text(folder.load_learned().to_json(), encoding="utf-8")
     (into / "example.py").write_text(example_script(tokenizer), encoding="utf-8")
     write_sums(into)

@@ -39,6 +39,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
 
     released = RunFolder(into)
     released.save_config(public)
+    released.save_learned(folder.load_learned())
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
     save_metrics(released, metrics)

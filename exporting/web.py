@@ -22,7 +22,8 @@ def to_web(folder: RunFolder, file: Path, license: str) -> None:
     if max(config.d_model, config.d_ff) > MOST_INPUTS:
         raise ConfigError(f"--to web: d_model and d_ff may be at most {MOST_INPUTS}")
     title = f"Translate {language_pairs(config)}"
-    page = web_page(config, tokenizer, model, title, web_facts(config, load_metrics(folder), model, license))
+    facts = web_facts(config, load_metrics(folder), model, license)
+    page = web_page(config, folder.load_learned(), tokenizer, model, title, facts)
     write_text(file, page)
 
 

@@ -1,8 +1,9 @@
 """The command lines: the flags of each command, `parse`, which reads them, and `run_command`, which ends a command.
 
-`python train.py [preset] [--flag value …]`: each field of `Config` is a flag of the same name. A flag that is not given
-keeps the preset's value. This module does not import torch. `answer_early` can therefore answer --help and wrong flags
-before a command spends a second or two on its imports.
+`python train.py [preset] [--flag value …]`: each field of `Config` is a flag of the same name, but for its pairs, which
+`LanguageOptions` has several ways to type. A flag that is not given keeps the preset's value. This module does not
+import torch. `answer_early` can therefore answer --help and wrong flags before a command spends a second or two on its
+imports.
 """
 
 import contextlib
@@ -13,23 +14,75 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from config import LENGTH_PENALTY, PRESETS, Config, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
+from config import (
+    LENGTH_PENALTY,
+    PRESETS,
+    Config,
+    ConfigError,
+    DataSettings,
+    DeviceName,
+    ModelSettings,
+    RunSettings,
+    TapisError,
+    TrainingSettings,
+    TranslatingPrecision,
+    direction_of,
+    flag,
+    name_of_pair,
+    pairs_of_all,
+)
 from system.terminal import is_first_on_machine, is_main, printable
-from system.usage import usage_error
+from system.usage import all_fields, usage_error
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LanguageOptions:
+    """The languages that the model translates."""
+
+    source: str = "en"
+    """Language to translate from"""
+    target: str = "fr"
+    """Language to translate into"""
+    pairs: tuple[str, ...] = ()
+    """Language pairs of one model, such as en-de de-en, in place of --source and --target; or all, for every pair of
+    --languages"""
+    languages: tuple[str, ...] = ()
+    """The languages of --pairs all"""
+
+    @classmethod
+    def of(cls, config: Config) -> "LanguageOptions":
+        """Return the flags of a run."""
+        return cls(config.source, config.target, config.pairs if len(config.pairs) > 1 else ())
+
+    def as_pairs(self) -> tuple[str, ...]:
+        """Return what is typed as `Config.pairs`. Raises ConfigError if it cannot be."""
+        if (self.pairs == ("all",)) != bool(self.languages):
+            raise ConfigError("--pairs all and --languages go together: --pairs all --languages en de fr")
+        if not self.languages:
+            directions = map(direction_of, self.pairs) if self.pairs else [(self.source, self.target)]
+            return tuple(name_of_pair(*direction) for direction in directions)
+        if len(set(self.languages)) != len(self.languages) or len(self.languages) == 1:
+            raise ConfigError(f"--languages {' '.join(self.languages)}: name two or more, each once")
+        return tuple(pairs_of_all(self.languages))
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """Train a Transformer to translate. Presets, named before the flags: opus_books, demo, multi30k, base, big."""
 
-    config: tyro.conf.OmitArgPrefixes[Config]
+    languages: tyro.conf.OmitArgPrefixes[LanguageOptions]
+    data: tyro.conf.OmitArgPrefixes[DataSettings]
+    model: tyro.conf.OmitArgPrefixes[ModelSettings]
+    training: tyro.conf.OmitArgPrefixes[TrainingSettings]
+    run: tyro.conf.OmitArgPrefixes[RunSettings]
     minutes: float = 0.0
     """Wall-clock limit for the whole command, instead of --epochs; the number of steps follows from the speed"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -38,6 +91,34 @@ class TrainOptions:
     """Continue the run weights/NAME exactly where it stopped"""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace the existing run weights/NAME"""
+
+    @classmethod
+    def of(cls, config: Config) -> "TrainOptions":
+        """Return the options of a run."""
+        return cls(
+            LanguageOptions.of(config),
+            _group(config, DataSettings),
+            _group(config, ModelSettings),
+            _group(config, TrainingSettings),
+            _group(config, RunSettings),
+        )
+
+    def having(self, config: Config) -> "TrainOptions":
+        """Return the same options for another config."""
+        same = {name: getattr(self, name) for name in ("minutes", "dry_run", "resume", "overwrite")}
+        return replace(TrainOptions.of(config), **same)
+
+    @cached_property
+    def config(self) -> Config:
+        """What is asked of the run. Raises ConfigError if the settings do not fit together."""
+        groups = self.data, self.model, self.training, self.run
+        values = {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
+        return Config(**values, pairs=self.languages.as_pairs())
+
+
+def _group(config: Config, kind: type[T]) -> T:
+    """Return the settings of one kind."""
+    return kind(**{one.name: getattr(config, one.name) for one in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -249,17 +330,16 @@ def parse(options: type[T], args: Sequence[str], default: T | None = None) -> T:
     raise ConfigError(usage_error(options, args, misplaced))
 
 
-def reject_repeated(options: type, args: Sequence[str]) -> list[str]:
-    """Return the names of the given flags. Raises ConfigError for a flag of several values that is given twice.
+def reject_repeated(options: type, args: Sequence[str]) -> None:
+    """Raise ConfigError for a flag of several values that is given twice.
 
     Of a flag that is given twice, the last one counts, which would lose values.
     """
     names = [argument.partition("=")[0] for argument in args]
-    for one in fields(options):
+    for one in all_fields(options):
         is_single = isinstance(one.default, tuple) and not one.metadata.get("may_repeat")
         if is_single and names.count(flag(one.name)) > 1:
             raise ConfigError(f"{flag(one.name)} is given twice: all its values follow one {flag(one.name)}")
-    return names
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
@@ -274,18 +354,29 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
 
-    names = reject_repeated(Config, flags)
-    if "--pairs" in names and {"--source", "--target"} & set(names):
+    names = {argument.partition("=")[0] for argument in flags}
+    if "--pairs" in names and {"--source", "--target"} & names:
         raise ConfigError("--pairs names the languages: leave out --source and --target")
-    if (run := value_of("--init-from", flags)) and not {"--resume", "--help", "-h"} & set(names):
-        return preset, flags, TrainOptions(config=replace(PRESETS[preset], init_from=run))
+    if (run := value_of("--init-from", flags)) and not {"--resume", "--help", "-h"} & names:
+        reject_repeated(TrainOptions, flags)
+        return preset, flags, TrainOptions.of(replace(PRESETS[preset], init_from=run))
     try:
-        return preset, flags, parse(TrainOptions, flags, TrainOptions(config=PRESETS[preset]))
+        return preset, flags, parse_over(PRESETS[preset], flags)
     except ConfigError:
         if not ("--resume" in names and (run := value_of("--name", flags))):
             raise
         # The flags may fit the settings of that run.
-        return preset, flags, TrainOptions(config=replace(PRESETS[preset], name=run), resume=True)
+        reject_repeated(TrainOptions, flags)
+        return preset, flags, replace(TrainOptions.of(replace(PRESETS[preset], name=run)), resume=True)
+
+
+def parse_over(config: Config, flags: Sequence[str]) -> TrainOptions:
+    """Parse train.py's flags, which change a config. Raises ConfigError if the result is none."""
+    options = parse(TrainOptions, flags, TrainOptions.of(config))
+    if {"--source", "--target"} & {argument.partition("=")[0] for argument in flags}:
+        options = replace(options, languages=replace(options.languages, pairs=(), languages=()))
+    _ = options.config  # raises
+    return options
 
 
 def value_of(name: str, flags: Sequence[str]) -> str:
@@ -299,13 +390,14 @@ def value_of(name: str, flags: Sequence[str]) -> str:
     return ""
 
 
-def named(config: Config, preset: str) -> Config:
+def named(options: TrainOptions, preset: str) -> Config:
     """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET, with all pairs if there are several.
 
     For --pairs all, it is PRESET-all and the languages.
     """
+    config = options.config
     pairs = [f"{source}-{target}" for source, target in config.directions]
-    if config.languages:
+    if options.languages.languages:
         pairs = ["all", *config.all_languages]
     return config if config.name else replace(config, name="-".join([preset, *pairs]))
 

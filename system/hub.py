@@ -21,7 +21,10 @@ from system.terminal import in_one_line
 
 SUMS = "SHA256SUMS"  # in sha256sum's format: `sha256sum -c SHA256SUMS` checks it
 MAX_SUMS_BYTES = 100_000
-RELEASE_FILES = ("config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", SUMS)
+RELEASE_FILES = (
+    *("config.json", "tokenizer.json", "model.safetensors", "learned.json", "metrics.json", "README.md"),
+    SUMS,
+)
 HUB_TIMEOUT = 5.0  # seconds to wait for an answer of the hub
 MAX_EXPANSION = 20  # an archive of over 1 MB that decompresses to more than this times its size is a bomb
 MAX_HEADER_BYTES = 10_000  # of a member's name and attributes

@@ -1,14 +1,14 @@
 """Dataclasses as JSON, and JSON that anybody may have written as dataclasses.
 
-A record is an instance of a dataclass whose fields are of the types str, int, float, bool, list, tuple, dict with names
-as keys, other records, or one of these or None.
+A record is an instance of a dataclass whose fields are of the types str, literals of it, int, float, bool, list, tuple,
+dict with names as keys, other records, or one of these or None.
 """
 
 import dataclasses
 import re
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -67,11 +67,13 @@ def _checked(kind: Any, value: object) -> Any:
 
 
 def _checked_container(container: Any, kinds: tuple[Any, ...], value: object) -> Any:
-    """Return the JSON value as a dict, a list or a tuple of these kinds. Raises ValueError if it is none."""
+    """Return the JSON value as a dict, a list, a tuple or a literal of these kinds. Raises ValueError if it is none."""
     if container is dict and isinstance(value, Mapping):
         return {str(name): _checked(kinds[1], one) for name, one in value.items()}
     if container is list and isinstance(value, list):
         return [_checked(kinds[0], one) for one in value]
+    if container is Literal and isinstance(value, str) and value in kinds:
+        return value
     if container is tuple and isinstance(value, list) and len(value) == len(kinds):
         return tuple(_checked(kind, one) for kind, one in zip(kinds, value, strict=True))
     raise ValueError(f"no {container}")

@@ -8,7 +8,7 @@ decides whether a line is valid.
 import difflib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
@@ -54,10 +54,17 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
     return f"these arguments cannot be parsed: {quoted(args)}\n{HINT}"
 
 
-def flag_types(options: type) -> dict[str, Any]:
-    """Return the flags of an options dataclass, with the type of each field. A nested dataclass adds its own flags."""
-    types: dict[str, Any] = {}
+def all_fields(options: type) -> list[Field[Any]]:
+    """Return the fields of an options dataclass, each group of them replaced by its own."""
     hints = get_type_hints(options)  # without tyro's annotations
+    groups = [all_fields(hints[one.name]) if is_dataclass(hints[one.name]) else [one] for one in fields(options)]
+    return [one for group in groups for one in group]
+
+
+def flag_types(options: type) -> dict[str, Any]:
+    """Return the flags of an options dataclass, with the type of each field. A group of fields adds its own flags."""
+    types: dict[str, Any] = {}
+    hints = get_type_hints(options)
     for field in fields(options):
         if is_dataclass(hints[field.name]):
             types |= flag_types(hints[field.name])

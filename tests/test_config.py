@@ -2,16 +2,18 @@
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 import time
 import tracemalloc
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from conftest import ROOT
 
-from config import FACTS, FORMAT, PRESETS, Config, ConfigError, flag
+from config import FACTS, FORMAT, PRESETS, Config, ConfigError, Learned, flag, pairs_of_all
 from system.cli import (
     EvaluateOptions,
     ModelOptions,
@@ -20,6 +22,7 @@ from system.cli import (
     TranslateOptions,
     named,
     parse,
+    parse_over,
     parse_training,
 )
 
@@ -40,23 +43,52 @@ def test_a_config_survives_json(preset: str) -> None:
         ({"d_model": 30, "n_heads": 4}, "--n-heads"),
         ({"d_model": 9, "n_heads": 3}, "even"),
         ({"batch_tokens": 20}, "--batch-tokens"),
-        ({"source": "fr", "target": "fr"}, "--source and --target"),
+        ({"pairs": ("fr-fr",)}, "source and target are both fr"),
         ({"name": "../elsewhere"}, "--name"),
         ({"name": ".."}, "--name"),
-        ({"target": "a/b"}, "--target"),
+        ({"pairs": ("en-a/b",)}, "the language 'a/b' cannot be part"),
         ({"name": "`x`"}, "--name"),
         ({"data": ("a\nerror: b",)}, r"--data 'a\\nerror: b' has characters that cannot be shown"),
         ({"back_translator": "\ud800"}, "--back-translator .* has characters that cannot be shown"),
-        (
-            {"pairs": ("all",), "languages": tuple(f"l{i}" for i in range(301))},
-            "--languages names 301; it may name 300",
-        ),
+        ({"pairs": tuple(f"l{i}-en" for i in range(300))}, "--pairs names 301 languages; it may name 300"),
         ({"valid_share": 0.4, "test_share": 0.4}, "--valid-share"),
     ],
 )
 def test_errors_name_the_invalid_field(change: dict[str, object], names: str) -> None:
     with pytest.raises(ConfigError, match=names):
         replace(Config(), **change)  # type: ignore[arg-type]
+
+
+# A config as format 4 had it
+FORMAT_4 = {
+    **{name: value for name, value in json.loads(Config().to_json()).items() if name != "pairs"},
+    **{"format": 4, "source": "en", "target": "de", "pairs": [], "languages": []},
+    **{"length_ratio": 1.2, "length_spread": 0.9, "unsure_below": -1.5},
+}
+
+
+def test_languages_before_format_5_had_four_fields() -> None:
+    assert Config.from_json(json.dumps(FORMAT_4)).pairs == ("en-de",)
+    several = {**FORMAT_4, "pairs": ["en-de", "pt-BR:en"]}
+    assert Config.from_json(json.dumps(several)).directions == (("en", "de"), ("pt-BR", "en"))
+    every = {**FORMAT_4, "pairs": ["all"], "languages": ["de", "en", "fr"]}
+    assert Config.from_json(json.dumps(every)).pairs == ("de-en", "de-fr", "en-de", "en-fr", "fr-de", "fr-en")
+
+
+def test_what_a_run_learned_was_in_the_config_of_format_4() -> None:
+    learned = Learned(1.2, 0.9, -1.5)
+    assert Learned.from_json(json.dumps(FORMAT_4)) == learned == Learned.from_json(learned.to_json())
+    assert Learned.from_json(Config().to_json()) == Learned(0, 0, 0)
+    texts: list[Any] = [
+        {"length_ratio": "1"},
+        {"length_spread": -1},
+        {"unsure_below": 0.1},
+        {"length_ratio": math.inf},
+        [],
+    ]
+    for wrong in texts:
+        with pytest.raises(ConfigError):
+            Learned.from_json(json.dumps(wrong))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +103,11 @@ def test_errors_name_the_invalid_field(change: dict[str, object], names: str) ->
         (Config().to_json().replace('"d_model": 256', '"d_model": -2'), "--d-model"),
         ("[" * 100_000, "not JSON"),
         (Config().to_json().replace('"lr": 0.001', '"lr": 1' + "0" * 400), "lr is 10+; float expected"),
-        (Config().to_json().replace('"en"', '"\\ud800"'), "--source .* has characters that cannot be shown"),
+        (Config().to_json().replace('"en-', '"\\ud800-'), "--pairs .* has characters that cannot be shown"),
+        (json.dumps({**FORMAT_4, "source": 1}), "source is 1; str expected"),
+        (json.dumps({**FORMAT_4, "pairs": ["en", 2]}), "pairs is 2; str expected"),
+        (json.dumps({**FORMAT_4, "target": "en"}), "source and target are both en"),
+        (json.dumps({name: value for name, value in FORMAT_4.items() if name != "source"}), "fields missing: source"),
     ],
 )
 def test_a_damaged_config_is_rejected_with_a_reason(text: str, says: str) -> None:
@@ -79,15 +115,20 @@ def test_a_damaged_config_is_rejected_with_a_reason(text: str, says: str) -> Non
         Config.from_json(text)
 
 
+NEWS = tuple(f"n{i}.l7" for i in range(60_000))
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"languages": tuple(f"l{i}" for i in range(20_000))},
-        {"languages": tuple(f"l{i}" for i in range(300)), "monolingual": tuple(f"n{i}.l7" for i in range(60_000))},
+        {"format": 4, "languages": tuple(f"l{i}" for i in range(20_000))},
+        {"format": 4, "languages": tuple(f"l{i}" for i in range(300)), "monolingual": NEWS},
+        {"format": 5, "pairs": pairs_of_all([f"l{i}" for i in range(300)]), "monolingual": NEWS},
     ],
 )
-def test_a_config_of_many_names_is_read_at_once(change: dict[str, tuple[str, ...]]) -> None:
-    values = {**json.loads(Config().to_json()), "pairs": ["all"], **change}
+def test_a_config_of_many_names_is_read_at_once(change: dict[str, Any]) -> None:
+    values = {**(FORMAT_4 if change["format"] == 4 else json.loads(Config().to_json())), **change}
+    values["pairs"] = change.get("pairs", ["all"])
     start = time.monotonic()
     tracemalloc.start()
     with contextlib.suppress(ConfigError):
@@ -99,7 +140,7 @@ def test_a_config_of_many_names_is_read_at_once(change: dict[str, tuple[str, ...
 
 def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        parse(TrainOptions, ["--help"], TrainOptions(PRESETS["demo"]))
+        parse(TrainOptions, ["--help"], TrainOptions.of(PRESETS["demo"]))
     assert exit.value.code == 0
     printed = capsys.readouterr().out
     assert all(flag(field.name) in printed for field in fields(Config))
@@ -107,7 +148,7 @@ def test_every_field_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_flags_change_the_preset_and_nothing_else() -> None:
     flags = ["--d-model", "64", "--no-tie-embeddings", "--plain"]
-    options = parse(TrainOptions, flags, TrainOptions(PRESETS["demo"]))
+    options = parse(TrainOptions, flags, TrainOptions.of(PRESETS["demo"]))
     assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False, plain=True)
 
 
@@ -129,7 +170,7 @@ def test_the_commands_that_translate_have_the_flag_plain(options: type[ModelOpti
 )
 def test_a_wrong_flag_is_explained_in_two_lines(args: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as error:
-        parse(TrainOptions, args, TrainOptions(PRESETS["demo"]))
+        parse_over(PRESETS["demo"], args)
     assert len(str(error.value).splitlines()) <= 2
 
 
@@ -155,18 +196,21 @@ def test_the_help_names_every_preset() -> None:
 def test_the_first_argument_chooses_the_preset() -> None:
     assert parse_training([])[:2] == ("opus_books", [])
     for args, preset in ((["--lr", "1"], "opus_books"), (["demo", "--lr", "1"], "demo")):
-        assert parse_training(args) == (preset, ["--lr", "1"], TrainOptions(config=replace(PRESETS[preset], lr=1.0)))
+        assert parse_training(args) == (preset, ["--lr", "1"], TrainOptions.of(replace(PRESETS[preset], lr=1.0)))
     with pytest.raises(ConfigError, match="opus_books, demo, multi30k, base, big"):
         parse_training(["dem"])
 
 
 def test_a_run_is_named_after_its_preset_and_languages() -> None:
-    assert named(PRESETS["base"], "base").name == "base-en-fr"
-    assert named(replace(PRESETS["base"], name="mine"), "base").name == "mine"
-    both = replace(PRESETS["base"], pairs=("en-fr", "fr-en"))
-    assert named(both, "base").name == "base-en-fr-fr-en"
-    every = replace(PRESETS["base"], pairs=("all",), languages=("fr", "en", "de"))
-    assert named(every, "base").name == "base-all-de-en-fr"
+    names = {
+        "": "base-en-fr",
+        "--name mine": "mine",
+        "--target de": "base-en-de",
+        "--pairs en-fr fr-en": "base-en-fr-fr-en",
+        "--pairs all --languages fr en de": "base-all-de-en-fr",
+    }
+    for flags, name in names.items():
+        assert named(parse_over(PRESETS["base"], flags.split()), "base").name == name
 
 
 def test_the_base_preset_has_the_sizes_of_the_paper() -> None:
@@ -183,7 +227,8 @@ def test_the_facts_of_each_field_fit_together() -> None:
         low, high = facts.range
         assert low == high or low <= float(field.default) <= high  # type: ignore[arg-type]
         assert not (facts.is_resumable and (facts.defines_model or facts.init_from == "fixed"))
-        assert 0 <= facts.since <= FORMAT and (type(facts.before) is type(field.default)) == (facts.since > 0)
+        is_added = facts.since > 0 and field.name != "pairs"  # which four fields were before
+        assert 0 <= facts.since <= FORMAT and (type(facts.before) is type(field.default)) == is_added
 
 
 @pytest.mark.parametrize("name", [name for name, facts in FACTS.items() if facts.range[0] < facts.range[1]])

@@ -133,7 +133,7 @@ def test_the_other_direction_of_a_file_has_token_ids_of_its_own(demo: Corpus) ->
     rows = "".join(f"{source}\t{target}\n" for source, target in demo.train[:300])
     Path("both.tsv").write_text("en\tfr\n" + rows, encoding="utf-8")
     for source, target in (("en", "fr"), ("fr", "en")):
-        config = replace(PRESETS["demo"], data=("both.tsv",), source=source, target=target)
+        config = replace(PRESETS["demo"], data=("both.tsv",), pairs=(f"{source}-{target}",))
         corpus = load_corpus(config)
         tokenizer = learn_tokenizer(corpus.train, 500)
         pairs = EncodedPairs.of(corpus.train, tokenizer)

@@ -19,7 +19,7 @@ import torch
 from conftest import Command, made_once
 
 from checkpoint import CheckpointError, RunFolder, parameters
-from config import PRESETS, Config, ConfigError, RuleName
+from config import PRESETS, Config, ConfigError, Learned, RuleName
 from dataset import EncodedPairs
 from decoding.search import Search
 from decoding.translator import ModelSearcher, Translator
@@ -34,6 +34,7 @@ from training.options import resolve
 from training.trainer import Training
 
 BOTH = ("en-fr", "fr-en")
+CPU = torch.device("cpu")
 RULES_OFF: tuple[RuleName, ...] = ("wrong-language", "swapped-columns")
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
 
@@ -111,7 +112,7 @@ def test_tags_are_never_generated(precision: Any, beam: int, tiny: Config, tagge
     with torch.no_grad():  # one of them is as probable as can be
         weight = torch.nn.init.normal_(model.projection.linear.weight, std=2.0)
         weight[5] = 3 * weight.abs().max() * torch.sign(torch.randn(16))
-    device = torch.device("cpu")
+    device = CPU
     is_plain = precision == "plain"
     sources, limits = [[5, 40, 41], [4, 60, 70, 80, 90]] * 20, [30] * 40
     search = Search(beam, n_best=beam)
@@ -150,14 +151,13 @@ def test_a_temperature_makes_shares_more_equal_and_keeps_the_epoch() -> None:
         ({"pairs": ("en",)}, "write SOURCE-TARGET"),
         ({"pairs": ("pt-BR-en",)}, "or pt-BR:en"),
         ({"pairs": ("en-de", "en-de")}, "name each pair once"),
-        ({"pairs": ("en-en",)}, "is one language"),
-        ({"pairs": ("en-a/b",)}, "cannot be a language"),
-        ({"pairs": ("en-中",)}, "cannot be a language"),
+        ({"pairs": ()}, "names no pair"),
+        ({"pairs": ("en-en",)}, "source and target are both en"),
+        ({"pairs": ("en-a/b",)}, "cannot be part of a file name"),
+        ({"pairs": ("-de",)}, "cannot be part of a file name"),
+        ({"pairs": ("en-de", "en-中")}, "cannot be a language"),
         ({"pairs": ("en-de", "en-fr"), "data_weights": (2.0,)}, "--temperature balances language pairs"),
         ({"pairs": ("en-de", "en-fr"), "columns": ("1", "2")}, "name them in a header"),
-        ({"pairs": ("all",)}, "--pairs all and --languages go together"),
-        ({"languages": ("en", "fr")}, "--pairs all and --languages go together"),
-        ({"pairs": ("all",), "languages": ("en", "en")}, "name two or more, each once"),
         ({"pairs": ("en-de", "de-en", "en-fr"), "data": ("a", "b")}, "or one for each pair"),
     ],
 )
@@ -166,9 +166,24 @@ def test_wrong_pairs_are_refused(change: dict[str, tuple[str, ...]], says: str) 
         replace(Config(), **change)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--pairs all", "--pairs all and --languages go together"),
+        ("--languages en fr", "--pairs all and --languages go together"),
+        ("--pairs all --languages en en", "name two or more, each once"),
+        ("--pairs all --languages en", "name two or more, each once"),
+        ("--source en --target en", "source and target are both en"),
+    ],
+)
+def test_languages_that_do_not_fit_together_are_refused(flags: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        resolve(flags.split())
+
+
 def test_languages_may_have_hyphens_and_all_means_every_direction() -> None:
     assert replace(Config(), pairs=("pt-BR:en",)).directions == (("pt-BR", "en"),)
-    config = replace(Config(), pairs=("all",), languages=("en", "de", "fr"))
+    config = resolve(["--pairs", "all", "--languages", "en", "de", "fr"]).config
     assert len(config.directions) == 6 and config.tagged_languages == ["de", "en", "fr"]
     assert Config.from_json(config.to_json()) == config
 
@@ -302,8 +317,8 @@ def test_one_pair_alone_is_as_without_pairs() -> None:
 
 def test_one_pair_alone_is_resumed_by_the_flags_that_started_it(trained: "subprocess.CompletedProcess[str]") -> None:
     shutil.copytree(Path(trained.args[0], "weights", "demo"), "weights/demo")
-    assert resolve(["demo", "--resume", "--pairs", "en-fr"]).config.pairs == ()
-    with pytest.raises(ConfigError, match="--source, --target cannot change on --resume"):
+    assert resolve(["demo", "--resume", "--pairs", "en-fr"]).config.pairs == ("en-fr",)
+    with pytest.raises(ConfigError, match="the languages cannot change on --resume"):
         resolve(["demo", "--resume", "--pairs", "fr-en"])
 
 
@@ -323,7 +338,7 @@ def test_a_release_of_several_pairs_contains_no_path(several: Path, few: Path, c
 def test_a_tokenizer_of_other_languages_is_refused(run_folder: RunFolder, tagged: Tokenizer) -> None:
     run_folder.tokenizer_file.write_text(tagged.to_json(), encoding="utf-8")
     with pytest.raises(CheckpointError, match="has other languages than"):
-        run_folder.load_model(torch.device("cpu"))
+        run_folder.load_model(CPU)
 
 
 def test_two_runs_of_several_pairs_are_compared_pair_by_pair(
@@ -397,7 +412,7 @@ def test_a_language_that_is_not_clear_is_asked_for(tiny: Config, demo: Corpus) -
     config = replace(tiny, pairs=("en-de", "fr-de"))
     tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
     model = Transformer(len(tokenizer), config).eval()
-    translator = Translator(ModelSearcher(model, torch.device("cpu"), "fp32"), tokenizer, config, torch.device("cpu"))
+    translator = Translator(ModelSearcher(model, CPU, "fp32"), tokenizer, config, Learned(), CPU)
     assert language_of(Path("file"), ["Le chien dort dans le jardin."], translator.towards("de")) == "fr"
     with pytest.raises(ConfigError, match="the language of file is not clear: name it with --source-language"):
         language_of(Path("file"), ["1", "2"], translator.towards("de"))
@@ -427,7 +442,7 @@ def test_a_pair_that_was_not_learned_is_refused_with_a_way_around(tiny: Config, 
     config = replace(tiny, pairs=("en-de", "en-fr", "de-en"))
     tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
     model = Transformer(len(tokenizer), config).eval()
-    translator = Translator(ModelSearcher(model, torch.device("cpu"), "fp32"), tokenizer, config, torch.device("cpu"))
+    translator = Translator(ModelSearcher(model, CPU, "fp32"), tokenizer, config, Learned(), CPU)
     with pytest.raises(ConfigError, match=r"de-fr; its .*\ntranslate into en first, and the result into fr"):
         translator.towards("fr", "de")
     assert translator.towards("fr", "en").tag == [tokenizer.tags["fr"]]

@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from launching import Launched
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import RunFolder
-from config import Config, ConfigError
+from config import PRESETS, Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
 from training.agenda import time_line
@@ -144,18 +144,13 @@ def test_a_dry_run_of_a_resumption_changes_nothing(
 def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command
 ) -> None:
-    """But keeps a limit that was given."""
     folder = RunFolder(Path("weights/demo"))
-    metrics = folder.load_metrics()
-    assert metrics["unsure_below"] == folder.load_config().unsure_below < 0
-    folder.save_metrics({**metrics, "unsure_below": -9.0})
-    folder.save_config(replace(folder.load_config(), unsure_below=-9.0))
+    learned = folder.load_learned()
+    assert learned.unsure_below < 0
+    folder.save_learned(replace(learned, unsure_below=-9.0))
     assert called("train.py", "demo", "--resume", "--epochs", "2").returncode == 0
-    learned = folder.load_config().unsure_below
-    assert -9 < learned < 0 and folder.load_metrics()["unsure_below"] == learned
-    for flags in (["--unsure-below", "-5"], []):
-        assert called("train.py", "demo", "--resume", *flags).returncode == 0
-        assert folder.load_config().unsure_below == -5
+    assert -9 < folder.load_learned().unsure_below < 0
+    assert replace(folder.load_learned(), unsure_below=0) == replace(learned, unsure_below=0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, no limit can be set on files")
@@ -321,10 +316,9 @@ def test_errors_are_two_lines(called: Command, args: list[str], code: int, says:
     assert not list(Path().iterdir())
 
 
-def test_resolving_fills_in_the_precision_and_the_name() -> None:
+def test_resolving_fills_in_the_name() -> None:
     config = resolve(["--device", "cpu", "--target", "it"]).config
-    assert config.precision in ("fp32", "bf16") and config.name == "opus_books-en-it"
-    assert asdict(config)["target"] == "it"
+    assert config == replace(PRESETS["opus_books"], device="cpu", pairs=("en-it",), name="opus_books-en-it")
     with pytest.raises(ConfigError):
         resolve(["--n-heads", "7"])
 

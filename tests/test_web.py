@@ -14,7 +14,7 @@ import pytest
 from conftest import CHECK_ACCESSIBILITY, Command, eventually, saved_untrained
 
 from checkpoint import RunFolder
-from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError
+from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError, Learned
 from decoding import compiled, lengths
 from decoding.doubts import doubts, numbers
 from decoding.search import Search
@@ -209,7 +209,8 @@ def test_models_of_other_shapes_give_the_same_translations(
     norm: Any, tie: bool, tiny: Config, tokenizer: Tokenizer, demo: Corpus, browser: Any
 ) -> None:
     shape = replace(tiny, norm=norm, tie_embeddings=tie, d_ff=40, n_encoder_layers=1, n_decoder_layers=2)
-    folder = saved_untrained(replace(shape, length_ratio=1.1, length_spread=0.7), tokenizer)
+    folder = saved_untrained(shape, tokenizer)
+    folder.save_learned(Learned(1.1, 0.7))
     page = exported(folder, browser)
     sentences = [source for source, _ in demo.test[:30]]
     expected = Translator.load(folder.path, "cpu", EXACT)(sentences)
@@ -221,7 +222,7 @@ def test_models_of_other_shapes_give_the_same_translations(
 @browsing
 def test_a_model_of_several_languages_offers_its_targets(tiny: Config, demo: Corpus, browser: Any) -> None:
     texts = [side for pair in demo.train[:300] for side in pair]
-    pairs = replace(tiny, pairs=("en-fr", "fr-en"), languages=())
+    pairs = replace(tiny, pairs=("en-fr", "fr-en"))
     folder = saved_untrained(pairs, Tokenizer.train(texts, 300, ["en", "fr"]))
     page = exported(folder, browser)
     translate = Translator.load(folder.path, "cpu", EXACT)
@@ -369,7 +370,7 @@ def test_a_long_text_leaves_the_page_responsive_and_a_newer_one_replaces_it(demo
 @browsing
 def test_the_page_loads_nothing_and_escapes_what_it_shows(tiny: Config, tokenizer: Tokenizer, browser: Any) -> None:
     config, name = tiny, "</script><script>document.title = 'bad'</script><!--"
-    page = web_page(config, tokenizer, Transformer(len(tokenizer), config), name, {"Data": name})
+    page = web_page(config, Learned(), tokenizer, Transformer(len(tokenizer), config), name, {"Data": name})
     file = Path("page.html").resolve()
     file.write_text(page, encoding="utf-8")
     browser.get(file.as_uri())

@@ -31,8 +31,9 @@ class Origin(NamedTuple):
 
 def origins(config: Config) -> list[Origin]:
     """Return where the pairs of a run are from: each source of data, or language pair; then the monolingual text."""
+    is_several = len(config.pairs) > 1
     monolingual = [
-        Origin(file, f"{source}-{target}" if config.pairs else Path(file).name, source, target, is_monolingual=True)
+        Origin(file, f"{source}-{target}" if is_several else Path(file).name, source, target, is_monolingual=True)
         for file, (source, target) in config.monolingual_directions
     ]
     return [*_origins_of_pairs(config), *monolingual]

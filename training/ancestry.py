@@ -44,7 +44,7 @@ def check_inherited(config: Config, defaults: Config) -> None:
     """Raise ConfigError if a setting differs that is the run's. defaults are `settings_from` that run."""
     fixed = [name for name, facts in FACTS.items() if facts.init_from == "fixed"]
     changed = [name for name in fixed if getattr(config, name) != getattr(defaults, name)]
-    if {"source", "target"} & set(changed) and not config.pairs:
+    if "pairs" in changed and len(config.pairs) == 1:
         raise ConfigError(
             f"--init-from {config.init_from} translates from {defaults.source} into {defaults.target}, "
             f"not from {config.source} into {config.target}"

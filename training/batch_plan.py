@@ -44,6 +44,7 @@ class BatchPlan:
         weights: Sequence[float],
         group: Group,
         *,
+        accumulate: int = 1,
         after_step: int = 0,
         first_epoch: int = 0,
         has_sequences: bool = False,
@@ -55,6 +56,7 @@ class BatchPlan:
             pairs: those to learn from.
             weights: how often an epoch has each pair of an origin.
             group: the processes that share the batches of a step.
+            accumulate: batches of a step, of all processes.
             after_step: the step before the first one of this plan.
             first_epoch: the number of its first epoch, from 0.
             has_sequences: whether attention takes sequences of any lengths, without padding.
@@ -64,11 +66,12 @@ class BatchPlan:
         self.pairs = pairs
         self.weights = weights
         self.group = group
+        self.accumulate = accumulate
         self.after_step = after_step
         self.first_epoch = first_epoch
         self.has_sequences = has_sequences
         self.batches_of_first_epoch = self.batches_of_epoch(first_epoch)
-        self.steps_per_epoch = math.ceil(len(self.batches_of_first_epoch) / config.accumulate)  # of any epoch
+        self.steps_per_epoch = math.ceil(len(self.batches_of_first_epoch) / accumulate)  # of any epoch
         self._epoch = {first_epoch: self.batches_of_first_epoch}  # the last one that was used
         self._prepared: dict[int, list[tuple[int, Batch | PackedBatch]]] = {}  # at most one step
 
@@ -99,8 +102,8 @@ class BatchPlan:
         epoch, place = self.place_of(step)
         if epoch not in self._epoch:
             self._epoch = {epoch: self.batches_of_epoch(epoch)}
-        start = place * config.accumulate
-        rows_of_step = list(enumerate(self._epoch[epoch][start : start + config.accumulate]))
+        start = place * self.accumulate
+        rows_of_step = list(enumerate(self._epoch[epoch][start : start + self.accumulate]))
         local = rows_of_step[self.group.rank :: self.group.size]
 
         def batch(i: int, rows: Ints) -> Batch:

@@ -64,7 +64,7 @@ class TimeBudget:
         beginning = copy.deepcopy(state_of(training))
         steps = training.group.broadcast(self.estimated_steps(training, take_step))
         restore(training, beginning)
-        training.plan_steps(steps, min(training.config.warmup_steps, steps // 20))
+        training.plan_steps(steps, min(training.resolved.warmup_steps, steps // 20))
 
     def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
         """Return how many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
@@ -100,7 +100,7 @@ class TimeBudget:
 
     def _plan(self, training: Training, steps: int) -> None:
         """At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way."""
-        warmup_steps = training.config.warmup_steps
+        warmup_steps = training.resolved.warmup_steps
         training.plan_steps(max(steps, 10 * warmup_steps), warmup_steps)
 
     def is_ahead_of_plan(self, training: Training) -> bool:

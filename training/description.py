@@ -57,7 +57,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
         ),
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         hardware=device_label(training.device),
-        precision=config.precision,
+        precision=training.resolved.precision,
         versions={"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     )
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from config import Config
+from config import Config, Precision
 from model import Transformer
 
 MOMENTUM = 0.95  # of Muon
 
 
-def learning_rate(step: int, total: int, config: Config) -> float:
+def learning_rate(step: int, total: int, warmup_steps: int, config: Config) -> float:
     """Return the learning rate at a step, counted from 1: linear warm-up to config.lr, then decay.
 
     "inverse_sqrt" is section 5.3's, lr · √(warmup / step). "linear" stays at lr for half of the steps and then goes to
     zero in a straight line (a constant rate and a cooldown: Hägele et al. 2024, arXiv 2405.18392). The first half
     therefore need not know how many steps there are. Beyond total, it is 0.
     """
-    warmup = min(config.warmup_steps, total // 10)
+    warmup = min(warmup_steps, total // 10)
     if step <= warmup:
         return config.lr * step / warmup
     if config.schedule == "inverse_sqrt":
@@ -89,7 +89,7 @@ KEPT_OF_A_WEIGHT: dict[type[torch.optim.Optimizer], set[str]] = {
 }
 
 
-def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: Transformer, config: Config, precision: Precision) -> list[torch.optim.Optimizer]:
     """Return the optimizers of a model: each weight has one, and all follow the same rate.
 
     Adam is section 5.3's (Kingma and Ba 2015, arXiv 1412.6980). The products of Muon lengthen the training of a small
@@ -103,5 +103,5 @@ def make_optimizers(model: Transformer, config: Config) -> list[torch.optim.Opti
     adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
     # Where training computes in bf16, the hardware is fast at it, and so few digits are enough for Muon. fp16 has too
     # small a range for the squares of its iterations.
-    muon_dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    muon_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     return [adam, Muon(matrices, muon_dtype)] if matrices else [adam]

@@ -10,8 +10,7 @@ from typing import Any
 
 from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
 from config import FACTS, Config, ConfigError, flag
-from system.cli import TrainOptions, named, parse, parse_training, value_of
-from system.devices import choose_device, choose_precision
+from system.cli import TrainOptions, named, parse_over, parse_training, value_of
 from system.terminal import is_main, listed
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
@@ -24,20 +23,17 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     preset, flags, options = parse_training(args)
     if options.config.init_from and not options.resume:
         options = options_from_run(flags, options, preset_is_given=flags != list(args))
-    config = named(with_first_pair(options.config), preset)
+    config = named(options, preset)
     check_minutes(options)
     if not options.resume:
-        precision = choose_precision(config.precision, choose_device(config.device))
-        return replace(options, config=replace(config, precision=precision))
+        return options.having(config)
 
     saved = saved_config(config.name)
-    options = parse(TrainOptions, flags, TrainOptions(config=saved))
-    if options.config.pairs != saved.pairs:  # perhaps the one pair of the run
-        options = replace(options, config=with_first_pair(options.config))
+    options = parse_over(saved, flags)
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)
-    if refused := [flag(name) for name in changed if not FACTS[name].is_resumable]:
+    if refused := [typed_as(name) for name in changed if not FACTS[name].is_resumable]:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
@@ -50,13 +46,9 @@ def check_minutes(options: TrainOptions) -> None:
         raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
 
 
-def with_first_pair(config: Config) -> Config:
-    """Return the config with its first pair as source and target; one pair alone is as without --pairs."""
-    if not config.pairs:
-        return config
-    first = config.directions[0]
-    config = replace(config, source=first[0], target=first[1])
-    return config if config.tagged_languages else replace(config, pairs=(), languages=())
+def typed_as(name: str) -> str:
+    """Return how a message names a setting: by its flag, or, since pairs have several, by what it is."""
+    return "the languages" if name == "pairs" else flag(name)
 
 
 def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
@@ -66,21 +58,19 @@ def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: b
         raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
     folder = RunFolder.find(name)
     defaults = settings_from(folder, name)
-    start = TrainOptions(config=replace(defaults, data_weights=(), columns=()))
-    options = parse(TrainOptions, flags, start)
+    start = replace(defaults, data_weights=(), columns=())
+    options = parse_over(start, flags)
     check_sources(flags, options.config, defaults)
     check_named(folder, defaults, flags)
-    if len(options.config.data) > len(defaults.data) and not defaults.pairs:  # old data are mixed in
-        options = parse(TrainOptions, flags, TrainOptions(config=replace(start.config, lr=defaults.lr * MIXED_RATE)))
-    if options.config.pairs != defaults.pairs:  # perhaps the one pair of the run
-        options = replace(options, config=with_first_pair(options.config))
+    if len(options.config.data) > len(defaults.data) and len(defaults.pairs) == 1:  # old data are mixed in
+        options = parse_over(replace(start, lr=defaults.lr * MIXED_RATE), flags)
     check_inherited(options.config, defaults)
     if options.config.data == defaults.data:  # weights and columns belong to the run's own data
         given = options.config
         kept = replace(
             given, data_weights=given.data_weights or defaults.data_weights, columns=given.columns or defaults.columns
         )
-        options = replace(options, config=kept)
+        options = options.having(kept)
     if folder.path.resolve() == (WEIGHTS / options.config.name).resolve():
         raise ConfigError(f"--name {options.config.name} is the run to start from; choose another name")
     return options
@@ -95,7 +85,7 @@ def check_named(folder: RunFolder, config: Config, flags: Sequence[str]) -> None
 
 def check_sources(flags: list[str], config: Config, defaults: Config) -> None:
     """Raise ConfigError for flags that would mean something else to a run of several language pairs."""
-    if not defaults.pairs:
+    if len(defaults.pairs) == 1:
         return
     if value_of("--source", flags) or value_of("--target", flags):
         raise ConfigError(f"{config.init_from} has several language pairs: leave out --source and --target")

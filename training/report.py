@@ -93,8 +93,6 @@ class Metrics:
 
     # At the end
     seconds: float | None = None
-    unsure_below: float | None = None
-    """As it was learned"""
     test: Scores | None = None
     examples: list[tuple[str, str, str]] = field(default_factory=list)
     """The first sentences of the test part: source, reference, translation"""

@@ -18,11 +18,11 @@ from training.objective import BatchLoss
 from training.optimizers import KEPT_OF_A_WEIGHT
 
 
-def check_shardable(config: Config) -> None:
+def check_shardable(config: Config, precision: Precision) -> None:
     """Raise ConfigError if a training is to be divided among processes and cannot be."""
     if not config.shard:
         return
-    if config.optimizer == "muon" or config.precision == "fp16":
+    if config.optimizer == "muon" or precision == "fp16":
         raise ConfigError("--shard works with --optimizer adam, and with --precision bf16 or fp32")
 
 

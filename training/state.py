@@ -5,7 +5,8 @@ from typing import Any
 
 from torch.utils._pytree import tree_map
 
-from checkpoint import CheckpointError, load_parameters, parameters
+from checkpoint import CheckpointError, load_parameters, parameters, with_pairs
+from config import ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import collected
 from system.json_records import from_json_value
@@ -42,12 +43,15 @@ def state_of(training: Training) -> dict[str, Any]:
         "scaler": training.scaler.state_dict(),
         "translated": translated,
         "resume_signature": training.resume_signature,
+        **training.resolved.to_state(training.config),
     }
 
 
 def restore(training: Training, state: dict[str, Any]) -> None:
     """Put a training where another one was. Raises CheckpointError if the state is damaged, or another run's."""
-    signature = state.get("resume_signature") if isinstance(state, dict) else None
+    signature = state.get("resume_signature")
+    if isinstance(signature, dict):
+        signature = as_today(signature)
     if not isinstance(signature, dict) or signature.keys() != training.resume_signature.keys():
         raise CheckpointError(
             f"the training state of {training.config.name} is from another version of Tapis, and cannot be resumed\n"
@@ -73,6 +77,14 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         raise CheckpointError(
             f"the training state does not fit this run ({in_one_line(error)}): start afresh"
         ) from None
+
+
+def as_today(signature: dict[str, str]) -> dict[str, str]:
+    """Return a signature that an earlier version may have written, as this one writes it."""
+    try:
+        return with_pairs(signature)
+    except (ConfigError, TypeError):
+        return {}
 
 
 def check_position(position: Position) -> None:

@@ -24,7 +24,7 @@ from torch.nn.utils import get_total_norm
 from torch.utils._triton import has_triton
 
 from checkpoint import load_parameters, parameters
-from config import FACTS, Config
+from config import FACTS, Config, Learned
 from dataset import EncodedPairs, padding_share
 from decoding.lengths import Lengths
 from decoding.translator import ModelSearcher, Translator
@@ -44,6 +44,7 @@ from training.objective import BatchLoss
 from training.optimizers import make_optimizers
 from training.own_translations import Round, RoundKind, Translated, rounds
 from training.records import Progress, StepRecord, Validation
+from training.resolved import Resolved
 from training.sharding import shard
 
 COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
@@ -55,11 +56,22 @@ class Training:
     Raises DataError if every training pair is too long.
     """
 
-    def __init__(self, config: Config, corpus: Corpus, tokenizer: Tokenizer, group: Group = ALONE) -> None:
+    def __init__(
+        self,
+        config: Config,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        group: Group = ALONE,
+        resolved: Resolved | None = None,
+        learned: Learned | None = None,
+    ) -> None:
+        """Prepare a run at its start. Of a run to resume, resolved and learned are those that it saved."""
+        self.config = config
         self.corpus = corpus
         self.tokenizer = tokenizer
         self.group = group
         self.device = choose_device(config.device)
+        self.resolved = resolved or Resolved.of(config, self.device, group.size)
 
         # The data in tokens, prepared by one process of those that share a disk.
         with group.first_on_each_disk(cache_folder()):
@@ -68,7 +80,7 @@ class Training:
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
         if self.is_monolingual.all():
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
-        self.config = self._with_lengths(config)
+        self.learned = learned if learned and learned.length_ratio else self._learned_lengths()
         self.origin_weights = weights_of_origins(
             config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins))
         )
@@ -85,10 +97,10 @@ class Training:
         self.model_loss = self._with_loss(self.model)
         self.is_sharded = config.shard and group.size > 1
         self.objective = self._objective()
-        self.optimizers = make_optimizers(self.model, config)
+        self.optimizers = make_optimizers(self.model, config, self.resolved.precision)
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.resolved.precision == "fp16")
 
         # The batches. The numbers are those of the original pairs: translated ones differ a little.
         self.batch_plan = self._plan_of(self.train_pairs)
@@ -99,7 +111,8 @@ class Training:
         self.steps_per_epoch = self.batch_plan.steps_per_epoch
 
         # The position.
-        self.total_steps = config.steps or config.epochs * self.steps_per_epoch
+        steps = self.resolved.steps or config.epochs * self.steps_per_epoch
+        self.plan_steps(steps, self.resolved.warmup_steps)
         self.step = 0
         self.tokens = 0
         self.seconds = 0.0
@@ -107,17 +120,11 @@ class Training:
         self.validations_since_best = 0
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
-    def _with_lengths(self, config: Config) -> Config:
-        """Return the config with the lengths of the training pairs, where it has none."""
-        if config.length_ratio and config.length_spread:
-            return config
+    def _learned_lengths(self) -> Learned:
+        """Return what the training pairs say about lengths."""
         src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
         lengths = Lengths.of(src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual])
-        return replace(
-            config,
-            length_ratio=config.length_ratio or lengths.ratio,
-            length_spread=config.length_spread or lengths.spread,
-        )
+        return Learned(lengths.ratio, lengths.spread)
 
     def _plan_of(self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0) -> BatchPlan:
         """Return the batches of the steps after a step, which learn from these pairs."""
@@ -129,6 +136,7 @@ class Training:
             pairs,
             weights,
             self.group,
+            accumulate=self.resolved.accumulate,
             after_step=after_step,
             first_epoch=first_epoch,
             has_sequences=self._attends_to_sequences(),
@@ -148,7 +156,7 @@ class Training:
     def _objective(self) -> torch.nn.Module:
         """Return what a step calls: the model with its loss; of several processes, with the exchange of gradients."""
         if self.is_sharded:
-            return shard(self.model_loss, self.device, self.group.size, self.config.precision)
+            return shard(self.model_loss, self.device, self.group.size, self.resolved.precision)
         if self.group.size == 1:
             return self.model_loss
         # The only buffers are the tables of positions, which each process extends on its own when a sentence is
@@ -163,11 +171,11 @@ class Training:
 
     def _attends_to_sequences(self) -> bool:
         """Return whether attention takes sequences of any lengths, without padding."""
-        config = self.config
-        if config.plain or config.precision not in ("bf16", "fp16") or self.device.type != "cuda":
+        config, precision = self.config, self.resolved.precision
+        if config.plain or precision not in ("bf16", "fp16") or self.device.type != "cuda":
             return False
         head_size = config.d_model // config.n_heads
-        return can_attend_to_sequences(self.device, DTYPES[config.precision], config.n_heads, head_size)
+        return can_attend_to_sequences(self.device, DTYPES[precision], config.n_heads, head_size)
 
     def compile_if_long(self) -> None:
         """Compile the model if there are steps enough, on a GPU. On a CPU, compiling costs more than it gives."""
@@ -199,6 +207,10 @@ class Training:
         return Progress(self.step, self.tokens, self.seconds)
 
     @property
+    def total_steps(self) -> int:
+        return self.resolved.steps
+
+    @property
     def is_over(self) -> bool:
         """All steps are done, or patience is at its end."""
         return self.step >= self.total_steps or 0 < self.config.patience <= self.validations_since_best
@@ -215,8 +227,7 @@ class Training:
 
     def plan_steps(self, steps: int, warmup_steps: int) -> None:
         """Set the number of steps in all. To the steps of their first half it makes no difference."""
-        self.total_steps = steps
-        self.config = replace(self.config, steps=steps, warmup_steps=warmup_steps)
+        self.resolved = replace(self.resolved, steps=steps, warmup_steps=warmup_steps)
 
     def advance(self, record: StepRecord) -> None:
         """Count a step that was made."""
@@ -319,7 +330,7 @@ class Training:
         """Return a translator of `whole_model()`, in the precision that translate.py uses by default."""
         tags = list(self.tokenizer.tags.values())
         searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
-        return Translator(searcher, self.tokenizer, self.config, self.device)
+        return Translator(searcher, self.tokenizer, self.config, self.learned, self.device)
 
     def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
         """Begin with the weights of another run instead of random ones. origin names them in an error."""

@@ -30,7 +30,7 @@ def validate(training: Training, model: Transformer | None = None) -> tuple[Vali
     with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
         for rows in valid_batches[group.rank :: group.size]:
             batch = training.valid_pairs.batch(rows)
-            with autocast(training.device, config.precision):
+            with autocast(training.device, training.resolved.precision):
                 packed = training.batch_plan.packed(batch).to(training.device)
                 batch_loss, batch_cross_entropy = model_loss(packed)
             loss += batch_loss.item()

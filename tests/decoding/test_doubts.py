@@ -1,11 +1,9 @@
 """Lengths that limit a search, and what makes a translation doubtful."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from config import Config
+from config import Config, Learned
 from decoding.doubts import doubts, limit_of_unsure, numbers
 from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
 from decoding.translator import UNSURE_BELOW, Translator
@@ -41,7 +39,7 @@ def test_without_lengths_the_limit_is_the_papers() -> None:
 
 def test_the_training_pairs_have_lengths_and_the_run_keeps_them(translator: Translator) -> None:
     assert 0.8 < translator.lengths.ratio < 1.5 and translator.lengths.spread > 0
-    assert translator.lengths == Lengths(translator.config.length_ratio, translator.config.length_spread)
+    assert translator.lengths == Lengths(translator.learned.length_ratio, translator.learned.length_spread)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +56,12 @@ def test_doubts(translator: Translator, translation: str, expected: set[str]) ->
     assert doubts(translator, [SOURCE], [translation]) == [expected]
 
 
-@pytest.mark.parametrize(("ratio", "spread"), [(2.0, 0.5), (2.0, 0.0), (0.0, 0.5)])
-def test_lengths_that_are_given_are_kept_and_others_learned(
-    tiny: Config, small: Corpus, tokenizer: Tokenizer, ratio: float, spread: float
-) -> None:
-    learned = Training(tiny, small, tokenizer).config
-    config = Training(replace(tiny, length_ratio=ratio, length_spread=spread), small, tokenizer).config
-    assert config.length_ratio == (ratio or learned.length_ratio) > 0
-    assert config.length_spread == (spread or learned.length_spread) > 0
+def test_lengths_are_learned_where_a_run_to_resume_has_none(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    learned = Training(tiny, small, tokenizer).learned
+    assert learned.length_ratio > 0 < learned.length_spread and learned.unsure_below == 0
+    saved = Learned(2.0, 0.5, -1.0)
+    assert Training(tiny, small, tokenizer, learned=saved).learned == saved
+    assert Training(tiny, small, tokenizer, learned=Learned()).learned == learned
 
 
 def test_lengths_of_sources_include_the_tag(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,4 +96,4 @@ def test_the_limit_is_what_two_in_a_hundred_are_below() -> None:
 
 def test_a_run_learns_what_it_is_unsure_of(translator: Translator) -> None:
     assert UNSURE_BELOW < translator.unsure_below < 0
-    assert translator.unsure_below == translator.config.unsure_below
+    assert translator.unsure_below == translator.learned.unsure_below

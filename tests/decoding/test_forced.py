@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from config import BOS, EOS, PRESETS
+from config import BOS, EOS, PRESETS, Learned
 from dataset import causal_mask, pad, padding_mask
 from decoding.forced import log_probabilities
 from decoding.search import Search, length_penalty
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def translator(model: Transformer, tokenizer: Tokenizer) -> Translator:
-    return Translator(ModelSearcher(model.eval(), CPU, "fp32"), tokenizer, PRESETS["demo"], CPU)
+    return Translator(ModelSearcher(model.eval(), CPU, "fp32"), tokenizer, PRESETS["demo"], Learned(), CPU)
 
 
 def test_it_is_the_sum_over_the_tokens_and_the_end(model: Transformer) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from config import Config, ConfigError, TapisError
+from config import Config, ConfigError, Learned, TapisError
 from dataset import collate, pad
 from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
 from decoding.steps import plain_step
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(params=[False, True], ids=["fast", "plain"])
 def untrained(request: pytest.FixtureRequest, model: Transformer, tokenizer: Tokenizer, tiny: Config) -> Translator:
-    return Translator(ModelSearcher(model, CPU, "fp32", plain=request.param), tokenizer, tiny, CPU)
+    return Translator(ModelSearcher(model, CPU, "fp32", plain=request.param), tokenizer, tiny, Learned(), CPU)
 
 
 SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and then some more.", "x", "  ", "The cat."]
@@ -229,7 +229,7 @@ def test_a_translation_is_the_same_with_any_number_of_threads(
     sizes: list[int] = []
     step_of = searcher.step_of
     searcher.step_of = lambda src: (sizes.append(len(src)), step_of(src))[1]  # type: ignore[func-returns-value]
-    translator = Translator(searcher, tokenizer, tiny, CPU)
+    translator = Translator(searcher, tokenizer, tiny, Learned(), CPU)
     sentences = ["A cat.", "Two cats are here.", "A dog sleeps.", "No.", "The house is red and old."]
     threads = torch.get_num_threads()
     try:

@@ -84,7 +84,7 @@ def waits_before_the_next_batches(training: Training, step: int) -> int:
         waits = JOURNAL.waits.total()
         prepare(next_step)
 
-    training.total_steps = step + 1  # there is a next one
+    training.plan_steps(step + 1, training.resolved.warmup_steps)  # there is a next one
     training.batch_plan.prepare = counting  # type: ignore[method-assign, assignment]
     losses(training, [step])
     return waits
@@ -153,7 +153,7 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(config, corpus, tokenizer)
     run_and_report(f"losses on {device}", partial(losses, training, range(1, 21)))
     searcher = ModelSearcher(training.model.eval(), training.device, "fp32")
-    translator = Translator(searcher, tokenizer, config, training.device)
+    translator = Translator(searcher, tokenizer, config, training.learned, training.device)
     sentences = [source for source, _ in corpus.valid]
     run_and_report(f"greedy search on {device}", partial(translator, sentences))
     n_best = partial(translator.n_best, sentences, Search(beam=5, n_best=5))

@@ -42,7 +42,7 @@ class Echo(Models):
 
     def __init__(self) -> None:
         pairs = ("en-fr", "fr-en", "en-de", "de-en")
-        configs = {"one": Config(source="en", target="fr"), "all": Config(pairs=pairs)}
+        configs = {"one": Config(pairs=("en-fr",)), "all": Config(pairs=pairs)}
         super().__init__(configs, lambda run: None, 1)  # type: ignore[arg-type, return-value]
         self.kinds: list[Kind] = []
         self.may_go_on = threading.Event()

@@ -39,7 +39,7 @@ def test_the_least_recently_used_model_makes_room_first() -> None:
         loads.append(run)
         return Loaded(run)
 
-    models = Models({name: Config(source="en", target=name) for name in ("fr", "de", "es")}, load, 2)
+    models = Models({name: Config(pairs=(f"en-{name}",)) for name in ("fr", "de", "es")}, load, 2)
     for run in ("fr", "de", "fr", "es", "fr", "de"):
         assert models.load(run).run == run  # type: ignore[attr-defined]
     assert loads == ["fr", "de", "es", "de"]

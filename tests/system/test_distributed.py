@@ -20,7 +20,7 @@ from config import Config, ConfigError, TapisError
 from system.cli import run_command
 from system.distributed import ALONE, Group
 from system.terminal import is_main
-from train import with_a_batch_for_each_process
+from training.resolved import Resolved
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -433,5 +433,5 @@ def test_an_error_of_a_single_process_is_always_printed(
 
 def test_a_run_cannot_be_resumed_by_more_processes_than_a_step_has_batches(tiny: Config) -> None:
     with pytest.raises(ConfigError, match="too few for 2 processes\nresume it with at most 1"):
-        with_a_batch_for_each_process(tiny, True, Group(size=2))
-    assert with_a_batch_for_each_process(tiny, False, Group(size=2)).accumulate == 2
+        Resolved.saved(Resolved.of(tiny, CPU).to_state(tiny), tiny, 2)
+    assert Resolved.of(tiny, CPU, 2).accumulate == 2

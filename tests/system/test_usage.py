@@ -39,7 +39,7 @@ from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOp
 def test_an_error_names_the_mistake(
     options: type[object], line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    default = TrainOptions(PRESETS["demo"]) if options is TrainOptions else None
+    default = TrainOptions.of(PRESETS["demo"]) if options is TrainOptions else None
     with pytest.raises(ConfigError) as error:
         parse(options, line.split(), default)
     assert str(error.value).startswith(message) and str(error.value).endswith("--help lists the flags")
@@ -70,7 +70,7 @@ def test_an_error_has_two_lines_whatever_the_arguments(line: str) -> None:
 
 def test_help_is_printed_by_tyro(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        parse(TrainOptions, ["--lr", "1", "--help"], TrainOptions(PRESETS["demo"]))
+        parse(TrainOptions, ["--lr", "1", "--help"], TrainOptions.of(PRESETS["demo"]))
     assert exit.value.code == 0
     printed = capsys.readouterr().out
     assert "--vocab-size" in printed and str(PRESETS["demo"].vocab_size) in printed

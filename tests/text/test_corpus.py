@@ -190,7 +190,7 @@ def test_rules_that_do_not_cover_the_languages_are_not_reported_as_idle(tmp_path
     for language in ("en", "tlh"):
         lines = "".join(f"{language} sentence number {i}\n" for i in range(200))
         (tmp_path / f"train.{language}").write_text(lines, encoding="utf-8")
-    report = load_corpus(replace(PRESETS["demo"], data=(str(tmp_path),), target="tlh")).report
+    report = load_corpus(replace(PRESETS["demo"], data=(str(tmp_path),), pairs=("en-tlh",))).report
     assert not {"swapped-columns", "wrong-language"} & report.rules.keys()
     assert "length-ratio" in report.rules and "py3langid cannot tell en from tlh" in report.notes[0]
 

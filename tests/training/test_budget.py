@@ -45,8 +45,9 @@ def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, token
         planned = Training(config, small, tokenizer)
         TimeBudget(minutes=1).plan(planned, lambda training, step: replace(take_step(training, step), seconds=0.25))
         total = planned.total_steps
-        assert planned.config.steps == total and planned.config.warmup_steps == total // 20 and planned.step == 0
-        anew = Training(replace(config, steps=total, warmup_steps=total // 20), small, tokenizer)
+        assert planned.resolved.warmup_steps == total // 20 and planned.step == 0
+        anew = Training(config, small, tokenizer)
+        anew.plan_steps(total, total // 20)
         for training in (planned, anew):
             for step in (1, 2, 3):
                 take_step(training, step)
@@ -54,6 +55,7 @@ def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, token
         assert all(torch.equal(state["model"][name], weight) for name, weight in expected["model"].items())
         assert str(state["optimizers"]) == str(expected["optimizers"])
         assert state["resume_signature"] == expected["resume_signature"]
+        assert state["resolved"] == expected["resolved"]
 
 
 def test_the_test_part_costs_one_process_the_time_of_all(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -100,13 +102,14 @@ def test_the_end_comes_in_time_whatever_was_planned(
     """Time is left for the last scoring, known or estimated."""
     for planned in (4, 90):
         records.clear()
-        training = Training(replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30), small, tokenizer)
+        config = replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30)
+        training = Training(config, small, tokenizer)
         training.seconds_per_scored_pair = seconds_per_scored_pair
         loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
         per_pair = seconds_per_scored_pair or training.steps_per_epoch / len(training.train_pairs)
         assert len(records) + per_pair * (2 * len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
-        assert len(records) == training.total_steps == run_folder.load_config().steps != planned
-        assert [r.lr for r in records] == [learning_rate(r.step, len(records), training.config) for r in records]
+        assert len(records) == training.total_steps == run_folder.load_state()["resolved"]["steps"] != planned
+        assert [r.lr for r in records] == [learning_rate(r.step, len(records), planned // 20, config) for r in records]
 
 
 @pytest.mark.usefixtures("records", "constant")

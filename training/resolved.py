@@ -1,0 +1,68 @@
+"""What a run settles where its config leaves it open: by the machine, by its processes, by its data and by --minutes.
+
+It is settled once; the training state keeps it, so that a resumed run goes on with it on any machine.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from checkpoint import CheckpointError
+from config import Config, ConfigError, Precision
+from system.devices import choose_precision
+from system.json_records import from_json_value
+from system.terminal import in_one_line
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """How a run computes, and how long it is."""
+
+    precision: Precision
+    """Of matrix products; not auto"""
+    accumulate: int
+    """Batches of an optimizer step; at least one for each process"""
+    warmup_steps: int
+    """Of the learning rate; with --minutes, fewer than were asked for if the run is short"""
+    steps: int
+    """Optimizer steps in total; with --minutes, settled after half of the time; 0 if epochs are not yet counted"""
+
+    @classmethod
+    def of(cls, config: Config, device: torch.device, n_processes: int = 1) -> "Resolved":
+        """Settle for a new run what does not depend on its data. Raises ConfigError if the device lacks a precision."""
+        precision = choose_precision(config.precision, device)
+        return cls(precision, max(config.accumulate, n_processes), config.warmup_steps, config.steps)
+
+    @classmethod
+    def saved(cls, state: dict[str, Any], config: Config, n_processes: int = 1) -> "Resolved":
+        """Return what a run settled before it was saved. Its length follows the config where that was changed since.
+
+        Raises CheckpointError if the state is damaged, ConfigError if its steps have too few batches for the processes.
+        """
+        resolved = cls(config.precision, config.accumulate, config.warmup_steps, config.steps)
+        if "resolved" in state:  # before format 5, it was written over what was asked
+            try:
+                resolved = from_json_value(cls, state["resolved"])
+                replace(config, **asdict(resolved))  # within the ranges of settings
+            except (ValueError, ConfigError) as error:
+                raise CheckpointError(
+                    f"the training state of {config.name} is damaged ({in_one_line(error)}): start afresh"
+                ) from None
+        if state.get("asked") != asked_length(config):
+            resolved = replace(resolved, steps=config.steps)
+        if resolved.accumulate < n_processes:
+            raise ConfigError(
+                f"the steps of the run {config.name} have {resolved.accumulate} batches (--accumulate), too few for "
+                f"{n_processes} processes\nresume it with at most {resolved.accumulate}"
+            )
+        return resolved
+
+    def to_state(self, config: Config) -> dict[str, Any]:
+        """Return what `saved` reads."""
+        return {"resolved": asdict(self), "asked": asked_length(config)}
+
+
+def asked_length(config: Config) -> dict[str, int]:
+    """Return the length of a run as it was asked for."""
+    return {"epochs": config.epochs, "steps": config.steps}
