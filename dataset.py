@@ -1,7 +1,7 @@
 """Sentence pairs → token ids → batches: bucketed by length on both sides, within a token budget, padded and masked.
 
 `EncodedPairs` holds the token ids of one part. `batches` groups them into the batches of an epoch, as a pure function
-of seed and epoch. `collate` makes the tensors of one batch; only there is the target shifted for teacher forcing.
+of seed and epoch. `collate` makes the tensors of one batch, and shifts its target for teacher forcing.
 `padding_mask` and `causal_mask` define which positions may attend to which (True = may attend).
 """
 
@@ -87,7 +87,7 @@ def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int]
 
 
 def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
-    """Token ids of B pairs → their batch on the CPU. The one place where the target is shifted for teacher forcing."""
+    """Token ids of B pairs → their batch on the CPU, with the target shifted for teacher forcing."""
     src = pad(sources)
     padded = pad(targets, before=[BOS])  # BOS, the target, EOS
     labels = padded[:, 1:]
@@ -266,10 +266,10 @@ class EncodedPairs:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(
+    def ids(
         self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None, mistype: float = 0.0
-    ) -> Batch:
-        """Return the batch of these pairs.
+    ) -> tuple[Sequence[IdList], Sequence[IdList]]:
+        """Return the token ids of these pairs, of their sources and of their targets.
 
         With random, the share mistype of the sources is rewritten as people type them, and the share split of all
         tokens is split again.
@@ -282,7 +282,7 @@ class EncodedPairs:
         if random and split:
             sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
             targets = split_tokens(targets, self.tokenizer.merged_from, split, random)
-        return collate(sources, targets)
+        return sources, targets
 
 
 def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) -> tuple[Ints, Ints]:

@@ -41,7 +41,6 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 from torch.utils.flop_counter import flop_registry  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
-from dataset import Batch, collate  # noqa: E402
 from fast import attention  # noqa: E402
 from fast.attention import SequenceAttention  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
@@ -50,6 +49,7 @@ from fast.modules import install_fast_modules  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
 from model import Transformer  # noqa: E402
 from system.devices import autocast  # noqa: E402
+from text.tables import Ints  # noqa: E402
 from training.optimizers import make_optimizers  # noqa: E402
 
 PEAK = 989e12  # FLOP/s in bf16 of an H100 or H200, dense (NVIDIA data sheet)
@@ -199,17 +199,17 @@ def record_sequences(self: SequenceAttention, query: Tensor, key: Tensor, value:
 # A step
 
 
-def batch_of(config: Config, length: int) -> Batch:
-    """Return a batch of the preset's size, of sentences of one or two lengths."""
+def ids_of(config: Config, length: int) -> tuple[Sequence[Ints], Sequence[Ints]]:
+    """Return the sources and the targets of a batch of the preset's size, of sentences of one or two lengths."""
     draw = np.random.default_rng(0)
     n_sentences = config.batch_tokens // length
-    sides = [[draw.integers(4, 1000, size=length - 1 - i % 2) for i in range(n_sentences)] for _ in range(2)]
-    return collate(*sides)
+    sources, targets = ([draw.integers(4, 1000, size=length - 1 - i % 2) for i in range(n_sentences)] for _ in range(2))
+    return sources, targets
 
 
 def record_step(config: Config, length: int, by_sequences: bool, is_compiled: bool) -> tuple[list[Kernel], int]:
     """Return the kernels of a step that is not the first, and its tokens."""
-    packed = PackedBatch.of(batch_of(config, length), by_sequences)
+    packed = PackedBatch.of(*ids_of(config, length), by_sequences)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(GPU):
         model = Transformer(config.vocab_size, config)
         for position in (model.src_position, model.tgt_position):

@@ -35,7 +35,7 @@ from measure import synchronize, write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from config import EOS, Config, DeviceName  # noqa: E402
-from dataset import EncodedPairs, collate  # noqa: E402
+from dataset import EncodedPairs  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
@@ -98,7 +98,7 @@ def step_cost(config: Config, vocab_size: int, length: int) -> Cost:
     optimizers = make_optimizers(model, config, config.precision)
     random = np.random.default_rng(1)
     rows = random.integers(EOS + 1, vocab_size, (config.batch_tokens // length, length - 1))
-    batch = PackedBatch.of(collate(list(rows), list(rows)))
+    batch = PackedBatch.of(list(rows), list(rows))
 
     # The steps
     seconds = []

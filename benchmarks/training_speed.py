@@ -42,7 +42,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from config import PAD, Config, Precision  # noqa: E402
-from dataset import Batch  # noqa: E402
+from dataset import Batch, collate  # noqa: E402
 from fast.memory import bound_caches, keep_freed_memory  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
 from system.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
@@ -157,7 +157,7 @@ class RandomBatches:
     def __call__(self, i: int) -> Batch:
         start = i * self.n_sentences % (len(self.rows) - self.n_sentences)
         rows = self.rows[start : start + self.n_sentences]
-        return self.pairs.batch(rows, self.subword_dropout, np.random.default_rng((1, i)))
+        return collate(*self.pairs.ids(rows, self.subword_dropout, np.random.default_rng((1, i))))
 
 
 def textbook_step(

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import PAD
-from dataset import Batch, causal_mask, to_device
-from fast.packing import Packing
+from dataset import causal_mask, to_device
+from fast.packing import Packing, round_up
 from model import MultiHeadAttentionBlock, scaled_dot_product_attention
 
 
@@ -81,6 +80,13 @@ class PaddedLayout:
     """(B, 1, 1, S)"""
     tgt_mask: Tensor
     """(B, 1, T, T)"""
+
+    @classmethod
+    def of(cls, src_lengths: Tensor, tgt_lengths: Tensor) -> "PaddedLayout":
+        """Return the layout of sentences of these lengths (B,), on the CPU."""
+        src, tgt = (torch.arange(int(lengths.max())) < lengths[:, None] for lengths in (src_lengths, tgt_lengths))
+        masks = src[:, None, None], tgt[:, None, None] & causal_mask(tgt.size(1))
+        return cls(Packing.of(src), Packing.of(tgt), *masks)
 
     def to(self, device: torch.device) -> "PaddedLayout":
         """Return a copy on `device`."""
@@ -209,10 +215,9 @@ class SequenceLayout:
     """Whether a dimension is 1, for which torch.compile would compile anew"""
 
     @classmethod
-    def of(cls, batch: Batch, n_src_rows: int, n_tgt_rows: int) -> "SequenceLayout":
-        """Return the layout of a batch on the CPU in so many rows."""
-        src_offsets = _offsets(batch.src != PAD, n_src_rows)
-        tgt_offsets = _offsets(batch.tgt != PAD, n_tgt_rows)
+    def of(cls, src_lengths: Tensor, tgt_lengths: Tensor) -> "SequenceLayout":
+        """Return the layout of sentences of these lengths (B,), on the CPU."""
+        src_offsets, tgt_offsets = _offsets(src_lengths), _offsets(tgt_lengths)
         return cls(src_offsets, tgt_offsets, int(src_offsets.diff().max()), int(tgt_offsets.diff().max()))
 
     def to(self, device: torch.device) -> "SequenceLayout":
@@ -233,10 +238,10 @@ class SequenceLayout:
         return SequenceAttention(self.tgt_offsets, self.src_offsets, self.longest_tgt, self.longest_src, False, False)
 
 
-def _offsets(is_token: Tensor, n_rows: int) -> Tensor:
-    """is_token (B, T) → (B + 2,) where each sentence begins, where the rows without a token begin, and n_rows."""
-    ends = is_token.sum(dim=1).cumsum(dim=0)
-    return F.pad(F.pad(ends, (1, 0)), (0, 1), value=n_rows).int()
+def _offsets(lengths: Tensor) -> Tensor:
+    """lengths (B,) → (B + 2,) where each sentence begins, where the rows without a token begin, and where they end."""
+    ends = lengths.cumsum(dim=0)
+    return F.pad(F.pad(ends, (1, 0)), (0, 1), value=round_up(int(ends[-1]))).int()
 
 
 Layout: TypeAlias = PaddedLayout | SequenceLayout

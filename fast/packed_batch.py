@@ -1,14 +1,17 @@
 """`PackedBatch`: a batch as the fast forward pass takes it, by its rows and their layout."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from config import PAD
-from dataset import Batch, to_device
+from config import BOS, EOS, PAD
+from dataset import IdList, to_device
 from fast.attention import Layout, PaddedLayout, SequenceLayout
-from fast.packing import Packing
+from fast.packing import round_up
 
 
 @dataclass(frozen=True)
@@ -38,20 +41,25 @@ class PackedBatch:
     """Source and target tokens"""
 
     @classmethod
-    def of(cls, batch: Batch, by_sequences: bool = False) -> "PackedBatch":
-        """Pack a batch on the CPU, for attention by sequences or with padding."""
-        # On the CPU: on a GPU, counting the tokens would wait for it.
-        src_packing, tgt_packing = Packing.of(batch.src != PAD), Packing.of(batch.tgt != PAD)
-        src, src_positions = _rows(batch.src, src_packing)
-        tgt, tgt_positions = _rows(batch.tgt, tgt_packing)
-        labels, _ = _rows(batch.labels, tgt_packing)
-        layout: Layout = (
-            SequenceLayout.of(batch, len(src), len(tgt))
-            if by_sequences
-            else PaddedLayout(src_packing, tgt_packing, batch.src_mask, batch.tgt_mask)
+    def of(cls, sources: Sequence[IdList], targets: Sequence[IdList], by_sequences: bool = False) -> "PackedBatch":
+        """Pack the token ids of B pairs on the CPU, for attention by sequences or with padding.
+
+        The tokens, positions and labels are those of `dataset.collate`.
+        """
+        src_lengths, tgt_lengths = (torch.tensor([len(ids) + 1 for ids in side]) for side in (sources, targets))
+        n_src, n_tgt = int(src_lengths.sum()), int(tgt_lengths.sum())
+        layout = SequenceLayout if by_sequences else PaddedLayout
+        return cls(
+            src=_rows(n_src, sources, after=EOS),
+            src_positions=_positions(n_src, src_lengths),
+            tgt=_rows(n_tgt, targets, before=BOS),
+            tgt_positions=_positions(n_tgt, tgt_lengths),
+            labels=_rows(n_tgt, targets, after=EOS),
+            layout=layout.of(src_lengths, tgt_lengths),
+            longest=int(max(src_lengths.max(), tgt_lengths.max())),
+            n_tgt=n_tgt,
+            n_tokens=n_src + n_tgt,
         )
-        longest = max(batch.src.size(1), batch.tgt.size(1))
-        return cls(src, src_positions, tgt, tgt_positions, labels, layout, longest, batch.n_tgt, batch.n_tokens)
 
     def to(self, device: torch.device) -> "PackedBatch":
         """Return a copy on `device`."""
@@ -66,8 +74,16 @@ class PackedBatch:
         )
 
 
-def _rows(ids: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-    """ids (B, T) → ids and positions (N,) of the rows."""
-    is_token = torch.arange(len(packing.position_of_row)) < packing.n_tokens
-    rows = torch.where(is_token, ids.flatten()[packing.position_of_row], PAD)
-    return rows, packing.position_of_row % ids.size(1)
+def _rows(n_tokens: int, sentences: Sequence[IdList], before: int | None = None, after: int | None = None) -> Tensor:
+    """Token ids of B sentences → (N,) all of them, each sentence with one more id before or after it, then PAD."""
+    first, last = ([] if one is None else [one] for one in (before, after))
+    ids = np.concatenate([part for sentence in sentences for part in (first, sentence, last)])
+    rows = np.full(round_up(n_tokens), PAD)
+    rows[:n_tokens] = ids
+    return torch.from_numpy(rows)
+
+
+def _positions(n_tokens: int, lengths: Tensor) -> Tensor:
+    """lengths (B,) → (N,) the position of each token in its sentence, then 0."""
+    first_rows = lengths.cumsum(0) - lengths
+    return F.pad(torch.arange(n_tokens) - first_rows.repeat_interleave(lengths), (0, round_up(n_tokens) - n_tokens))

@@ -26,6 +26,11 @@ from dataset import to_device
 ROUND = 128  # N is a multiple of it
 
 
+def round_up(n_tokens: int) -> int:
+    """Return the number of rows for so many tokens: the next multiple of ROUND, with one row at least to spare."""
+    return n_tokens + ROUND - n_tokens % ROUND
+
+
 class _SelectRows(torch.autograd.Function):
     """Replaces `x[index]`: reads rows in the backward pass too, where torch must add up gradients.
 
@@ -68,10 +73,10 @@ class Packing:
         """is_token (B, T), on the CPU, is True where there is a token."""
         position_of_row = is_token.flatten().nonzero().squeeze(1)
         n_tokens = len(position_of_row)
-        n_empty = ROUND - n_tokens % ROUND
-        row_of_position = torch.full(is_token.shape, n_tokens + n_empty - 1)
+        n_rows = round_up(n_tokens)
+        row_of_position = torch.full(is_token.shape, n_rows - 1)
         row_of_position[is_token] = torch.arange(n_tokens)
-        return cls(n_tokens, row_of_position, F.pad(position_of_row, (0, n_empty)))
+        return cls(n_tokens, row_of_position, F.pad(position_of_row, (0, n_rows - n_tokens)))
 
     def to(self, device: torch.device) -> "Packing":
         """Return a copy on `device`."""

@@ -62,7 +62,7 @@ def test_every_pair_is_in_exactly_one_batch_of_each_epoch(pairs: EncodedPairs) -
 
 def test_batches_stay_within_the_token_budget(pairs: EncodedPairs) -> None:
     for rows in batches(pairs, 512, seed=1, epoch=0):
-        batch = pairs.batch(rows)
+        batch = collate(*pairs.ids(rows))
         assert max(batch.src.numel(), batch.tgt.numel()) <= 512
 
 
@@ -112,7 +112,7 @@ def test_each_source_has_its_weight_in_epochs_of_one_length(
     for epoch in range(20):
         epoch_batches = batches(two_sources, 512, 1, epoch, weights)
         for rows in epoch_batches:
-            batch = two_sources.batch(rows)
+            batch = collate(*two_sources.ids(rows))
             assert max(batch.src.numel(), batch.tgt.numel()) <= 512
         n_pairs = np.bincount(two_sources.origins[np.concatenate(epoch_batches)], minlength=2)
         sizes.add((len(epoch_batches), *n_pairs.tolist()))
@@ -143,7 +143,7 @@ def test_the_other_direction_of_a_file_has_token_ids_of_its_own(demo: Corpus) ->
 
 def test_padding_share_matches_the_tensors(pairs: EncodedPairs) -> None:
     epoch_batches = batches(pairs, 512, seed=1, epoch=0)
-    tensors = [pairs.batch(rows) for rows in epoch_batches]
+    tensors = [collate(*pairs.ids(rows)) for rows in epoch_batches]
     positions = sum(batch.src.numel() + batch.labels.numel() for batch in tensors)
     padding = sum(int((batch.src == PAD).sum() + (batch.labels == PAD).sum()) for batch in tensors)
     assert padding_share(pairs, epoch_batches) == pytest.approx(padding / positions)
@@ -182,11 +182,12 @@ def test_each_token_is_split_with_the_given_probability(tokenizer: Tokenizer) ->
 
 def test_batches_with_split_tokens_are_a_pure_function_of_the_seed(pairs: EncodedPairs) -> None:
     rows = np.arange(10)
-    one, same = (pairs.batch(rows, 0.2, np.random.default_rng(7)) for _ in range(2))
+    one, same = (collate(*pairs.ids(rows, 0.2, np.random.default_rng(7))) for _ in range(2))
     assert torch.equal(one.src, same.src) and torch.equal(one.tgt, same.tgt)
-    other = pairs.batch(rows, 0.2, np.random.default_rng(8))
+    other = collate(*pairs.ids(rows, 0.2, np.random.default_rng(8)))
     assert one.n_tokens != other.n_tokens or not torch.equal(one.src, other.src)
-    assert torch.equal(pairs.batch(rows, 0.0, np.random.default_rng(7)).src, pairs.batch(rows).src)
+    unsplit = collate(*pairs.ids(rows, 0.0, np.random.default_rng(7)))
+    assert torch.equal(unsplit.src, collate(*pairs.ids(rows)).src)
 
 
 def test_replaced_rows_are_as_if_they_had_been_there(small: Corpus, tokenizer: Tokenizer) -> None:

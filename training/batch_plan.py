@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from config import PAD, Config
-from dataset import Batch, EncodedPairs, batches
+from dataset import Batch, EncodedPairs, IdList, batches, collate
 from fast.packed_batch import PackedBatch
 from system.distributed import Group
 from text.tables import Ints
@@ -89,9 +89,11 @@ class BatchPlan:
         """Make the batches of a step beforehand, while a GPU is still at work."""
         self._prepared = {step: self._make_batches(step)}
 
-    def packed(self, batch: Batch) -> Batch | PackedBatch:
-        """Return a batch on the CPU as the loss takes it."""
-        return batch if self.config.plain else PackedBatch.of(batch, self.has_sequences)
+    def batch(self, sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch | PackedBatch:
+        """Return the batch of these token ids on the CPU, as the loss takes it."""
+        if self.config.plain:
+            return collate(sources, targets)
+        return PackedBatch.of(sources, targets, self.has_sequences)
 
     def batches_of_epoch(self, epoch: int) -> list[Ints]:
         """Return the rows of each batch of an epoch, of all processes."""
@@ -106,9 +108,9 @@ class BatchPlan:
         rows_of_step = list(enumerate(self._epoch[epoch][start : start + self.accumulate]))
         local = rows_of_step[self.group.rank :: self.group.size]
 
-        def batch(i: int, rows: Ints) -> Batch:
+        def batch(i: int, rows: Ints) -> Batch | PackedBatch:
             random = np.random.default_rng((config.seed, step, i))
-            return self.pairs.batch(rows, config.subword_dropout, random, config.augment)
+            return self.batch(*self.pairs.ids(rows, config.subword_dropout, random, config.augment))
 
         local_batches = [(i, batch(i, rows)) for i, rows in local]
         if len(local) < math.ceil(len(rows_of_step) / self.group.size):
@@ -116,4 +118,4 @@ class BatchPlan:
             filler = batch(*rows_of_step[0])
             filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
             local_batches.append((0, filler))
-        return [(i, self.packed(local_batch)) for i, local_batch in local_batches]
+        return local_batches

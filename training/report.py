@@ -37,8 +37,10 @@ class BatchReport:
     tokens_a_side_at_most: int = 0
     padding: float = 0.0
     """A share from 0 to 1"""
+    in_a_step: int = 0
     steps: int = 0
     """With `--minutes`, known after half of the time"""
+    warmup_steps: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,9 @@ def validate(training: Training, model: Transformer | None = None) -> tuple[Vali
     n_tgt = 0
     with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
         for rows in valid_batches[group.rank :: group.size]:
-            batch = training.valid_pairs.batch(rows)
+            batch = training.batch_plan.batch(*training.valid_pairs.ids(rows)).to(training.device)
             with autocast(training.device, training.resolved.precision):
-                packed = training.batch_plan.packed(batch).to(training.device)
-                batch_loss, batch_cross_entropy = model_loss(packed)
+                batch_loss, batch_cross_entropy = model_loss(batch)
             loss += batch_loss.item()
             cross_entropy += batch_cross_entropy.item()
             n_tgt += batch.n_tgt

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from config import PAD, Config
-from dataset import Batch, collate
+from dataset import collate
 from fast.forward import PackedBatchLoss
 from fast.packed_batch import PackedBatch
 from fast.packing import ROUND, Packing
@@ -23,9 +23,8 @@ def reals(lengths: list[int]) -> Tensor:
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def uneven() -> Batch:
-    """Three pairs of which hardly two sides are equally long."""
-    return collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+# Three pairs of which hardly two sides are equally long
+UNEVEN = [[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]]
 
 
 @settings(deadline=None)
@@ -61,14 +60,14 @@ def test_at_least_one_row_holds_no_token(lengths: list[int]) -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_packed_loss_has_the_gradients_of_the_padded_one(norm: Literal["pre", "post"]) -> None:
     model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm)).double()
-    batch = uneven()
+    batch = collate(*UNEVEN)
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     padded = F.cross_entropy(
         logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
     )
     names = [name for name, _ in model.named_parameters()]
     expected = dict(zip(names, torch.autograd.grad(padded, list(model.parameters())), strict=True))
-    packed, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
+    packed, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(*UNEVEN))
     assert packed.item() == pytest.approx(padded.item(), rel=1e-5)
     found = dict(zip(names, torch.autograd.grad(packed, list(model.parameters())), strict=True))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -78,14 +77,13 @@ def test_the_packed_loss_has_the_gradients_of_the_padded_one(norm: Literal["pre"
 def test_residual_connections_stay_exact_in_bf16(norm: Literal["pre", "post"]) -> None:
     """Products round what they read; what goes past them, the residual connections, stays exact."""
     model = Transformer(40, replace(Config(), d_model=64, n_heads=2, d_ff=128, dropout=0.0, norm=norm))
-    batch = uneven()
-    exact, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
+    exact, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(*UNEVEN))
     expected = torch.autograd.grad(exact, list(model.parameters()))
     types = set[torch.dtype]()
     for residual in (module for module in model.modules() if isinstance(module, ResidualConnection)):
         residual.norm.register_forward_pre_hook(lambda module, args: types.add(args[0].dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch))
+        loss, _ = PackedBatchLoss(model, 0.1)(PackedBatch.of(*UNEVEN))
     assert types == {torch.float32}
     assert loss.item() == pytest.approx(exact.item(), rel=0.01)
     found = torch.autograd.grad(loss, list(model.parameters()))

@@ -36,12 +36,14 @@ def plain_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_every_row_belongs_to_one_sequence(sources: list[list[int]], random: Any) -> None:
     targets = [random.choice(sources) for _ in sources]
     batch = collate(sources, targets)
-    packed = PackedBatch.of(batch, by_sequences=True)
+    packed = PackedBatch.of(sources, targets, by_sequences=True)
     layout = packed.layout
     assert isinstance(layout, SequenceLayout)
+    assert (packed.n_tgt, packed.n_tokens) == (batch.n_tgt, batch.n_tokens)
     for rows, offsets, longest, ids in (
         (packed.src, layout.src_offsets, layout.longest_src, batch.src),
         (packed.tgt, layout.tgt_offsets, layout.longest_tgt, batch.tgt),
+        (packed.labels, layout.tgt_offsets, layout.longest_tgt, batch.labels),
     ):
         lengths = offsets.diff()
         assert int(offsets[0]) == 0 and int(offsets[-1]) == len(rows) and int(lengths.max()) == longest
@@ -56,11 +58,11 @@ def test_the_loss_by_sequences_has_the_gradients_of_the_padded_one(
     norm: Literal["pre", "post"], plain_kernel: None
 ) -> None:
     model = Transformer(40, replace(Config(), d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm=norm))
-    batch = collate([[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]])
+    ids = [[5, 6, 7, 8], [9], [10] * 30], [[10, 11], [12, 13, 14, 15] * 9, [20]]
     results = []
     for by_sequences in (False, True):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss, cross_entropy = PackedBatchLoss(model, 0.1)(PackedBatch.of(batch, by_sequences))
+            loss, cross_entropy = PackedBatchLoss(model, 0.1)(PackedBatch.of(*ids, by_sequences))
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         results.append((loss.item(), cross_entropy.item(), torch.cat([gradient.flatten() for gradient in gradients])))
     (padded_loss, padded_cross_entropy, padded), (loss, cross_entropy, found) = results
@@ -111,7 +113,8 @@ def test_stacks_with_torchs_kernel_are_one_graph_for_all_shapes() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(run_stack, fullgraph=True, dynamic=True, backend=capture)
     for lengths in ([3, 5], [7], [4, 9, 90]):
-        layout = PackedBatch.of(collate(*[[[5] * n for n in lengths]] * 2), by_sequences=True).layout
+        ids = [[5] * n for n in lengths]
+        layout = PackedBatch.of(ids, ids, by_sequences=True).layout
         rows = torch.randn(int(layout.src_offsets[-1]), 16)  # type: ignore[union-attr]
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             compiled(model.encoder, rows, layout.encoder)

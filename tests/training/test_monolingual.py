@@ -17,7 +17,7 @@ from test_trainer import advance
 
 from checkpoint import RunFolder, parameters
 from config import Config, ConfigError
-from dataset import batches
+from dataset import batches, collate
 from text.corpus import load_corpus
 from text.readers import DataError
 from text.tokenizer import learn_tokenizer
@@ -52,7 +52,7 @@ def begin(fewer: Path, tiny: Config) -> Begin:
 def texts_of(training: Training, rows: Any) -> list[tuple[list[int], str]]:
     """The source ids and the target text of some rows of the translated pairs."""
     assert training.translated
-    batch = training.batch_plan.pairs.batch(np.asarray(rows))
+    batch = collate(*training.batch_plan.pairs.ids(np.asarray(rows)))
     targets = training.tokenizer.decode(batch.labels.tolist())
     return list(zip(batch.src.tolist(), targets, strict=True))
 

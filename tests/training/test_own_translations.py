@@ -12,6 +12,7 @@ from test_trainer import advance
 
 from checkpoint import CheckpointError, RunFolder
 from config import EOS, PAD, Config
+from dataset import collate
 from decoding.search import Search
 from fast.attention import PaddedLayout
 from fast.packed_batch import PackedBatch
@@ -40,13 +41,13 @@ def test_the_last_steps_learn_from_the_models_own_translations(
     pairs = training.train_pairs
     assert not any(was_due) and training.must_translate and training.translated is None
 
-    before = pairs.batch(pairs.rows)
+    before = collate(*pairs.ids(pairs.rows))
     translator = training.translator()
     training.model.eval()
     five = translator.n_best([source for source, _ in small.train], Search(5, 5))
     training.translate()
     assert not training.must_translate and training.translated
-    after = training.batch_plan.pairs.batch(pairs.rows)
+    after = collate(*training.batch_plan.pairs.ids(pairs.rows))
     assert torch.equal(before.src, after.src)
 
     texts = tokenizer.decode([[i for i in row if i not in (PAD, EOS)] for row in after.labels.tolist()])

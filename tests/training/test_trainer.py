@@ -13,7 +13,7 @@ from conftest import first
 
 from checkpoint import CheckpointError, RunFolder, parameters
 from config import Config
-from dataset import Batch
+from dataset import Batch, collate
 from fast.packed_batch import PackedBatch
 from system.terminal import is_main
 from text.corpus import Corpus
@@ -126,7 +126,7 @@ def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokeni
     whole = replace(config, plain=True)
     plain = Training(whole, small, tokenizer)
     plain.model.load_state_dict(one.model.state_dict())
-    batch = plain.train_pairs.batch(np.array(rows))
+    batch = collate(*plain.train_pairs.ids(np.array(rows)))
     plain.batch_plan.batches_of = lambda step: [(0, batch)]  # type: ignore[method-assign]
     expected = take_step(plain, 1)
     assert (record.n_tgt, record.n_tokens) == (expected.n_tgt, expected.n_tokens)
@@ -181,7 +181,7 @@ def test_compiled_parts_learn_the_same_from_few_graphs(tiny: Config, small: Corp
     assert compiled.n_graphs == graphs
 
     # A batch of one sentence is no reason to compile again.
-    batch = PackedBatch.of(plain.train_pairs.batch(np.arange(1)))
+    batch = PackedBatch.of(*plain.train_pairs.ids(np.arange(1)))
     loss, _ = compiled.model_loss(batch)
     assert loss.item() == pytest.approx(plain.model_loss(batch)[0].item(), rel=1e-4)
     assert compiled.n_graphs == graphs
