@@ -1,13 +1,13 @@
 """The files in a run's folder; no other module knows them.
 
     weights/<name>/
-        config.json  tokenizer.json     written when the training starts: what was asked, and the vocabulary
+        config.json  tokenizer.json     written when the run starts: what was asked, and the vocabulary
         model.safetensors               the best weights by validation; translating needs it and the two above
         learned.json                    how long translations are, and what the model is unsure of; optional
         metrics.json                    scores, data report, hardware, seconds, versions
         training/state.pt               last weights, optimizer state, position; only for resuming
         training/made_here              a sign that this machine made the run from the data in config.json
-        training/lock                   held by the training that writes to this folder
+        training/lock                   held by the process that trains the run
 
 Every file is written atomically, so that a kill leaves either the old or the new version. Loading never executes code:
 the formats are safetensors, JSON, and `torch.load` with weights_only. Loading checks everything first:
@@ -54,7 +54,7 @@ MAX_BYTES = {"config.json": 2**20, "learned.json": 2**20, "metrics.json": 2**24,
 
 
 class CheckpointError(TapisError):
-    """A run is missing, incomplete, damaged, or in use by another training."""
+    """A run is missing, incomplete, damaged, or in use by another process."""
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def weights_digest(weights: dict[str, Tensor]) -> str:
 
 
 def weights_folders() -> list[Path]:
-    """The folders in which runs are searched, in order: ./weights, then the project's, if that is another folder."""
+    """Return the folders in which runs are searched: ./weights, then the project's, if that is another folder."""
     if WEIGHTS.resolve() == PROJECT_WEIGHTS:
         return [WEIGHTS]
     return [WEIGHTS, PROJECT_WEIGHTS]
@@ -150,7 +150,7 @@ class RunFolder:
 
     @classmethod
     def trained(cls) -> list["RunFolder"]:
-        """All runs with a model: first those of ./weights, then those of the project's weights/, most recent first.
+        """Return all runs with a model: those of ./weights, then those of the project's, the most recent first.
 
         The most recent run is the one whose model was saved last. A run of the project is left out if ./weights has one
         of the same name.
@@ -189,10 +189,10 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder for the training that writes to it. The system releases the lock of a killed process.
+        """Lock the folder for the process that trains the run. The system releases the lock of a killed process.
 
-        Removes temporary files that a killed training left and, at the end, the folder itself if it holds no run.
-        Raises CheckpointError if another training holds the lock.
+        Removes temporary files that a killed run left and, at the end, the folder itself if it holds no run.
+        Raises CheckpointError if another process holds the lock.
         """
         training = self.lock_file.parent
         if training.is_symlink():
@@ -204,12 +204,12 @@ class RunFolder:
             lock.acquire()
         except filelock.Timeout:
             raise CheckpointError(
-                f"another training writes to {self.path}\nwait until it ends, or choose another --name"
+                f"another process writes to {self.path}\nwait until it ends, or choose another --name"
             ) from None
 
         try:
             for file in (self.config_file, self.tokenizer_file, *self._later_files()):
-                for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed training
+                for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed run
                     temporary.unlink()
             yield
         finally:
@@ -319,7 +319,7 @@ class RunFolder:
             raise CheckpointError(f"{self.tokenizer_file} has other languages than {self.config_file}: copy them again")
         if not self.model_file.exists():
             raise CheckpointError(
-                f"{self.model_file} is missing: the training has not reached its first validation yet\n"
+                f"{self.model_file} is missing: the run has not reached its first validation yet\n"
                 f"continue it with: python train.py --resume --name {self.path.name}"
             )
 

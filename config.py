@@ -39,7 +39,7 @@ class TapisError(Exception):
 
     exit_code = 1
     printed_by_every_process = False
-    """Whether each process of a distributed training prints it. By default, only the first process of each machine
+    """Whether each process of a distributed run prints it. By default, only the first process of each machine
     does, since the others usually raise the same error."""
 
 
@@ -61,7 +61,7 @@ class Facts:
     """Whether it may change on --resume: it affects neither the model nor the data nor the batches"""
     init_from: Literal["kept", "fixed", "fresh"] = "kept"
     """With --init-from: that of the run unless it is given (kept), always that of the run (fixed), or, since it says
-    nothing about another training, the default (fresh)"""
+    nothing about another run, the default (fresh)"""
     is_on_page: bool = False
     """Whether a page of `export.py --to web` needs it"""
     since: int = 0
@@ -95,7 +95,7 @@ class DataSettings:
     """The columns of the source and the target side in tables: two numbers from 1, or two names of the header"""
     monolingual: tuple[str, ...] = setting((), init_from="fresh", since=3, before=())
     """Files of sentences in a language to translate into, one per line, named by it: NEWS.fr. They are translated
-    back during the training, and learned from as targets"""
+    back during the run, and learned from as targets"""
     monolingual_weight: float = setting(1.0, init_from="fresh", since=3, before=1.0)
     """Weight of each sentence of --monolingual, as in --data-weights"""
     back_translator: str = setting("", init_from="fresh", since=3, before="")
@@ -159,7 +159,7 @@ class TrainingSettings:
     lr: float = setting(1e-3, range=(1e-12, 100.0))
     """Peak learning rate, reached at the end of the warm-up"""
     warmup_steps: int = setting(1000, range=(0, 100_000_000))
-    """Steps of linear warm-up, limited to a tenth of the training"""
+    """Steps of linear warm-up, limited to a tenth of the run"""
     schedule: Literal["linear", "inverse_sqrt"] = "linear"
     """Decay of the learning rate: linear to zero over the second half, or inverse square root, as in the paper"""
     subword_dropout: float = setting(0.0, range=(0.0, 0.9))
@@ -346,7 +346,7 @@ class Config(RunSettings, TrainingSettings, ModelSettings, DataSettings):
         return sorted({target for _, target in directions}) if len(directions) > 1 else []
 
     def to_json(self) -> str:
-        """All fields and the number of the format, as an indented JSON object."""
+        """Return all fields and the number of the format, as an indented JSON object."""
         return json.dumps({"format": FORMAT, "pairs": self.pairs, **dataclasses.asdict(self)}, indent=2) + "\n"
 
     @classmethod

@@ -87,7 +87,7 @@ def pad(rows: Sequence[IdList], before: Sequence[int] = (), after: Sequence[int]
 
 
 def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
-    """Token ids of B pairs → their batch on the CPU, with the target shifted for teacher forcing."""
+    """Return the batch of B pairs of token ids, on the CPU, with the target shifted for teacher forcing."""
     src = pad(sources)
     padded = pad(targets, before=[BOS])  # BOS, the target, EOS
     labels = padded[:, 1:]
@@ -328,7 +328,7 @@ def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) ->
 
 
 def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, weights: Sequence[float] = ()) -> list[Ints]:
-    """The rows of each batch of an epoch: a pure function of the pairs, the budget, the seed, the epoch, the weights.
+    """Return the rows of each batch of an epoch: a pure function of pairs, budget, seed, epoch and weights.
 
     The weights are those of the sources of data, by default 1. Rows are shuffled, then sorted by their longer side.
     Rows with an equally long side are sorted by the difference of the sides, ascending and descending in turn, so that

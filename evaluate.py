@@ -166,7 +166,7 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
 
 
 def translate_and_score(translator: Translator, pairs: PairsToScore, search: Search) -> list[str]:
-    """Translates, prints the scores on standard output and the speed on standard error, and returns the hypotheses.
+    """Translate, print the scores on standard output and the speed on standard error, and return the hypotheses.
 
     Where the pairs are of several language pairs or sources of data, a line for each follows.
     """

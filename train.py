@@ -73,7 +73,7 @@ PICTURED = 2  # validation sentences whose attention TensorBoard shows
 
 
 def take_step(training: Training, step: int) -> StepRecord:
-    """One update of the weights, counted from 1: down the gradient of the mean loss over the step's target tokens.
+    """Update the weights: down the gradient of the mean loss over the step's target tokens. Steps count from 1.
 
     Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite. In fp16 that is
     an error only at a scale of 1: above it, the step is skipped and the scaler lowers the scale.
@@ -166,7 +166,7 @@ def loop(
 
 
 def translation_line(kind: RoundKind, training: Training) -> str:
-    """Return the line that reports translations which the training has made."""
+    """Return the line that reports translations which the run has made."""
     first_step = f"from step {training.step + 1:,}"
     if kind == "self-distillation":
         return f"targets   {first_step}: the closest of the model's own translations"
@@ -204,7 +204,7 @@ def report(
 ) -> None:
     """Show a validation in metrics.json, on the terminal and in TensorBoard. recent are the steps since the last one.
 
-    The training goes on if something of this fails.
+    The run goes on if something of this fails.
     """
     if not is_main():
         return
@@ -229,7 +229,7 @@ def record(folder: RunFolder, metrics: Metrics) -> None:
 
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
-    """What each layer attends to in the first validation sentences, named by the sentence's number and the layer."""
+    """Yield what each layer attends to in the first validation sentences, named by sentence and layer."""
     first = training.corpus.origins[0]
     translator = training.translator(model).towards(first.target, first.source)
     first_rows = np.flatnonzero(training.corpus.valid.origins() == 0)[:PICTURED]
@@ -264,7 +264,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
-    """A new training, or one to resume, from its data to its test score. Raises ConfigError if the run exists."""
+    """Make a new run, or resume one, from its data to its test score. Raises ConfigError if the run exists."""
     budget = TimeBudget(options.minutes)
     config = options.config
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
@@ -273,7 +273,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
             "choose another --name, or start afresh with --overwrite"
         )
 
-    # The data, the tokenizer, and the training itself.
+    # The data, the tokenizer, and the run itself.
     if config.back_translator and not options.resume:
         check_back_translator(config, folder.path)
     training, report = load_training(options, folder, group, budget)
@@ -317,7 +317,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 def load_training(
     options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget
 ) -> tuple[Training, Metrics]:
-    """Prepare the data and the tokenizer. Returns a training at its start or where it stopped, and its description."""
+    """Prepare the data and the tokenizer. Returns a run at its start or where it stopped, and its description."""
     # What the run has settled.
     config, state, learned = options.config, None, None
     resolved = Resolved.of(config, choose_device(config.device), group.size)

@@ -5,7 +5,7 @@
 FOLDER has clean train, valid and test files. For each rule, its kind of dirt is put into some of the training pairs at
 random, and the same small model is trained twice: without any rule, and with that rule alone.
 
-Three trainings on the clean pairs come first: without rules, with another seed, and with all rules. They show how far
+Three runs on the clean pairs come first: without rules, with another seed, and with all rules. They show how far
 scores differ by chance, and what the rules take from clean pairs.
 """
 
@@ -48,7 +48,7 @@ class Options:
     pairs: int = 60_000
     """Maximum number of training pairs, drawn at random"""
     steps: int = 750
-    """Steps of each training, the same however many pairs a rule drops; 750 are three epochs of 29,000 pairs"""
+    """Steps of each run, the same however many pairs a rule drops; 750 are three epochs of 29,000 pairs"""
 
 
 # Kinds of dirt
@@ -98,7 +98,7 @@ def with_dirt(pairs: list[Pair], rule: RuleName) -> list[Pair]:
 
 
 class Result(NamedTuple):
-    """The scores of one training."""
+    """The scores of one run."""
 
     bleu: float
     """Of the test part"""

@@ -40,7 +40,7 @@ HEADER = f"{'GPUs':>6} {'step, ms':>10} {'exch., ms':>10} {'hidden, tok/s':>14} 
 
 @dataclass(frozen=True)
 class Options:
-    """Plan trainings of the presets base and big on several GPUs."""
+    """Plan runs of the presets base and big on several GPUs."""
 
     base: float = 0.0
     """Measured tokens/s of one GPU with the preset base, source and target; 0 for the modelled figure"""

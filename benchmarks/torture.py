@@ -1,12 +1,12 @@
-"""Kills a training again and again, resumes it each time, and compares its end with that of an undisturbed training.
+"""Kills a run again and again, resumes it each time, and compares its end with that of an undisturbed training.
 
     python benchmarks/torture.py                   fifty kills (SIGKILL), about ten minutes on two CPU cores
     python benchmarks/torture.py --kills 5
     python benchmarks/torture.py --kills 10 --processes 2       one of two processes is killed, and the other must end
 
-The training is killed at random moments: one kill in five comes while it still prepares its data, the others during its
+The run is killed at random moments: one kill in five comes while it still prepares its data, the others during its
 steps, when it saves its state all the time. After each kill, every file that exists under its own name must load. In
-the end, weights, optimizer, position and scores must equal those of the undisturbed training bit for bit. The
+the end, weights, optimizer, position and scores must equal those of the undisturbed run bit for bit. The
 undisturbed training is always one process. With --processes 2, every process has one thread, because the number of
 threads changes the order of sums.
 """
@@ -39,23 +39,23 @@ from system.devices import device_label  # noqa: E402
 
 CPU = torch.device("cpu")
 PAIRS = 400
-STEPS_PER_KILL = 60  # of the whole training: about as many as a process makes before it is killed
+STEPS_PER_KILL = 60  # of the whole run: about as many as a process makes before it is killed
 SMALL_MODEL = ["--vocab-size", "300", "--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--batch-tokens", "256"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Kill a training at random moments, and check what is left."""
+    """Kill a run at random moments, and check what is left."""
 
     kills: int = 50
     """Number of kills"""
     processes: int = 1
-    """Processes of the training that is killed, 1 or 2; of two, one is killed, either of them"""
+    """Processes of the run that is killed, 1 or 2; of two, one is killed, either of them"""
     seed: int = 1
     """Random seed of the moments"""
 
 
-# The trainings
+# The runs
 
 
 def write_pairs(path: Path, draw: Random) -> None:
@@ -83,7 +83,7 @@ def training(folder: Path, threads: dict[str, str], processes: int, *args: str) 
 
 
 def wait_for_steps(process: "subprocess.Popen[str]") -> None:
-    """Read what a training prints until its steps begin, or until it ends."""
+    """Read what a run prints until its steps begin, or until it ends."""
     assert process.stderr
     for line in process.stderr:
         if line.startswith("logs"):
@@ -91,7 +91,7 @@ def wait_for_steps(process: "subprocess.Popen[str]") -> None:
 
 
 def kill(process: "subprocess.Popen[str]", processes: int, draw: Random) -> float:
-    """Kill a training, or one process of it. Returns the seconds that the others went on."""
+    """Kill a run, or one process of it. Returns the seconds that the others went on."""
     workers = psutil.Process(process.pid).children()
     start = time.perf_counter()
     if processes == 1 or not workers:
@@ -148,7 +148,7 @@ def is_equal(one: Any, other: Any) -> bool:
 
 @dataclass
 class Outcome:
-    """What the kills did to a training."""
+    """What the kills did to a run."""
 
     lives: Counter[str]
     """How many processes were killed, by how far the run was then (`check_files`)"""
@@ -157,9 +157,9 @@ class Outcome:
     step: int
     """The last step that was saved before the last kill"""
     longest_end: float
-    """The seconds that a training went on, at most, after the kill of one of its processes"""
+    """The seconds that a run went on, at most, after the kill of one of its processes"""
     same: dict[str, bool]
-    """Which parts of the final result equal those of the undisturbed training"""
+    """Which parts of the final result equal those of the undisturbed run"""
 
 
 def torture(folder: Path, kills: int, seed: int, processes: int = 1) -> Outcome:

@@ -6,7 +6,7 @@
 The contenders take turns, each in a process of its own. All train models of the same sizes, with dropout, label
 smoothing, clipping, Adam and the same precision. Tokens are source and target tokens without padding.
 
-- "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a training of 2,000 steps or more, and attention
+- "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a run of 2,000 steps or more, and attention
   takes sequences without padding, if it can. "Tapis, not compiled" and "Tapis, with padding" leave out one of these.
 - "Tapis, --plain" computes with the formulas of model.py alone. The difference is what fast/ is worth.
 - "torch.nn.Transformer" is a loop as in tutorials, with cross-entropy over all positions. It gets the batches of Tapis.
@@ -191,7 +191,7 @@ def plain_batch(training: Training, i: int) -> Batch:
 
 
 def counted_step(name: str, training: Training) -> CountedStep:
-    """Return the step of a contender on the numbered batches of a training."""
+    """Return the step of a contender on the numbered batches of a run."""
     config, device, vocab_size = training.config, training.device, len(training.tokenizer)
     if name in (TAPIS, PLAIN, NOT_COMPILED, PADDED):
         return lambda i: take_step(training, i + 1).n_tokens

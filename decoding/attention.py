@@ -43,7 +43,7 @@ class Attention:
     """The T tokens of the translation, and END"""
 
     def maps(self, layer: int, head: int | None = None) -> list[tuple[str, Tensor]]:
-        """Named maps (T + 1, S + 1) of a layer: one head's, or the mean of its heads and then each head's.
+        """Return named maps (T + 1, S + 1) of a layer: one head's, or the mean of its heads and then each head's.
 
         Layers and heads count from 0; the names count heads from 1.
         """

@@ -50,13 +50,13 @@ def library() -> ctypes.CDLL | None:
 
 
 def variants() -> list[str]:
-    """The variants that were compiled and that this CPU can compute, best first; none without a compiled library."""
+    """Return the compiled variants that this CPU can compute, best first; none without a compiled library."""
     compiled, features = library(), cpu_features()
     return [name for name, needs in VARIANTS.items() if hasattr(compiled, f"step_{name}") and needs <= features]
 
 
 def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
-    """The precision for translating: auto prefers int8 where it can be computed, else follows `choose_precision`.
+    """Return the precision for translating: auto prefers int8 where it can, else follows `choose_precision`.
 
     Raises ConfigError for int8 where it cannot be computed.
     """
@@ -116,13 +116,13 @@ class _Step(ctypes.Structure):
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of x (N, D) → int8 (N, D) and their scales (N, 1), the largest entry of each row over 127."""
+    """Return rows of x (N, D) → int8 (N, D) and their scales (N, 1), the largest entry of each row over 127."""
     scale = x.abs().amax(dim=1, keepdim=True).clamp_min(1e-30) / 127
     return (x * scale.reciprocal()).round_().to(torch.int8), scale
 
 
 def pack_weight(weight: Tensor) -> Tensor:
-    """An int8 weight (V, D) in the order in which compiled.c reads it: panels of 32 columns, four numbers of each."""
+    """Return an int8 weight (V, D) in the order of compiled.c: panels of 32 columns, four numbers of each."""
     v, d = weight.shape
     padded = F.pad(weight, (0, -d % 4, 0, -v % PANEL))
     return padded.view(-1, PANEL, padded.size(1) // 4, 4).transpose(1, 2).contiguous()
@@ -176,7 +176,7 @@ class CompiledTransformer:
         return _Norm(self._pointer(norm.alpha.float()), self._pointer(norm.bias.float()))
 
     def _linear(self, layers: Iterable[nn.Linear]) -> _Linear:
-        """Several layers that read the same vectors, as one."""
+        """Return several layers that read the same vectors, as one."""
         weight = torch.cat([layer.weight.detach().float() for layer in layers])
         biases = [
             torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach().float() for layer in layers
@@ -259,7 +259,7 @@ class CompiledSearch:
         self.kept_alive: list[tuple[Tensor, Tensor | None]] = []  # what the history points to
 
     def _new_keys_values(self, n: int) -> Tensor:
-        """Room for the keys and values of n tokens in each layer of the decoder."""
+        """Return room for the keys and values of n tokens in each layer of the decoder."""
         return torch.empty(self.n_layers, n, 2, self.d, dtype=torch.bfloat16)
 
     def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:

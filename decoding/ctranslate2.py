@@ -159,7 +159,7 @@ class CTranslate2Searcher:
 def load_exported(
     folder: Path, device: torch.device, precision: TranslatingPrecision
 ) -> tuple[Config, Tokenizer, CTranslate2Searcher]:
-    """What translating with an export needs. Raises EngineError, or FetchError where a file is not the exported one."""
+    """Return what translating needs. Raises EngineError, or FetchError where a file is not the exported one."""
     tokenizer_file = folder / "tokenizer.json"
     check_sums(folder, MODEL, "config.json", VOCABULARY, CONFIG, tokenizer_file.name)
     config = exported_config(folder)
@@ -257,7 +257,7 @@ def check_variables(variables: dict[str, Variable], config: Config, n_tokens: in
 
 
 def expected_shapes(config: Config, n_tokens: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the matrices and of the layer normalizations that CTranslate2 has for a model, by their names."""
+    """Return the shapes of the matrices and layer normalizations of a model in CTranslate2, by their names."""
     d = config.d_model
     self_attention = {"self_attention/linear_0": (3 * d, d), "self_attention/linear_1": (d, d)}
     cross_attention = {"attention/linear_0": (d, d), "attention/linear_1": (2 * d, d), "attention/linear_2": (d, d)}

@@ -61,6 +61,6 @@ def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
 
 
 def numbers(text: str) -> Counter[str]:
-    """The numbers of two digits or more in a text, by their digits, however the language writes and separates these."""
+    """Return the numbers of two digits or more in a text, by their digits, however a language writes these."""
     joined = _THOUSANDS.sub("", text)
     return Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))

@@ -21,7 +21,7 @@ def log_probabilities(
     device: torch.device,
     suppressed: Sequence[int] = (),
 ) -> list[float]:
-    """log P(target and its end | source) of each pair of ids, in nats, without length penalty.
+    """Return log P(target and its end | source) of each pair of ids, in nats, without length penalty.
 
     As in a search, the special tokens other than the end have no probability, and neither have the ids `suppressed`.
     batches are rows of the pairs. The model is in evaluation mode.

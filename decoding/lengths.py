@@ -42,7 +42,7 @@ class Lengths:
         return math.ceil(self.ratio * source + LIMIT * self.spread * math.sqrt(source)) + EXTRA_LENGTH
 
     def deviation(self, source: int, target: int) -> float:
-        """How unusual a length is: −1 is as short, and 1 as long, as one in a hundred training pairs; 0 if unknown."""
+        """Return how unusual a length is: −1 is as short, 1 as long, as one in a hundred pairs; 0 if unknown."""
         if not self.ratio:
             return 0.0
         expected, tolerance = self.ratio * source, max(self.spread, 1e-6) * math.sqrt(source)

@@ -43,7 +43,7 @@ class Scores:
 
 
 def bleu_tokenizer(language: str) -> TokenizerName:
-    """sacreBLEU's tokenizer for a target language; characters, where the one for ja or ko is not installed."""
+    """Return sacreBLEU's tokenizer for a target language; characters, where the one for ja or ko is not installed."""
     language = base_language(language)
     if language == "zh":
         return "zh"
@@ -55,7 +55,7 @@ def bleu_tokenizer(language: str) -> TokenizerName:
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Scores:
-    """Corpus scores of hypotheses in a language against one reference each."""
+    """Return corpus scores of hypotheses in a language against one reference each."""
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
     from torchmetrics.functional.text import sacre_bleu_score  # noqa: PLC0415 - most of a second
@@ -106,7 +106,7 @@ def by_data_lines(by_data: dict[str, dict[str, float]]) -> list[str]:
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """chrF of each hypothesis alone, from 0 to 100."""
+    """Return chrF of each hypothesis alone, from 0 to 100."""
     chrf = CHRF()
     return [chrf.sentence_score(*pair).score for pair in zip(hypotheses, ([text] for text in references), strict=True)]
 
@@ -118,7 +118,7 @@ def closest(hypotheses: Sequence[str], reference: str, language: str) -> str:
 
 
 def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
-    """The p-value of each metric: how likely two equally good runs differ as much on such sentences as these two do.
+    """Return the p-value of each metric: how likely two equally good runs differ as much on such sentences.
 
     Paired bootstrap resampling (Koehn 2004, "Statistical significance tests for machine translation evaluation") of
     1,000 samples with a fixed seed, two-sided: either run may be the better one by chance.

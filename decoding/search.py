@@ -28,7 +28,7 @@ FindBest = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
 
 
 def go_on() -> None:
-    """Never interrupt: the default of what is called before each step of a search."""
+    """Go on: the default of what is called before each step of a search."""
 
 
 NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
@@ -66,7 +66,7 @@ class Hypothesis:
 
 
 def best_continuations(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The n best continuations of each sentence: logits (L, K, V) → values (L, n), best first, and places in K · V.
+    """Return the n best continuations: logits (L, K, V) → values (L, n), best first, and places in K · V.
 
     With scores (L, K), the log P of the hypotheses, values are log P of hypothesis and token. Without, they are logits.
     """
@@ -82,7 +82,7 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
 
 
 def check_interval(device: torch.device) -> int:
-    """How many tokens a search generates between checks for finished sentences; results differ by rounding at most."""
+    """Return how many tokens to generate between checks for finished sentences; results differ by rounding."""
     return 1 if device.type == "cpu" else 8
 
 
@@ -304,7 +304,7 @@ def continuing(candidates: Candidates, search: Search) -> Candidates:
 
 
 def undecided(survivors: Candidates, state: BeamState, limits: Tensor, length: int, results: Results) -> Tensor:
-    """Which sentences (L,) may still find a hypothesis that beats the n best they have.
+    """Return which sentences (L,) may still find a hypothesis that beats the n best they have.
 
     log P only falls as a hypothesis grows. A hypothesis can therefore never score more than its present log P divided
     by the largest penalty, that at the sentence's limit. A sentence is decided if its best survivor cannot beat the

@@ -234,7 +234,7 @@ class Translator:
         return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
 
     def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
-        """The token ids of sentences, each after the tag of the target language if the model has several pairs."""
+        """Return the ids of sentences, each after the tag of the target language if the model has several pairs."""
         if self.tokenizer.tags and not self.tag:
             return self.towards().source_ids(sentences)
         encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
@@ -320,7 +320,7 @@ class Translator:
         return self.searcher
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-        """For each pair, log P(target | source) in nats, without length penalty, and the number of target tokens.
+        """Return log P(target | source) of each pair in nats, without length penalty, and its target tokens.
 
         Both include the end token. Computed in fp32. Raises ConfigError for an export.
         """
@@ -350,7 +350,7 @@ class Translator:
         return isinstance(self.searcher, ModelSearcher)
 
     def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
-        """The translation of a sentence, and what each of its tokens attended to. Raises ConfigError for an export."""
+        """Return a translation, and what each of its tokens attended to. Raises ConfigError for an export."""
         searcher = self.model_searcher("shows no attention")
         source = self.source_ids([sentence])[0]
         best = searcher([source], [self.lengths.limit(len(source))], search)[0][0]

@@ -162,7 +162,7 @@ def _joined(
     alignments: Alignments,
     markup: Markup,
 ) -> Translation:
-    """One translation of a line. of_units has each of its sentences, as translated, with its translations.
+    """Return one translation of a line. of_units has each of its sentences, as translated, with its translations.
 
     A sentence without translations is copied.
     """
@@ -190,7 +190,7 @@ def _joined(
 
 
 def _alignments(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Alignments:
-    """The alignment of each (source, translation), by the model's attention; of an export, which has none, by place."""
+    """Return the alignment of each (source, translation) by attention; of an export, which has none, by place."""
     distinct = list(dict.fromkeys(pairs))
     alignments: Alignments = {}
     if translator.can_show_attention:

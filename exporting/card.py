@@ -103,7 +103,7 @@ def about_data(config: Config, report: DataReport, data: str) -> str:
 
 
 def about_training(config: Config, metrics: Metrics) -> str:
-    """Describe the training in a table: sizes, settings, time and hardware."""
+    """Describe the run in a table: sizes, settings, time and hardware."""
     rows = {
         "layers": f"{config.n_encoder_layers} encoder, {config.n_decoder_layers} decoder",
         "d_model, d_ff, heads": f"{config.d_model}, {config.d_ff}, {config.n_heads}",
@@ -119,7 +119,7 @@ def about_training(config: Config, metrics: Metrics) -> str:
 
 
 def about_ancestors(record: AncestorRecord | None) -> str:
-    """Name the run that the training started from, and those before it."""
+    """Name the run that this one started from, and those before it."""
     names = []
     while record:
         names.append(as_text(f"{record.name}, trained on {', '.join(record.data)}"))

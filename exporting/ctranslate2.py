@@ -76,13 +76,13 @@ def ctranslate2_specification(model: Transformer, tokens: list[str]) -> Any:
         target.beta = numpy(layer.bias)
 
     def set_self_attention(target: Any, block: Any, residual: Any) -> None:
-        """CTranslate2 has one layer for queries, keys and values, and one for the output."""
+        """Set one layer for queries, keys and values, and one for the output."""
         set_linear(target.linear[0], block.w_q, block.w_k, block.w_v)
         set_linear(target.linear[1], block.w_o)
         set_norm(target.layer_norm, residual.norm)
 
     def set_cross_attention(target: Any, block: Any, residual: Any) -> None:
-        """CTranslate2 has one layer for queries, one for keys and values, and one for the output."""
+        """Set one layer for queries, one for keys and values, and one for the output."""
         set_linear(target.linear[0], block.w_q)
         set_linear(target.linear[1], block.w_k, block.w_v)
         set_linear(target.linear[2], block.w_o)

@@ -57,7 +57,7 @@ def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:
-    """Return the record of the run that a run started from, and of those before it, without paths of this machine."""
+    """Return the record of the run that this one started from, and of those before it, without paths."""
     if not record:
         return None
     data = [data_name(name) for name in record.data]

@@ -51,7 +51,7 @@ def run_stack(stack: nn.Module, *args: Any) -> Tensor:
 
 
 class PackedBatchLoss(nn.Module):
-    """A model and its loss as one module, for packed batches. Processes that share a training wrap it."""
+    """A model and its loss as one module, for packed batches. Processes that share a run wrap it."""
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()

@@ -75,7 +75,7 @@ class PackedBatch:
 
 
 def _rows(n_tokens: int, sentences: Sequence[IdList], before: int | None = None, after: int | None = None) -> Tensor:
-    """Token ids of B sentences → (N,) all of them, each sentence with one more id before or after it, then PAD."""
+    """Return the ids of B sentences (N,), each sentence with one more id before or after it, and then PAD."""
     first, last = ([] if one is None else [one] for one in (before, after))
     ids = np.concatenate([part for sentence in sentences for part in (first, sentence, last)])
     rows = np.full(round_up(n_tokens), PAD)

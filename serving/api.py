@@ -205,7 +205,7 @@ class Api:
         self._away = asyncio.Semaphore(1)
 
     async def away_if_long(self, is_long: bool, work: Callable[[], T]) -> T:
-        """The result of some work. If it may take long, it is done in another thread, to hold up no other requests.
+        """Return the result of some work. If it may take long, another thread does it, to hold up no other requests.
 
         One such work is done at a time: several would take turns with this thread, which answers all others.
         """
@@ -341,7 +341,7 @@ class Api:
                 answer.cancel()  # does nothing once it is translated
 
     def client_of(self, http: Request, key: str) -> str:
-        """Who sends a request: the owner of its key or, where the server has no keys, an address."""
+        """Return who sends a request: the owner of its key or, where the server has no keys, an address."""
         return f"key {key}" if self.limits.keys else network_of(http)
 
     async def translate_page(self, http: Request) -> dict[str, Any]:
@@ -459,7 +459,7 @@ class Api:
         ]
 
     async def read(self, http: Request, form: type[M]) -> M:
-        """The body of a request, JSON or a form. Raises RequestError if it is neither, or its key is not accepted."""
+        """Return the body of a request, JSON or a form. Raises RequestError if it is neither, or for a wrong key."""
         try:
             body = await body_of_request(http)
             if isinstance(body, dict):  # a field without a value counts as absent, except an empty text
@@ -528,7 +528,7 @@ def fields_of(form: str) -> dict[str, list[str]]:
 
 
 def only_values(fields: dict[str, list[Any]]) -> dict[str, Any]:
-    """Fields with their only value, or with the list of their values."""
+    """Return each field with its only value, or with the list of its values."""
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
@@ -554,7 +554,7 @@ def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) ->
 
 
 def line_answer(line: Translation) -> dict[str, Any]:
-    """What the page shows of the translation of a line: of each of its sentences, so that it underlines these alone."""
+    """Return what the page shows of a line's translation: of each sentence, so that it underlines these alone."""
     sentences = [{"text": sentence.text, "doubts": sentence.doubts} for sentence in line.sentences]
     return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
 
@@ -657,7 +657,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """Counters and times, for Prometheus."""
+        """Return counters and times, for Prometheus."""
         return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.exception_handler(RequestError)
@@ -670,7 +670,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.exception_handler(TapisError)
     async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
-        """Its message may name files of this machine. Only the server's log has it."""
+        """Answer without its message, which may name files of this machine; only the server's log has it."""
         say(f"{http.url.path}: {error}")
         return JSONResponse({"error": FAILED}, 500)
 

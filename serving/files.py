@@ -107,7 +107,7 @@ async def read_upload(http: Request, max_fields: int) -> dict[str, list[Any]]:
 
 
 def translated_name(name: str, language: str) -> str:
-    """The name of the translation of a file, such as letter.fr.txt. Characters that mean something in paths are cut."""
+    """Return the name of a file's translation, such as letter.fr.txt, without characters that paths read."""
     path = PurePosixPath(name.replace("\\", "/"))
     stem = re.sub(r"[^\w -]", "_", path.stem)[:60] or "file"
     return f"{stem}.{language}{path.suffix.lower()}"

@@ -162,7 +162,7 @@ def refuse(status: int, message: str) -> JSONResponse:
 
 
 def network_of(http: Request) -> str:
-    """The address of a client; of IPv6, its first 64 bits, since one client usually has all addresses with these."""
+    """Return the address of a client; of IPv6, its first 64 bits, since one client usually has all of these."""
     address = http.client.host if http.client else ""
     try:
         parsed = ipaddress.ip_address(address)

@@ -32,7 +32,7 @@ class Metrics:
         self.waiting = Gauge("tapis_waiting_requests", "Requests that wait to be translated", registry=self.registry)
 
     def text(self) -> bytes:
-        """All values in Prometheus' format."""
+        """Return all values in Prometheus' format."""
         return generate_latest(self.registry)
 
     def counted(self, translator_of: Callable[[K], Translate[R]]) -> Callable[[K], Translate[R]]:

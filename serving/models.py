@@ -92,7 +92,7 @@ class Models:
         return list(dict.fromkeys(target for _, target in self.pairs))
 
     def languages_of_texts(self, target: str) -> list[str]:
-        """What a text to translate into a language may be in: a source language of it, or that language itself."""
+        """Return what a text to translate into a language may be in: a source language of it, or that language."""
         return [*(source for source, one in self.pairs if one == target), target]
 
     def identify(self, text: str, target: str) -> tuple[str, float]:
@@ -129,7 +129,7 @@ class Models:
             return self._loaded[run]
 
     def translator_of(self, kind: Kind) -> Translate[Answer]:
-        """The function that translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
+        """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
         # A thread that first computes while another has torch's threads set to one would stay at one.
         torch.set_num_threads(self._n_threads)
         translator = self.load(kind.run).towards(kind.target, kind.source)
@@ -173,7 +173,7 @@ def find_models(runs: Sequence[str], load: Callable[[Path], Translator], max_loa
 
 
 def named_folders(runs: Sequence[str]) -> dict[str, Path]:
-    """The folders of runs by name: the last part of a path, so that nobody is shown where it lies, or a hub id."""
+    """Return the folders of runs by name: the last part of a path, so that nobody sees where it is, or a hub id."""
     folders: dict[str, Path] = {}
     for run in runs:
         name = Path(run).name if Path(run).exists() else run

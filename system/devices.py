@@ -141,7 +141,7 @@ class CoreWatch:
         self.was_crowded = False
 
     def became_crowded(self) -> bool:
-        """Whether the cores were crowded since the last call, and had not been before. On Windows, always False."""
+        """Return whether the cores were crowded since the last call, and not before. On Windows, always False."""
         now, switches = time.perf_counter(), self._count()
         limit = self.CROWDED * torch.get_num_threads() * (now - self.since)
         is_crowded = switches - self.switches > limit

@@ -37,7 +37,7 @@ WORK_TIMEOUT = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of one training, seen from one of them. All processes must call a method together."""
+    """The processes of one run, seen from one of them. All processes must call a method together."""
 
     rank: int = 0
     """Number of this process, from 0; `system.terminal.is_main` tells whether it is 0"""

@@ -81,7 +81,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def hub_answers(name: str, kind: Literal["dataset", "model"]) -> bool:
-    """Whether the hub can be reached. Ask before a download: without network, the client retries for half a minute."""
+    """Return whether the hub can be reached. Ask first: without network, a download retries for half a minute."""
     import huggingface_hub  # noqa: PLC0415
 
     try:

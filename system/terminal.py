@@ -42,7 +42,7 @@ def escape_controls(text: str) -> str:
 
 
 def printable(message: str) -> str:
-    """A message as a terminal may show it: without control characters, and without the middle of what is too long."""
+    """Return a message as a terminal may show it: without control characters, and cut where it is too long."""
     half = LONGEST_LINE // 2
     lines = escape_controls(message).split("\n")
     if len(lines) > MOST_LINES:

@@ -121,7 +121,7 @@ def value_error(kind: Any, values: Sequence[str]) -> str:
 
 
 def expected_instead(kind: Any, value: str) -> str:
-    """A description of the values of this type if `value` is not one; "" if it is. Text and paths are always valid."""
+    """Describe the values of this type if `value` is not one; return "" if it is. Texts and paths are valid."""
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         return "" if value in choices else f"one of {', '.join(filter(None, choices))}"
@@ -148,5 +148,5 @@ def surplus_values(options: type, given: Sequence[Given], types: dict[str, Any])
 
 
 def quoted(args: Sequence[str]) -> str:
-    """Arguments as they would be typed, on one line."""
+    """Return arguments as they would be typed, on one line."""
     return ", ".join(" ".join(shlex.quote(arg).split()) for arg in args)

@@ -138,7 +138,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Each test in a folder of its own, which is where weights/ and runs/ are, with the random state of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", tmp_path / "no weights")
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # which a training replaces
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # which a run replaces
     torch.manual_seed(0)
     yield
 

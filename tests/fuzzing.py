@@ -241,7 +241,7 @@ def release(folder: Path) -> None:
 
 
 def resume(folder: Path, training: Training) -> None:
-    """Resume a training."""
+    """Resume a run."""
     restore(training, RunFolder(folder).load_state())
     state_of(training)
 

@@ -246,7 +246,7 @@ def test_a_config_with_huge_sizes_is_rejected_without_allocating_them(saved: Run
 def test_only_one_training_can_lock_a_run(run_folder: RunFolder) -> None:
     with (
         run_folder.held(),
-        pytest.raises(CheckpointError, match="another training writes to"),
+        pytest.raises(CheckpointError, match="another process writes to"),
         RunFolder(run_folder.path).held(),
     ):
         pass
@@ -312,7 +312,7 @@ def test_a_note_of_the_model_adds_no_line_to_an_error(run_folder: RunFolder, mod
 
 
 def test_checksums_end_where_a_run_goes_on(run_folder: RunFolder, tiny: Config) -> None:
-    """Else a resumed training would fail at its end, when it loads the best model."""
+    """Else a resumed run would fail at its end, when it loads the best model."""
     (run_folder.path / SUMS).write_text("0  config.json", encoding="utf-8")
     with pytest.raises(TapisError, match="is not the file that SHA256SUMS records"):
         run_folder.load_model(CPU)

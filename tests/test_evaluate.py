@@ -111,7 +111,7 @@ def test_scores_have_a_line_for_each_pair(
 
 
 def test_several_sources_of_data_are_scored_together_and_one_by_one(few: Path, called: Command, tmp_path: Path) -> None:
-    """In a training, its metrics and its charts, and by evaluate.py."""
+    """In a run, its metrics and its charts, and by evaluate.py."""
     shutil.copytree(few, tmp_path / "one")
     for file in (tmp_path / "one").glob("t*"):
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Tests of `train.py --init-from RUN`: what a training takes from another run, reports of it, and refuses."""
+"""Tests of `train.py --init-from RUN`: what a run takes from another run, reports of it, and refuses."""
 
 import json
 import re

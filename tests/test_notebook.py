@@ -58,7 +58,7 @@ def test_the_tour_is_committed_with_its_outputs_and_without_noise(tour: Any) -> 
 def test_the_tour_runs_and_prints_the_same_shapes(
     tour: Any, trained: "subprocess.CompletedProcess[str]", tmp_path: Path
 ) -> None:
-    """In a folder with the project's files and the weights of another training, which print other numbers."""
+    """In a folder with the project's files and the weights of another run, which print other numbers."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
     for room in ("text", "fast", "decoding", "training", "system"):

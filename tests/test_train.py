@@ -44,7 +44,7 @@ def once(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def one_epoch(once: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedProcess[str]":
-    """What such a training left, in the test's own folder."""
+    """What such a run left, in the test's own folder."""
     shutil.copytree(once.args[-1], Path.cwd(), dirs_exist_ok=True)
     return once
 
@@ -184,7 +184,7 @@ def fail(*_: object, **__: object) -> None:
         ("train.draw", "a picture of attention is left out"),
         ("train.validation_lines", "a validation is not shown"),
         ("train.save_metrics", "weights/demo/metrics.json is not up to date"),
-        ("training.tensorboard.SummaryWriter.__init__", "nothing of the training is logged for TensorBoard"),
+        ("training.tensorboard.SummaryWriter.__init__", "nothing of the run is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_scalar", "nothing more of it is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_text", "nothing more of it is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_figure", "a picture of attention is left out"),
@@ -228,7 +228,7 @@ def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
     said = cause_of(error.value, tiny, ALONE)
     assert "out of memory, after a peak of" in said and "a --batch-tokens below 256" in said
     assert not cause_of(RuntimeError("a fault of ours"), tiny, ALONE)
-    assert cause_of(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this training has ended"
+    assert cause_of(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this run has ended"
 
 
 def test_what_to_do_after_an_error_depends_on_what_was_saved(run_folder: RunFolder) -> None:
@@ -284,7 +284,7 @@ def test_a_run_killed_at_random_resumes_to_the_same_weights(tmp_path: Path) -> N
 def test_two_trainings_cannot_write_to_one_run(called: Command, few: Path) -> None:
     with RunFolder(Path("weights/demo")).held():
         done = called(*small_run(few))
-    assert done.returncode == 1 and "another training writes to weights/demo" in done.stderr
+    assert done.returncode == 1 and "another process writes to weights/demo" in done.stderr
     assert len(done.stderr.splitlines()) == 2
     with RunFolder(Path("weights/demo")).held():
         assert called(*small_run(few, "--dry-run")).returncode == 0

@@ -164,7 +164,7 @@ class Cleaner:
         return Verdict(pair, repaired, swapped, dropped)
 
     def _source_log_odds(self, text: str) -> float:
-        """log P(text | source language) − log P(text | target language), in nats."""
+        """Return log P(text | source language) − log P(text | target language), in nats."""
         log_likelihoods = dict(self.identifier.rank(_words(text)))
         return float(log_likelihoods[base_language(self.source)] - log_likelihoods[base_language(self.target)])
 

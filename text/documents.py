@@ -199,7 +199,7 @@ def has_text(part: str) -> bool:
 
 
 def _as_typed(part: str) -> str:
-    """The text of a page as it would be typed: with single spaces, and café for caf&eacute;. Tags stay as they are.
+    """Return the text of a page as it would be typed: single spaces, café for caf&eacute;. Tags stay.
 
     Characters that HTML needs escaped stay so.
     """
@@ -301,7 +301,7 @@ def _with_references(text: str, labels: Collection[str]) -> str:
 
 
 def translated_srt(subtitles: str, translate: Translate) -> str:
-    """Subtitles with their texts translated: numbers and times stay, and a cue of several lines becomes one of one.
+    """Return subtitles, translated: numbers and times stay, and a cue of several lines becomes one of one.
 
     Raises DocumentError if there are no times.
     """

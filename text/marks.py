@@ -130,7 +130,7 @@ class _Reader:
                 mark.is_followed = bool(parts) and not text[0].isspace()
 
     def add_thing(self, mark: Mark) -> None:
-        """A dash before it, or brackets around it, belong to it."""
+        """Add a thing. A dash before it, or brackets around it, belong to it."""
         words, following = self.words, self.line[self.end : self.end + 1]
         is_in_link = self.line.startswith("](", self.end)
         if words and not mark.is_glued and words[-1] in _DASHES:
@@ -144,7 +144,7 @@ class _Reader:
         self.is_open_word = False
 
     def add_tag(self, mark: Mark) -> None:
-        """An opening tag, a closing one, or emphasis, which opens and closes alike."""
+        """Add an opening tag, a closing one, or emphasis, which opens and closes alike."""
         name, number = _name_of(mark.text), len(self.marks) - 1
         if mark.kind == "close" or (mark.kind == "emphasis" and self.n_unclosed[name]):
             mark.is_before_punctuation = bool(self.words) and not _ends_in_punctuation(self.words[-1])

@@ -80,7 +80,7 @@ def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
 
 
 def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int, tuple[int, int]]:
-    """For each tag of a pair around words, the first word of the translation that the pair is around, and the last + 1.
+    """Return for each tag of a pair around words the first word of the translation within it, and the last + 1.
 
     Pairs within pairs stay within them.
     """

@@ -320,7 +320,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _joined(parts: list[Part]) -> Part:
-    """Several files as one part."""
+    """Return several files as one part."""
     return Part(chain.from_iterable(part.pairs for part in parts), digest(*(part.key for part in parts)))
 
 

@@ -169,6 +169,6 @@ def _normalized(tag: str) -> str:
 
 
 def _matching_language(tag: str, languages: tuple[str, str]) -> str | None:
-    """The language that a tag starts with, or None. Of `pt` and `pt-br`, the tag `pt-br` matches the longer one."""
+    """Return the language that a tag starts with, or None. Of `pt` and `pt-br`, `pt-br` matches the longer."""
     matching = [language for language in languages if f"{tag}-".startswith(f"{language}-")]
     return max(matching, key=len, default=None)

@@ -202,7 +202,7 @@ def _untrained() -> tokenizers.Tokenizer:
 
 
 def _difference(found: dict[str, Any]) -> str:
-    """In what a tokenizer, in the library's JSON, differs from those that `Tokenizer.train` makes; empty if in nothing.
+    """Return in what a tokenizer, as JSON, differs from those of `Tokenizer.train`; empty if in nothing.
 
     Takes the vocabulary out of it.
     """
@@ -225,7 +225,7 @@ def _difference(found: dict[str, Any]) -> str:
 
 
 def _difference_of_vocabulary(vocabulary: dict[str, int], merges: Sequence[Sequence[str]], special: list[str]) -> str:
-    """In what a vocabulary differs from ids 0 to V − 1 for special tokens, bytes, and merges of these.
+    """Return in what a vocabulary differs from ids 0 to V − 1 for special tokens, bytes, and merges of these.
 
     With an id beyond the vocabulary, the C extension would read beyond the embeddings.
     """

@@ -1,1 +1,1 @@
-"""One training in memory: its step, validation, state, objective, optimizers, time budget and reports."""
+"""One run in memory: its step, validation, state, objective, optimizers, time budget and reports."""

@@ -1,4 +1,4 @@
-"""Starting from another run (--init-from): what a training takes from it, and how well its tokenizer fits the new data.
+"""Starting from another run (--init-from): what a run takes from it, and how well its tokenizer fits the new data.
 
 The weights and the tokenizer are those of the run, and so are all settings of the model. The optimizer, the schedule
 and the count of steps begin anew.
@@ -26,7 +26,7 @@ MIXED_RATE = 0.5
 
 
 def settings_from(folder: RunFolder, name: str) -> Config:
-    """Return the defaults of a training that starts from a run: the run's own settings, except for its length.
+    """Return the defaults of a run that starts from another: the other's own settings, except for its length.
 
     name is the run as --init-from names it. Raises CheckpointError if config.json is missing or invalid.
     """
@@ -56,7 +56,7 @@ def check_inherited(config: Config, defaults: Config) -> None:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """The run that a training starts from."""
+    """The run that another one starts from."""
 
     tokenizer: Tokenizer
     weights: dict[str, Tensor]
@@ -97,7 +97,7 @@ class Ancestor:
 
 
 def rare_tokens(counts: Ints, ancestor: Ancestor | None) -> str:
-    """The ids of the tokens that are rare in the training part, and were in that of the ancestor, if there is one."""
+    """Return the ids of the tokens that are rare in the training part, and in that of the ancestor, if any."""
     is_rare = counts < RARE
     if ancestor and ancestor.rare_tokens is not None:
         is_rare &= np.isin(np.arange(len(counts)), ancestor.rare_tokens)

@@ -60,7 +60,7 @@ class TimeBudget:
         return self.deadline < math.inf
 
     def plan(self, training: Training, take_step: TakeStep) -> None:
-        """Plan as many steps as are estimated to fit, of a training that has not begun, and leave it as it was."""
+        """Plan as many steps as are estimated to fit, of a run that has not begun, and leave it as it was."""
         beginning = copy.deepcopy(state_of(training))
         steps = training.group.broadcast(self.estimated_steps(training, take_step))
         restore(training, beginning)
@@ -87,7 +87,7 @@ class TimeBudget:
         return time.perf_counter() + training.seconds + last_scoring >= self.deadline
 
     def settle(self, training: Training) -> None:
-        """Half of the time is over: plans as many steps again as were made, for good."""
+        """Plan as many steps again as were made, for good: half of the time is over."""
         self._plan(training, 2 * training.step)
         self.deadline = math.inf
 
@@ -99,10 +99,10 @@ class TimeBudget:
         self._plan(training, 2 * training.step + 2)
 
     def _plan(self, training: Training, steps: int) -> None:
-        """At least ten times the warm-up: with fewer, `learning_rate` would shorten a warm-up that is under way."""
+        """Plan at least ten times the warm-up: with fewer, `learning_rate` would shorten one that is under way."""
         warmup_steps = training.resolved.warmup_steps
         training.plan_steps(max(steps, 10 * warmup_steps), warmup_steps)
 
     def is_ahead_of_plan(self, training: Training) -> bool:
-        """Whether the next step is beyond half of the plan, before half of the time is over: the plan must grow."""
+        """Return whether the next step is beyond half of the plan before half of the time is: the plan must grow."""
         return self.is_open and 2 * training.step + 2 > training.total_steps

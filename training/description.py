@@ -22,7 +22,7 @@ EXAMPLES = 5  # sentences of the test part with their translations, for the card
 def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
     """Return what is about to be trained on what.
 
-    ancestor is the run that the training starts from, if any.
+    ancestor is the run that this one starts from, if any.
     """
     config, corpus, pairs = training.config, training.corpus, training.train_pairs
     too_long = corpus.train.select(pairs.too_long)
@@ -97,7 +97,7 @@ def describe_data(training: Training) -> DataReport:
 
 
 def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenizer) -> SideReport:
-    """One side of the training pairs: lengths in tokens without EOS, how many words they are, and what is in bytes.
+    """Describe one side of the training pairs: its lengths without EOS, its words, and what is in bytes.
 
     counts has how often each token occurs.
     """

@@ -1,4 +1,4 @@
-"""The end of a training in words: what ended it, and what to type next."""
+"""The end of a run in words: what ended it, and what to type next."""
 
 from checkpoint import RunFolder
 from config import Config, Precision, TapisError
@@ -9,17 +9,17 @@ from training.trainer import Training
 
 
 class TrainingError(TapisError):
-    """The training cannot go on, and what to do about it."""
+    """The run cannot go on, and what to do about it."""
 
 
 class StoppedError(TapisError):
-    """The user, or the system, ended the training; it can be resumed."""
+    """The user, or the system, ended the run; it can be resumed."""
 
     exit_code = 130
 
 
 class BrokenOffError(TapisError):
-    """Something outside of the training ended it: the disk, the memory, another of its processes."""
+    """Something outside of the run ended it: the disk, the memory, another of its processes."""
 
     printed_by_every_process = True
 
@@ -41,7 +41,7 @@ def resume_command(name: str, group: Group) -> str:
 
 
 def advice_if_over(training: Training) -> str:
-    """Return how to continue a finished training; empty if it is not finished."""
+    """Return how to continue a finished run; empty if it is not finished."""
     if not training.is_over:
         return ""
     if training.step < training.total_steps:
@@ -65,7 +65,7 @@ def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
 
 
 def cause_of(error: Exception, config: Config, group: Group) -> str:
-    """Return what ended a training from outside, in words; empty if it was something else."""
+    """Return what ended a run from outside, in words; empty if it was something else."""
     if isinstance(error, OSError):
         return "" if isinstance(error, BrokenPipeError) else str(error)
     if is_out_of_memory(error):
@@ -73,5 +73,5 @@ def cause_of(error: Exception, config: Config, group: Group) -> str:
         advice = f"a --batch-tokens below {config.batch_tokens:,} takes less, and --accumulate makes up for it"
         return f"out of memory, after a peak of {peak:.1f} GB: {advice}"
     if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise plain RuntimeErrors
-        return "another process of this training has ended"
+        return "another process of this run has ended"
     return ""

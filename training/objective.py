@@ -22,7 +22,7 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
 
 
 class BatchLoss(nn.Module):
-    """A model and its loss as one module. Processes that share a training wrap it."""
+    """A model and its loss as one module. Processes that share a run wrap it."""
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()

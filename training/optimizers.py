@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update. Every matrix must have a gradient."""
+        """Update every matrix. Each must have a gradient."""
         for (short_side, long_side), matrices in self.matrices_by_shape.items():
             gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
 

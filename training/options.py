@@ -1,4 +1,4 @@
-"""The options of a training: the command line, combined with a preset or with the settings of a run.
+"""The options of a run: the command line, combined with a preset or with the settings of another.
 
 The run is one to resume (--resume), or one to start from (--init-from).
 """
@@ -43,7 +43,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
 def check_minutes(options: TrainOptions) -> None:
     """Raise ConfigError if --minutes is negative or endless, or given to go on with a run."""
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
-        raise ConfigError("--minutes must be positive, and is for a new training; with --resume, give --steps")
+        raise ConfigError("--minutes must be positive, and is for a new run; with --resume, give --steps")
 
 
 def typed_as(name: str) -> str:
@@ -52,7 +52,7 @@ def typed_as(name: str) -> str:
 
 
 def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:
-    """The command line as options of a training that starts from another run, whose settings are the defaults."""
+    """Return the command line as options of a run that starts from another run, whose settings are the defaults."""
     name = options.config.init_from
     if preset_is_given:
         raise ConfigError(f"--init-from {name} takes no preset: the settings are those of the run, and of your flags")
@@ -99,7 +99,7 @@ def check_sources(flags: list[str], config: Config, defaults: Config) -> None:
 def saved_config(name: str) -> Config:
     """Return the config of the run to resume. Raises CheckpointError if weights/ in the current folder has no such run.
 
-    Other folders are not searched: a training writes to weights/ in the current folder only.
+    Other folders are not searched: a run writes to weights/ in the current folder only.
     """
     folder = RunFolder(WEIGHTS / name)
     if not folder.config_file.is_file():

@@ -158,7 +158,7 @@ def closest_translations(translator: Translator, pairs: Sequence[tuple[str, str]
 
 
 def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
-    """Token ids as `from_tensors` reads them again: the rows, the lengths, and the ids end to end."""
+    """Return token ids as `from_tensors` reads them again: the rows, the lengths, and the ids end to end."""
     ids = [np.asarray(ids, dtype=np.int32) for ids in ids_by_row.values()]
     return {
         "rows": torch.tensor(list(ids_by_row), dtype=torch.int64),

@@ -1,4 +1,4 @@
-"""Records of a training: one for each step, one for each validation, and its progress."""
+"""Records of a run: one for each step, one for each validation, and its progress."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training is, as its state has it."""
+    """Where a run is, as its state has it."""
 
     step: int
     tokens: int
@@ -55,7 +55,7 @@ class Position:
 
 
 class Progress(NamedTuple):
-    """How far a training is."""
+    """How far a run is."""
 
     step: int
     tokens: int
@@ -72,7 +72,7 @@ def mean_loss(records: Sequence[StepRecord]) -> float:
 
 
 def perplexity(cross_entropy: float, n_tgt: float) -> float:
-    """exp of the mean cross-entropy; capped, since that of an untrained model may exceed what a float holds."""
+    """Return exp of the mean cross-entropy; capped, since that of an untrained model may exceed what a float holds."""
     return math.exp(min(cross_entropy / n_tgt, 100.0))
 
 

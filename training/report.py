@@ -53,7 +53,7 @@ class BestScores:
 
 @dataclass(frozen=True)
 class AncestorRecord:
-    """The run that a run starts from."""
+    """The run that this one starts from."""
 
     name: str
     data: list[str]

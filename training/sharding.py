@@ -19,7 +19,7 @@ from training.optimizers import KEPT_OF_A_WEIGHT
 
 
 def check_shardable(config: Config, precision: Precision) -> None:
-    """Raise ConfigError if a training is to be divided among processes and cannot be."""
+    """Raise ConfigError if a run is to be divided among processes and cannot be."""
     if not config.shard:
         return
     if config.optimizer == "muon" or precision == "fp16":
@@ -56,7 +56,7 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this training.
+    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this run.
 
     Raises ValueError if the state is not one of this optimizer and these weights.
     """

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one ends the training after the step at hand, the second one at once."""
+"""Ctrl-C and SIGTERM: the first one ends the run after the step at hand, the second one at once."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The state of a training: everything that a resumed run needs to make the same steps as one that never stopped."""
+"""The state of a run: everything that a resumed run needs to make the same steps as one that never stopped."""
 
 from dataclasses import asdict
 from typing import Any
@@ -48,7 +48,7 @@ def state_of(training: Training) -> dict[str, Any]:
 
 
 def restore(training: Training, state: dict[str, Any]) -> None:
-    """Put a training where another one was. Raises CheckpointError if the state is damaged, or another run's."""
+    """Put a run where another one was. Raises CheckpointError if the state is damaged, or another run's."""
     signature = state.get("resume_signature")
     if isinstance(signature, dict):
         signature = as_today(signature)

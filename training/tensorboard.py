@@ -27,11 +27,11 @@ CHARTS = {
     "gradient norms": ["train/grad_norm", "train/part_grad_norm/.*"],
 }
 EVENTS = "events.out.tfevents.*"
-PICTURES_SHARE = 0.01  # of a training's time, at most, goes into drawing attention
+PICTURES_SHARE = 0.01  # of a run's time, at most, goes into drawing attention
 
 
 def _leave_to_next_call(args: threading.ExceptHookArgs) -> None:
-    """A full disk ends TensorBoard's writing thread, whose error the next call of a writer raises again."""
+    """Leave an error of TensorBoard's writing thread, such as a full disk, to the next call of a writer."""
     if not isinstance(args.exc_value, OSError):
         threading.__excepthook__(args)
 
@@ -47,7 +47,7 @@ def stops_logging_on_error(log: Callable[Concatenate["Logs", P], None]) -> Calla
         if not logs.writer:
             return
         is_written = False
-        with errors_as_warnings("the training goes on, but nothing more of it is logged for TensorBoard"):
+        with errors_as_warnings("the run goes on, but nothing more of it is logged for TensorBoard"):
             log(logs, *args, **kwargs)
             is_written = True
         if not is_written:
@@ -72,7 +72,7 @@ class Logs:
         self.writer: SummaryWriter | None = None
         if folder:
             threading.excepthook = _leave_to_next_call
-            with errors_as_warnings("nothing of the training is logged for TensorBoard"):
+            with errors_as_warnings("nothing of the run is logged for TensorBoard"):
                 self.writer = SummaryWriter(str(folder), purge_step=progress.step + 1)
 
     @stops_logging_on_error
@@ -92,7 +92,7 @@ class Logs:
 
     @stops_logging_on_error
     def steps(self, records: Sequence[StepRecord], padding: float) -> None:
-        """Scalars of the first step and of every `every`-th one: means over the last `every` of these records."""
+        """Write scalars of the first step and of every `every`-th one: means over the last `every` of these records."""
         assert self.writer
         now = records[-1]
         if now.step != 1 and now.step % self.every:
@@ -115,7 +115,7 @@ class Logs:
 
     @stops_logging_on_error
     def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]]) -> None:
-        """Scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
+        """Write scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
         assert self.writer
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
@@ -131,7 +131,7 @@ class Logs:
 
     @stops_logging_on_error
     def pictures(self, draw: Callable[[], Iterable[tuple[str, "Figure"]]], progress: Progress, is_last: bool) -> None:
-        """Named figures: always the last time, and before as often as drawing takes under 1 % of the training."""
+        """Draw named figures: always the last time, and before as often as drawing takes under 1 % of the run."""
         assert self.writer
         is_affordable = self.seconds_drawing + self.seconds_of_last_drawing <= PICTURES_SHARE * progress.seconds
         if not (is_last or is_affordable):
@@ -145,14 +145,14 @@ class Logs:
 
     @stops_logging_on_error
     def test(self, bleu: float, chrf: float, by_data: dict[str, dict[str, float]], step: int) -> None:
-        """The scores of the best model on the test part, after the last step."""
+        """Write the scores of the best model on the test part, after the last step."""
         assert self.writer
         self.writer.add_scalar("test/bleu", bleu, step)
         self.writer.add_scalar("test/chrf", chrf, step)
         self._by_data("test", by_data, step)
 
     def _by_data(self, part: str, scores: dict[str, dict[str, float]], step: int) -> None:
-        """The scores of each source of data, if there are several."""
+        """Write the scores of each source of data, if there are several."""
         assert self.writer
         for label, values in scores.items():
             for name, value in values.items():

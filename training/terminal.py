@@ -1,4 +1,4 @@
-"""What a training prints on standard error: the report of its data and model, its validations, and warnings."""
+"""What a run prints on standard error: the report of its data and model, its validations, and warnings."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,7 @@ def token_lines(report: Metrics) -> list[str]:
 
 
 def ancestor_lines(report: Metrics) -> list[str]:
-    """The run that a training starts from, and how the data suit its tokenizer; nothing if it starts from scratch."""
+    """Return the run that this one starts from, and how the data suit its tokenizer; nothing if there is none."""
     if not report.init_from:
         return []
     lines = [f"start     from the weights and the tokenizer of {report.init_from.name}"]
@@ -110,7 +110,7 @@ def validation_lines(
     example: tuple[str, str],
     graphs: int,
 ) -> list[str]:
-    """The scores of a validation. recent are the steps since the one before, if any, epochs those so far and in all.
+    """Return the scores of a validation. recent are the steps since the last one, epochs those so far and in all.
 
     example is the first validation source and its translation, graphs the number of compiled graphs.
     """
@@ -126,7 +126,7 @@ def validation_lines(
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Lines that belong to the line before them."""
+    """Indent lines that belong to the line before them."""
     return [f"    {line}" for line in lines]
 
 
@@ -152,6 +152,6 @@ def warnings(
         )
         lines.append(
             f"warning   none of the last {validations_since_best} validations was better than that of step "
-            f"{best.step:,};\n          {cause} may help, and --patience ends such trainings"
+            f"{best.step:,};\n          {cause} may help, and --patience ends such runs"
         )
     return lines

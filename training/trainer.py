@@ -1,4 +1,4 @@
-"""One training in memory: its data in tokens, its model and optimizers, its position, and the parts of a step.
+"""One run in memory: its data in tokens, its model and optimizers, its position, and the parts of a step.
 
 train.py advances a `Training` step by step. What happens at a step is a pure function of the config, the data and the
 number of the step: the batch order depends on seed and epoch (batch_plan.py), dropout on seed, step and the batch's
@@ -47,7 +47,7 @@ from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
 
-COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short training does not earn back
+COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short run does not earn back
 
 
 class Training:
@@ -200,7 +200,7 @@ class Training:
         """For each of train_pairs, whether it is monolingual text."""
         return np.array([origin.is_monolingual for origin in self.corpus.origins])[self.train_pairs.origins]
 
-    # Where the training is
+    # Where the run is
 
     @property
     def progress(self) -> Progress:
@@ -315,7 +315,7 @@ class Training:
             self.batch_plan = self._plan_of(self.train_pairs)
 
     def whole_model(self) -> Transformer:
-        """Return the model as it is now, to translate with and to save: of a sharded training, a copy.
+        """Return the model as it is now, to translate with and to save: of a sharded run, a copy.
 
         All processes must call it together.
         """

@@ -65,7 +65,7 @@ def test_lengths_are_learned_where_a_run_to_resume_has_none(tiny: Config, small:
 
 
 def test_lengths_of_sources_include_the_tag(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the training, where they are learned."""
+    """As in training, where they are learned."""
     n = len(translator.tokenizer.encode([SOURCE])[0])
     m = len(translator.tokenizer.encode([TRANSLATION])[0])
     monkeypatch.setattr(translator, "lengths", Lengths(m / n, 1e-6))

@@ -112,7 +112,7 @@ def longest_search(training: Training, sentences: Sequence[str], search: Search)
 
 
 def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
-    """Do all that a training does, in its order."""
+    """Do all that a run does, in its order."""
     sentences = [source for source, _ in corpus.valid]
 
     for name, changes in CONFIGURATIONS.items():

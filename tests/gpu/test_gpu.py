@@ -109,7 +109,7 @@ def test_a_search_waits_once_in_several_tokens(report: dict[str, Any], search: s
 
 
 def test_a_gpu_computes_what_a_cpu_does(report: dict[str, Any]) -> None:
-    """A real one rounds otherwise, and a training amplifies that."""
+    """A real one rounds otherwise, and a run amplifies that."""
     on_cpu, on_gpu = (report[f"losses on {device}"]["result"] for device in ("cpu", "cuda"))
     assert on_gpu == pytest.approx(on_cpu, rel=0.02 if HAS_GPU else 1e-4)
     for search in ("greedy search", "beam search"):

@@ -375,7 +375,7 @@ def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched
     with launch([CHANGED, "failing", *endless(few)[1:]], 2) as processes:
         code, _, err = processes.wait(60)
     assert code == 1
-    assert "(process 1): the disk is full" in err and "another process of this training has ended" in err
+    assert "(process 1): the disk is full" in err and "another process of this run has ended" in err
 
 
 def error_of_the_other(processes: Launched, victim: int) -> str:
@@ -385,12 +385,12 @@ def error_of_the_other(processes: Launched, victim: int) -> str:
     _, _, err = processes.wait(60)
     assert time.monotonic() - killed < 20
     assert processes.processes[1 - victim].exitcode == 1
-    assert "another process of this training has ended" in err and "Traceback" not in err
+    assert "another process of this run has ended" in err and "Traceback" not in err
     return err
 
 
 def endless(few: Path) -> list[str]:
-    """A training that does not end by itself."""
+    """A run that does not end by itself."""
     _, *args = small_run(few)
     return ["train.py", *args, "--steps", "1000000", "--name", "killed"]
 

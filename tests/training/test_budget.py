@@ -77,7 +77,7 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[StepRecord]:
-    """The steps that a training makes, by a clock that they alone move on, a second each."""
+    """The steps that a run makes, by a clock that they alone move on, a second each."""
     records: list[StepRecord] = []
     monkeypatch.setattr("time.perf_counter", lambda: float(len(records)))
 

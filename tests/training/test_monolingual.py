@@ -35,7 +35,7 @@ Begin = Callable[..., Training]
 
 @pytest.fixture
 def begin(fewer: Path, tiny: Config) -> Begin:
-    """Makes a training in both directions with French text, twelve steps long unless changed."""
+    """Makes a run in both directions with French text, twelve steps long unless changed."""
     Path("text.fr").write_text("\n".join(TEXT) + "\n", encoding="utf-8")
     config = replace(
         tiny, data=(str(fewer),), pairs=BOTH, monolingual=("text.fr",), steps=12, batch_tokens=64, max_length=60
@@ -113,7 +113,7 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     for source, _ in texts_of(training, np.flatnonzero(~is_text)):
         assert source[0] in training.tokenizer.tags.values() and TAG not in source
 
-    # At three quarters of the training, the text is translated again; late, self-distillation leaves it alone.
+    # At three quarters of the run, the text is translated again; late, self-distillation leaves it alone.
     advance(training, 3)
     first_sources = dict(training.translated.sources)
     assert training.must_translate and training.translate() == ["back-translation"]

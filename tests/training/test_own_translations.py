@@ -1,4 +1,4 @@
-"""What a training translates itself: which translations are learned from, when they are made, and their batches."""
+"""What a run translates itself: which translations are learned from, when they are made, and their batches."""
 
 import math
 from dataclasses import replace

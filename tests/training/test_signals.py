@@ -1,4 +1,4 @@
-"""Signals that end a training between two steps."""
+"""Signals that end a run between two steps."""
 
 import io
 import signal

@@ -1,4 +1,4 @@
-"""One training in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
+"""One run in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
 
 import copy
 import math
@@ -75,7 +75,7 @@ def test_what_changed_is_named_and_not_resumed(tiny: Config, small: Corpus, demo
 def test_ten_steps_equal_six_and_four_resumed(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    """With self-distillation too, whether the translations were made before the training was saved or after."""
+    """With self-distillation too, whether the translations were made before the run was saved or after."""
     config = replace(
         tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, augment=0.3, **change
     )
