@@ -10,6 +10,7 @@ from checkpoint import RunFolder
 from config import BOS, EOS, UNK
 from decoding.ctranslate2 import CONFIG, LEARNED, EngineError
 from decoding.search import NEVER_GENERATED
+from exporting.known_weights import check_known
 from exporting.naming import max_positions
 from model import Transformer
 from system.hub import write_sums
@@ -125,6 +126,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     Raises EngineError if CTranslate2 is not installed.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
+    check_known(model, "CTranslate2")
     try:
         spec = ctranslate2_specification(model, tokenizer.tokens())
     except ImportError:

@@ -13,6 +13,7 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import BOS, EOS, PAD, UNK, Config, ConfigError
 from decoding.search import NEVER_GENERATED
+from exporting.known_weights import check_known
 from exporting.naming import max_positions
 from model import MultiHeadAttentionBlock
 from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
@@ -28,6 +29,7 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     Attention has biases, which are set to 0. All embeddings share one matrix; raises ConfigError if ours do not.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
+    check_known(model, "Hugging Face's transformers")
     if not config.tie_embeddings:
         raise ConfigError("--to huggingface: Marian and Pegasus have one matrix for all embeddings, this run has three")
 
