@@ -18,7 +18,7 @@ import torch
 
 import checkpoint
 from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters, recorded_names
-from config import Config, ConfigError, TapisError
+from config import Config, ConfigError, Learned, TapisError
 from model import Transformer
 from system.files import write_whole
 from system.hub import SUMS
@@ -381,6 +381,37 @@ def test_the_error_about_a_state_with_objects_advises_nothing_unsafe(saved: RunF
     with pytest.raises(CheckpointError, match="it has objects that no state of Tapis has") as error:
         saved.load_state()
     assert "weights_only" not in str(error.value) and not Path("exploded").exists()
+
+
+@pytest.mark.parametrize("state", [[], 7, "x", None])
+def test_a_state_that_is_no_dictionary_is_refused(saved: RunFolder, state: object) -> None:
+    torch.save(state, saved.state_file)
+    with pytest.raises(CheckpointError, match="it is no state of Tapis"):
+        saved.load_state()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"length_ratio": "1"}', "length_ratio is '1'"),
+        ('{"length_ratio": 1e400}', "length_ratio is inf"),
+        ('{"length_spread": NaN}', "length_spread is nan"),
+        ('{"unsure_below": 1}', "unsure_below is 1"),
+        ("\x1b[2J", "not JSON"),
+    ],
+)
+def test_damaged_lengths_are_refused_in_words(saved: RunFolder, text: str, says: str) -> None:
+    saved.learned_file.write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=says) as error:
+        saved.load_learned()
+    assert len(str(error.value).splitlines()) == 1 and "\x1b" not in str(error.value)
+
+
+def test_without_lengths_a_run_translates(saved: RunFolder) -> None:
+    saved.learned_file.unlink(missing_ok=True)
+    assert saved.load_learned() == Learned()
 
 
 def test_a_compressed_state_is_refused_before_it_expands(saved: RunFolder) -> None:

@@ -357,7 +357,8 @@ def test_a_release_translates_from_its_folder_its_archive_and_the_hub(
     done = command(*args)
     assert (done.returncode, done.stdout.split()) == (0, ["given/demo", "given/demo.tar.gz"]), done.stderr
     files = {file.name for file in Path("given/demo").iterdir()}
-    assert files == {"config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md", "SHA256SUMS"}
+    of_the_run = {"config.json", "tokenizer.json", "model.safetensors", "learned.json", "metrics.json"}
+    assert files == {*of_the_run, "README.md", "SHA256SUMS"}
     assert "license: cc-by-4.0" in Path("given/demo/README.md").read_text(encoding="utf-8")
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd="given/demo", capture_output=True, check=True)

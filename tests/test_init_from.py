@@ -179,5 +179,6 @@ def test_characters_in_bytes_are_counted(tokenizer: Tokenizer) -> None:
 
 def test_an_older_format_names_one_source() -> None:
     values = json.loads(PRESETS["demo"].to_json())
-    older = {name: value for name, value in values.items() if name not in ("data_weights", "init_from")}
-    assert Config.from_json(json.dumps({**older, "format": 1, "data": "demo"})) == PRESETS["demo"]
+    older = {name: value for name, value in values.items() if name not in ("data_weights", "init_from", "pairs")}
+    then = {**older, "format": 1, "data": "demo", "source": "en", "target": "fr"}
+    assert Config.from_json(json.dumps(then)) == PRESETS["demo"]

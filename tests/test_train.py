@@ -20,6 +20,7 @@ from checkpoint import RunFolder
 from config import PRESETS, Config, ConfigError
 from system.cli import is_out_of_memory
 from system.distributed import ALONE, Group
+from system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of
 from training.options import resolve
@@ -56,13 +57,14 @@ def test_a_run_folder_holds_the_promised_files(one_epoch: "subprocess.CompletedP
         "config.json",
         "tokenizer.json",
         "model.safetensors",
+        "learned.json",
         "metrics.json",
         "training",
     }
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert {"data", "best", "last", "test", "hardware", "seconds", "versions", "parameters"} <= metrics.keys()
     assert "tok:13a" in metrics["test"]["signature"]
-    assert Config.from_json((folder / "config.json").read_text(encoding="utf-8")).precision in ("fp32", "bf16")
+    assert metrics["precision"] in ("fp32", "bf16") and RunFolder(folder).load_config().precision == "auto"
     assert "device    cpu" in one_epoch.stderr
     assert "minutes of steps to come" in one_epoch.stderr
     assert f"tensorboard --logdir {Path(one_epoch.args[-1], 'runs')}" in one_epoch.stderr
@@ -105,16 +107,17 @@ def test_a_run_is_not_overwritten_unasked(
 def test_a_training_in_minutes_equals_one_of_as_many_steps(called: Command, few: Path) -> None:
     done = called(*small_run(few, "--minutes", "0.05", "--name", "timed"))
     assert done.returncode == 0, done.stderr
-    found = json.loads(Path("weights/timed/config.json").read_text(encoding="utf-8"))
+    found = RunFolder(Path("weights/timed")).load_metrics()["batches"]
     steps, warmup = str(found["steps"]), str(found["warmup_steps"])
     again = called(*small_run(few, "--steps", steps, "--warmup-steps", warmup, "--name", "again"))
     assert again.returncode == 0, again.stderr
-    one, other = (Path("weights", name, "model.safetensors").read_bytes() for name in ("timed", "again"))
+    one, other = (digest_files([Path("weights", name, "model.safetensors")]) for name in ("timed", "again"))
     assert one == other
     with pytest.raises(ConfigError, match="with --resume, give --steps"):
         resolve(["--resume", "--name", "timed", "--minutes", "1"])
     with pytest.raises(ConfigError, match="give --steps, not --epochs"):
-        resolve(["--resume", "--name", "timed", "--epochs", "9"])
+        resolve(["--resume", "--name", "again", "--epochs", "9"])
+    assert resolve(["--resume", "--name", "timed", "--epochs", "9"]).config.epochs == 9
 
 
 def test_a_finished_run_goes_further_with_more_epochs(

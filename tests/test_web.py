@@ -5,7 +5,7 @@ import random
 import re
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -536,7 +536,7 @@ def test_the_file_holds_no_path_and_no_setting_of_the_training(tiny: Config, tok
     assert set(description) == {
         *("config", "directions", "repairs", "tags", "tokens", "merges", "first_text_id", "weights", "facts"),
     }
-    assert set(description["config"]) == {*PAGE_FIELDS, "eps"}
+    assert set(description["config"]) == {*PAGE_FIELDS, *asdict(Learned()), "eps"}
 
 
 @pytest.mark.parametrize(
