@@ -62,7 +62,7 @@ format: .venv/dev
 clean:
 	rm -rf .venv *.egg-info build decoding/_compiled.* .mypy_cache .pytest_cache .ruff_cache
 
-.venv/core: pyproject.toml constraints.txt requirements/core.txt decoding/compiled.c decoding/compiled_transformer.h
+.venv/core: pyproject.toml constraints.txt requirements/core.txt decoding/compiled.c decoding/compiled_search.h decoding/compiled_transformer.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@echo "[1/3] making a virtual environment in .venv"
 	@$(PYTHON) -m venv .venv

@@ -29,13 +29,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 import tyro  # noqa: E402
 from measure import Contender, Workload, alternate, cpu_precisions, ratio  # noqa: E402
-from torch import Tensor  # noqa: E402
 from training_speed import marian  # noqa: E402
 
 from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
 from dataset import pad  # noqa: E402
 from decoding.lengths import Lengths  # noqa: E402
-from decoding.search import NEVER_GENERATED, Hypothesis, Search, Step, go_on  # noqa: E402
+from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on  # noqa: E402
 from decoding.translator import ModelSearcher, search_batches  # noqa: E402
 from exporting.ctranslate2 import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
@@ -76,21 +75,8 @@ class FixedLengthSearcher(ModelSearcher):
     """The search of Tapis, made to emit exactly `length` tokens."""
 
     def __init__(self, model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> None:
-        super().__init__(model.to(device), device, precision)
+        super().__init__(model.to(device), device, precision, suppressed=[EOS])
         self.length = length
-        step_of = self.step_of
-
-        def step_of_without_end(src: Tensor) -> Step:
-            step = step_of(src)
-
-            def step_without_end(tokens: Tensor, parents: Tensor | None) -> Tensor:
-                logits = step(tokens, parents)
-                logits[..., EOS] = -torch.inf
-                return logits
-
-            return step_without_end
-
-        self.step_of = step_of_without_end
 
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
@@ -209,6 +195,8 @@ def engine_builders(
     # Hugging Face
     if find_spec("transformers"):
         for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            if name not in precisions:  # without instructions for it, it would take most of an hour
+                continue
             builders[f"Hugging Face, {name}"] = partial(
                 hugging_face_engine, len(tokenizer), model.config, length, device, dtype
             )

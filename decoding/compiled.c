@@ -1,10 +1,10 @@
-/* The Transformer in 8 bits for translating on CPUs: a step of the whole decoder in one call.
+/* The Transformer in 8 bits for translating on CPUs: a whole search in one call.
 
-   decoding/compiled.py calls `encode_VARIANT`, `step_VARIANT` and `best_continuations_VARIANT` through ctypes, from any
-   number of threads. A search has thousands of steps, and each step of a small model has sixty operations of
-   microseconds. One by one, torch takes longer to start them than to compute them.
+   decoding/compiled.py calls `translate_VARIANT` through ctypes, from any number of threads. A search has thousands of
+   steps, and each step of a small model has sixty operations of microseconds. One by one, torch takes longer to start
+   them than to compute them.
 
-   compiled_transformer.h holds the code. It is compiled once for each kind of CPU below, and compiled.py chooses the
+   compiled_search.h holds the search, and compiled_transformer.h the model. That is compiled once for each kind of CPU below, and compiled.py chooses the
    variant at run time. The variants differ in the width of their vectors and in the one instruction that everything
    depends on, `add_products`:
 
@@ -25,7 +25,7 @@
 #include <string.h>
 
 enum {
-    LAYOUT_VERSION = 1, /* to be increased when the order of packed weights or a function's arguments change */
+    LAYOUT_VERSION = 2, /* to be increased when the order of packed weights or a function's arguments change */
     PANEL = 32,         /* columns of packed weights that lie side by side */
     ROWS_AT_ONCE = 64,  /* that go through all layers together, so that their activations stay in L2 */
 };
@@ -78,11 +78,6 @@ struct step {
     const int64_t *parents; /* (n_rows): the row of each at the step before; null for the same row */
     long n_rows;
 };
-
-/* compiled.py compares these with its own, so as not to use a file that was compiled from another version. */
-const long layout[] = {LAYOUT_VERSION,       PANEL,
-                       sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),
-                       sizeof(struct model), sizeof(struct source), sizeof(struct step)};
 
 /* Working memory */
 
@@ -141,6 +136,17 @@ static inline float float_of_bits(uint32_t bits) {
     return both.number;
 }
 
+static const uint32_t NONE = 0xff800000; /* the bits of −∞ */
+
+/* By its bits, since compilers take every number as finite. */
+static inline int is_finite(float x) {
+    union {
+        float number;
+        uint32_t bits;
+    } both = {x};
+    return (both.bits & 0x7f800000) != 0x7f800000;
+}
+
 static inline float to_float(bf16 half) { return float_of_bits((uint32_t)half << 16); }
 
 static inline bf16 to_bf16(float x) { /* to nearest, ties to even */
@@ -150,6 +156,13 @@ static inline bf16 to_bf16(float x) { /* to nearest, ties to even */
     } both = {x};
     return (both.bits + 0x7fff + (both.bits >> 16 & 1)) >> 16;
 }
+
+#include "compiled_search.h"
+
+/* compiled.py compares these with its own, so as not to use a file that was compiled from another version. */
+const long layout[] = {LAYOUT_VERSION,       PANEL,
+                       sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),  sizeof(struct model),
+                       sizeof(struct source), sizeof(struct step),  sizeof(struct search), sizeof(struct results)};
 
 /* The variants. Each defines
      VARIANT       its name

@@ -1,21 +1,24 @@
-"""A Transformer in 8 bits, computed by compiled.c: one call for each step of decoding.
+"""A Transformer in 8 bits, with the search around it, computed by compiled.c: one call for each batch.
 
 pip compiles it where it finds a C compiler, for all kinds of CPU at once. Without it, torch computes, one operation
 after another, in 16 or 32 bits (inference.py). 8 bits lose no BLEU that could be measured (docs/lab).
 """
 
 import ctypes
+import math
 import sys
-from collections.abc import Iterable
-from ctypes import c_float, c_long, c_void_p
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_float, c_int64, c_long, c_void_p
 from functools import cache
 from importlib.util import find_spec
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from config import PAD, ConfigError, TranslatingPrecision
+from config import EOS, ConfigError, TranslatingPrecision
+from decoding.search import Hypothesis, Search, go_on, length_penalty
 from model import DecoderBlock, EncoderBlock, LayerNormalization, Transformer
 from system.devices import choose_precision, cpu_features
 
@@ -27,7 +30,7 @@ VARIANTS = {
     "neon_dotprod": {"dot"},
     "plain": set(),
 }
-LAYOUT_VERSION, PANEL = 1, 32  # as in compiled.c; PANEL is the number of columns of packed weights side by side
+LAYOUT_VERSION, PANEL = 2, 32  # as in compiled.c; PANEL is the number of columns of packed weights side by side
 
 
 # The library
@@ -39,7 +42,7 @@ def library() -> ctypes.CDLL | None:
     spec = find_spec("decoding._compiled")
     if not (spec and spec.origin) or sys.byteorder != "little":
         return None
-    structures = (_Norm, _Linear, _Block, _Model, _Source, _Step)
+    structures = (_Norm, _Linear, _Block, _Model, _Source, _Step, _Search, _Results)
     layout = [LAYOUT_VERSION, PANEL, *map(ctypes.sizeof, structures)]
     try:
         compiled = ctypes.CDLL(spec.origin)
@@ -112,6 +115,94 @@ class _Step(ctypes.Structure):
     _fields_ = [("keys_values", c_void_p), ("parents", c_void_p), ("n_rows", c_long)]
 
 
+_Positions = ctypes.CFUNCTYPE(c_void_p, c_long)
+_MayGoOn = ctypes.CFUNCTYPE(ctypes.c_int)
+
+
+class _Search(ctypes.Structure):
+    _fields_ = [
+        *((name, c_long) for name in ("beam", "n_best", "first_tag", "n_tags")),
+        *((name, c_void_p) for name in ("limits", "penalties")),
+        ("positions", _Positions),
+        ("may_go_on", _MayGoOn),
+    ]
+
+
+class _Results(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in ("lengths", "scores", "ids")]
+
+
+NO_MEMORY, DONE, STOPPED = range(3)  # the outcomes of a search
+
+
+def run_search(
+    call: Callable[[int, _Search, _Results], int],
+    limits: Sequence[int],
+    search: Search,
+    tags: Sequence[int],
+    positions: Callable[[int], Tensor] | None = None,
+    check: Callable[[], None] = go_on,
+) -> list[list[Hypothesis]]:
+    """Run a search of compiled.c, and return its results.
+
+    Args:
+        call: starts it, given the number of sentences; returns its outcome.
+        limits: caps the length of each sentence, in tokens.
+        search: how to search.
+        tags: ids that are never generated, one after another.
+        positions: returns the encodings of the first so many positions.
+        check: is called before each step. What it raises ends the search.
+
+    """
+    raised: list[BaseException] = []
+    alive: list[Tensor] = []  # the tables that the search may still read
+
+    def may_go_on() -> int:
+        try:
+            check()
+        except BaseException as error:
+            raised.append(error)
+        return not raised
+
+    def pointer_to_positions(n: int) -> int:
+        assert positions
+        alive[:] = [positions(n)]
+        return alive[0].data_ptr()
+
+    n, n_best = len(limits), search.n_best
+    lengths, scores = torch.empty(n, n_best, dtype=torch.int64), torch.empty(n, n_best)
+    limits_of = torch.tensor(limits, dtype=torch.int64).clamp_min(1)
+    # One by one, as in beam_search: of many at once, torch rounds some otherwise.
+    penalties = torch.stack([length_penalty(length, search.length_penalty) for length in range(max(limits) + 1)])
+    settings = _Search(
+        search.beam,
+        n_best,
+        tags[0] if tags else 0,
+        len(tags),
+        limits_of.data_ptr(),
+        penalties.data_ptr(),
+        _Positions(pointer_to_positions),
+        _MayGoOn() if check is go_on else _MayGoOn(may_go_on),
+    )
+    results = _Results(lengths.data_ptr(), scores.data_ptr(), None)
+    outcome = call(n, settings, results)
+    if raised:
+        raise raised[0]
+    if outcome != DONE:
+        raise MemoryError
+    all_ids = iter((c_int64 * int(lengths.clamp_min(0).sum())).from_address(results.ids))
+    if search.beam == 1:
+        scores.fill_(math.nan)
+    hypotheses = [
+        [Hypothesis(list(islice(all_ids, length)), score) for length, score in zip(*row, strict=True) if length >= 0]
+        for row in zip(lengths.tolist(), scores.tolist(), strict=True)
+    ]
+    release = library()
+    assert release
+    release["release"](c_void_p(results.ids))
+    return hypotheses
+
+
 # The model
 
 
@@ -138,9 +229,7 @@ class CompiledTransformer:
         compiled = library()
         assert compiled
         name = variant or variants()[0]
-        self.encode = compiled[f"encode_{name}"]
-        self.step = compiled[f"step_{name}"]
-        self.best = compiled[f"best_continuations_{name}"]
+        self.translate = compiled[f"translate_{name}"]
         self.config = model.config
         self.vocab_size = model.projection.linear.weight.size(0)
         self.position = model.tgt_position
@@ -214,78 +303,28 @@ class CompiledTransformer:
                 array[i].source_o = self._linear([source_attention.w_o])
         return array
 
-    def best_continuations(self, logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Replace `decoding.search.best_continuations`. Values are equal up to rounding; equal ones may swap."""
-        n_sentences, n_hypotheses, vocab_size = logits.shape
-        logits = logits.float().contiguous()
-        scores = None if scores is None else scores.float().contiguous()
-        values = torch.empty(n_sentences, n, dtype=torch.float32)
-        places = torch.empty(n_sentences, n, dtype=torch.int64)
-        self.best(
-            c_void_p(logits.data_ptr()),
-            None if scores is None else c_void_p(scores.data_ptr()),
-            *map(c_long, (n_sentences, n_hypotheses, vocab_size, n)),
-            c_void_p(values.data_ptr()),
-            c_void_p(places.data_ptr()),
-        )
-        return values, places
+    def __call__(
+        self,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        search: Search,
+        tags: Sequence[int] = (),
+        check: Callable[[], None] = go_on,
+    ) -> list[list[Hypothesis]]:
+        """Translate sentences of ids; the arguments are those of `run_search`."""
+        closed = [[*ids, EOS] for ids in sources]
+        tokens = torch.tensor([token for ids in closed for token in ids])
+        lengths = torch.tensor([len(ids) for ids in closed])
 
+        def call(n: int, settings: _Search, results: _Results) -> int:
+            outcome: int = self.translate(
+                ctypes.byref(self.model),
+                c_void_p(tokens.data_ptr()),
+                c_void_p(lengths.data_ptr()),
+                c_long(n),
+                ctypes.byref(settings),
+                ctypes.byref(results),
+            )
+            return outcome
 
-class CompiledSearch:
-    """The translation of one batch by a `CompiledTransformer`, step by step: the sources, and the steps so far."""
-
-    def __init__(self, compiled: CompiledTransformer, src: Tensor) -> None:
-        """src (B, S) are ids, padded on the right."""
-        self.compiled = compiled
-        self.n_layers, self.d = compiled.config.n_decoder_layers, compiled.config.d_model
-        is_token = src != PAD
-        tokens, lengths = src[is_token], is_token.sum(dim=1)
-        self.source_keys_values = self._new_keys_values(len(tokens))
-        self.starts = F.pad(lengths.cumsum(0), (1, 0))
-        longest = src.size(1)
-        encodings = compiled.position.first(longest)
-        self.source = _Source(self.source_keys_values.data_ptr(), self.starts.data_ptr(), len(tokens), longest)
-        is_done = compiled.encode(
-            ctypes.byref(compiled.model),
-            c_void_p(tokens.data_ptr()),
-            c_void_p(lengths.data_ptr()),
-            c_long(len(lengths)),
-            c_void_p(encodings.data_ptr()),
-            ctypes.byref(self.source),
-        )
-        if not is_done:
-            raise MemoryError
-        self.history = (_Step * 64)()
-        self.kept_alive: list[tuple[Tensor, Tensor | None]] = []  # what the history points to
-
-    def _new_keys_values(self, n: int) -> Tensor:
-        """Return room for the keys and values of n tokens in each layer of the decoder."""
-        return torch.empty(self.n_layers, n, 2, self.d, dtype=torch.bfloat16)
-
-    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
-        """Return a `decoding.search.Step`."""
-        # Enter this step into the history.
-        n_rows, n_steps = tokens.numel(), len(self.kept_alive)
-        keys_values = self._new_keys_values(n_rows)
-        tokens = tokens.to(torch.int64).contiguous()
-        parents = None if parents is None else parents.to(torch.int64).contiguous()
-        self.kept_alive.append((keys_values, parents))
-        if n_steps == len(self.history):
-            self.history = (_Step * (2 * n_steps))(*self.history)
-        self.history[n_steps] = _Step(keys_values.data_ptr(), None if parents is None else parents.data_ptr(), n_rows)
-
-        # Compute it.
-        encodings = self.compiled.position.first(n_steps + 1)
-        logits = torch.empty(*tokens.shape, self.compiled.vocab_size, dtype=torch.float32)
-        is_done = self.compiled.step(
-            ctypes.byref(self.compiled.model),
-            ctypes.byref(self.source),
-            self.history,
-            c_long(n_steps + 1),
-            c_void_p(tokens.data_ptr()),
-            c_void_p(encodings[n_steps].data_ptr()),
-            c_void_p(logits.data_ptr()),
-        )
-        if not is_done:
-            raise MemoryError
-        return logits
+        return run_search(call, limits, search, tags, self.position.first, check)

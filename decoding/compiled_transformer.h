@@ -3,7 +3,7 @@
    Vectors are rows of d numbers. Sentences have no padding: the rows of a batch lie one under another. Everything below
    but `multiply_tile` is plain loops, which compilers vectorize for each variant.
 
-   `encode`, `step` and `best_continuations`, at the end, are what Python calls. */
+   `translate`, at the end, is what Python calls; tests also call `search`, `encode`, `step` and `best_continuations`. */
 
 /* Normalization */
 
@@ -286,7 +286,7 @@ TARGET static void FUNCTION(step_group)(const struct model *m, const struct sour
     FUNCTION(linear)(&m->projection, &s->quantized, n, logits, STORE);
 }
 
-/* What Python calls */
+/* What a search calls */
 
 /* tokens (source->n_tokens), sentence after sentence, and encodings (longest length, d) → source->keys_values.
    Returns 0 if there is not enough memory. */
@@ -361,8 +361,23 @@ TARGET void FUNCTION(best_continuations)(const float *logits, const float *score
                 }
             }
         }
-        for (long i = n_found; i < n; i++) values[i] = float_of_bits(0xff800000); /* −∞ */
+        for (long i = n_found; i < n; i++) values[i] = float_of_bits(NONE);
     }
+}
+
+/* What Python calls. Both return an outcome. */
+
+/* Translates B sentences of `lengths` tokens, which stand one after another. */
+int FUNCTION(translate)(const struct model *m, const int64_t *tokens, const int64_t *lengths, long B,
+                        const struct search *search, struct results *results) {
+    return translate(m, FUNCTION(encode), FUNCTION(step), FUNCTION(best_continuations), tokens, lengths, B, search,
+                     results);
+}
+
+/* Searches B translations by a script in place of a model of V words. */
+int FUNCTION(search)(scripted_step *script, long V, long B, const struct search *search, struct results *results) {
+    struct searching s = {.search = search, .best = FUNCTION(best_continuations), .vocabulary = V, .script = script};
+    return run_search(&s, B, results);
 }
 
 #undef VARIANT

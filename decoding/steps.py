@@ -6,7 +6,6 @@ Letters in shapes are those of decoding/search.py: L live sentences, K hypothese
 from torch import Tensor
 
 from dataset import padding_mask
-from decoding.compiled import CompiledSearch, CompiledTransformer
 from decoding.inference import FusedSelfAttention, SearchCache
 from decoding.search import Step
 from model import DecoderCache, MaskedAttention, Transformer
@@ -49,8 +48,3 @@ def fast_step(model: Transformer, src: Tensor) -> Step:
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step
-
-
-def compiled_step(model: CompiledTransformer, src: Tensor) -> Step:
-    """Replace `plain_step`: each step is one call of compiled.c."""
-    return CompiledSearch(model, src).step

@@ -23,7 +23,7 @@ from decoding.forced import log_probabilities
 from decoding.inference import in_precision
 from decoding.lengths import Lengths
 from decoding.search import GREEDY, Hypothesis, Search, Step, beam_search, best_continuations, go_on, greedy_search
-from decoding.steps import compiled_step, fast_step, plain_step
+from decoding.steps import fast_step, plain_step
 from decoding.translation import Translation
 from fast.attention import disable_cudnn_attention
 from fast.memory import keep_freed_memory
@@ -79,15 +79,14 @@ class ModelSearcher:
         self.releases_lock = False
         self.suppressed = list(suppressed)
         self.step_of: Callable[[Tensor], Step]
+        self.compiled: CompiledTransformer | None = None
         chosen = "fp32" if plain else choose_translating(precision, device)
         self.is_fp32 = chosen == "fp32"
         if plain:
             self.step_of = partial(plain_step, model)
         elif chosen == "int8":
             self.releases_lock = True
-            compiled = CompiledTransformer(model)
-            self.step_of = partial(compiled_step, compiled)
-            self.best = compiled.best_continuations
+            self.compiled = CompiledTransformer(model)
         else:
             disable_cudnn_attention()
             self.model = in_precision(model, chosen)
@@ -96,6 +95,17 @@ class ModelSearcher:
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
     ) -> list[list[Hypothesis]]:
+        results = self._search(sources, limits, search, check)
+        if not all(results):
+            advice = "it must be trained again" if self.is_fp32 else "try --precision fp32"
+            raise TapisError(f"the model's numbers are not finite in this precision: {advice}")
+        return results
+
+    def _search(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None]
+    ) -> list[list[Hypothesis]]:
+        if self.compiled:
+            return self.compiled(sources, limits, search, self.suppressed, check)
         with torch.inference_mode():
             step = self.step_of(to_device(pad(sources), self.device))
             if self.suppressed:
@@ -105,11 +115,7 @@ class ModelSearcher:
             max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
                 return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
-            results = beam_search(step, max_lengths, search, self.best)
-        if not all(results):
-            advice = "it must be trained again" if self.is_fp32 else "try --precision fp32"
-            raise TapisError(f"the model's numbers are not finite in this precision: {advice}")
-        return results
+            return beam_search(step, max_lengths, search, self.best)
 
 
 def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:

@@ -1,26 +1,42 @@
 """compiled.c, in each variant that this CPU can compute: the model of model.py, but for rounding to 8 bits."""
 
 import copy
+import ctypes
+import math
 import os
 import shutil
 import subprocess
+from ctypes import c_long, c_void_p
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
+from compiled_steps import compiled_best_continuations, compiled_step, function
 from conftest import ROOT, Command
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from config import EOS, PAD, PRESETS, Config, ConfigError
 from decoding import compiled
-from decoding.compiled import VARIANTS, CompiledTransformer, choose_translating, pack_weight, quantize_rows, variants
+from decoding.compiled import (
+    VARIANTS,
+    CompiledTransformer,
+    choose_translating,
+    pack_weight,
+    quantize_rows,
+    run_search,
+    variants,
+)
 from decoding.scoring import score
-from decoding.search import best_continuations
-from decoding.steps import compiled_step, plain_step
-from decoding.translator import Translator
+from decoding.search import FindBest, Hypothesis, Search, Step, beam_search, best_continuations, greedy_search
+from decoding.steps import plain_step
+from decoding.translator import Translator, without_tags
 from model import LayerNormalization, Transformer
 from text.corpus import Corpus
 
@@ -111,7 +127,7 @@ def test_a_step_equals_the_model_in_8_bits(
         (torch.randint(vocab_size, (n_sentences - 1, 2)), (first + torch.tensor([1, 0]))[1:]),
         (torch.randint(vocab_size, (1, 2)), torch.tensor([[2, 2]])),
     ]
-    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src)
+    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src, variant)
     for tokens, parents in calls:
         in_place = torch.arange(tokens.numel()).view_as(tokens)
         wanted = steps[0](tokens, in_place if parents is None else parents)
@@ -127,7 +143,7 @@ def test_a_search_may_have_any_number_of_steps(variant: str) -> None:
     """More than the table of positions has, and than the first room of the history."""
     model = random_model(300, replace(SMALL, max_length=8))
     src = sources(2, 5, 300)
-    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src)
+    steps = plain_step(rounded(model), src), compiled_step(CompiledTransformer(model, variant), src, variant)
     for _ in range(150):
         tokens = torch.randint(300, (2, 1))
         wanted, found = (step(tokens, None if step is steps[1] else torch.tensor([[0], [1]])) for step in steps)
@@ -138,9 +154,9 @@ def test_a_row_is_the_same_in_any_batch(variant: str) -> None:
     model = CompiledTransformer(random_model(333, ODD), variant)
     src = sources(140, 12, 333)
     tokens = torch.randint(333, (140, 1))
-    together = compiled_step(model, src)(tokens, None)
+    together = compiled_step(model, src, variant)(tokens, None)
     for i in (0, 1, 63, 64, 139):
-        assert torch.equal(compiled_step(model, src[i : i + 1])(tokens[i : i + 1], None), together[i : i + 1])
+        assert torch.equal(compiled_step(model, src[i : i + 1], variant)(tokens[i : i + 1], None), together[i : i + 1])
 
 
 @pytest.mark.parametrize("n_in", [2, 10, 64, 254])
@@ -162,9 +178,8 @@ def test_integer_products_are_exact(variant: str, n_in: int, n_out: int, largest
     model.decoder.norm.bias.copy_(x)
     model.projection.linear.weight.copy_(weight)
     for n_rows in (1, 2, 3, 5, 12, 13):
-        found = compiled_step(CompiledTransformer(model, variant), sources(n_rows, 3, n_out))(
-            torch.full((n_rows, 1), 2), None
-        )
+        step = compiled_step(CompiledTransformer(model, variant), sources(n_rows, 3, n_out), variant)
+        found = step(torch.full((n_rows, 1), 2), None)
         assert torch.equal(found, (x @ weight.T).expand(n_rows, 1, n_out))
 
 
@@ -176,7 +191,7 @@ def test_attention_takes_scores_of_any_size(variant: str) -> None:
     src = sources(4, 20, 300)
     tokens = torch.randint(300, (4, 1))
     wanted = plain_step(rounded(model), src)(tokens, None)
-    found = compiled_step(CompiledTransformer(model, variant), src)(tokens, None)
+    found = compiled_step(CompiledTransformer(model, variant), src, variant)(tokens, None)
     assert found.isfinite().all() and (found - wanted).norm() < 0.05 * wanted.norm()
 
 
@@ -188,14 +203,13 @@ def test_attention_takes_scores_of_any_size(variant: str) -> None:
 def test_the_best_continuations_are_those_of_torch(
     variant: str, shape: tuple[int, int, int], n: int, with_scores: bool
 ) -> None:
-    model = CompiledTransformer(random_model(64, SMALL), variant)
     logits = 5 * torch.randn(shape)
     logits[..., :2] = -torch.inf
     scores = -torch.rand(shape[:2]) if with_scores else None
     if scores is not None and shape[1] > 1:
         scores[0, 1] = -torch.inf
     wanted, wanted_places = best_continuations(logits, n, scores)
-    found, places = model.best_continuations(logits, n, scores)
+    found, places = compiled_best_continuations(variant, logits, n, scores)
     torch.testing.assert_close(found, wanted)
     assert torch.equal(places[wanted.isfinite()], wanted_places[wanted.isfinite()])
     assert ((places >= 0) & (places < shape[1] * shape[2])).all()
@@ -203,21 +217,144 @@ def test_the_best_continuations_are_those_of_torch(
 
 def test_the_best_continuations_of_any_tensor(variant: str) -> None:
     """Of a slice, and as many as a beam of 1,000 asks for."""
-    model = CompiledTransformer(random_model(64, SMALL), variant)
     logits = torch.randn(2, 10, 600)[..., ::2]
     scores = torch.randn(10, 2).T
-    found, wanted = model.best_continuations(logits, 2000, scores.double()), best_continuations(logits, 2000, scores)
+    found, wanted = (
+        compiled_best_continuations(variant, logits, 2000, scores.double()),
+        best_continuations(logits, 2000, scores),
+    )
     torch.testing.assert_close(found[0], wanted[0])
     assert (found[1] == wanted[1]).float().mean() > 0.99  # values that are equal up to rounding may swap
 
 
 def test_log_probabilities_of_large_logits_are_as_exact_as_the_logits(variant: str) -> None:
-    model = CompiledTransformer(random_model(64, SMALL), variant)
     logits = torch.full((1, 1, 1000), 3e4)
     logits[..., 500:] = -3e4
-    values, places = model.best_continuations(logits, 2, torch.zeros(1, 1))
+    values, places = compiled_best_continuations(variant, logits, 2, torch.zeros(1, 1))
     torch.testing.assert_close(values, torch.full((1, 2), 1 / 500).log(), atol=3e-3, rtol=0)  # units of 3e4
     assert places.max() < 500
+
+
+# The search
+
+SEARCHES = [Search(), Search(2), Search(5), Search(5, 5), Search(3, 2, 0.0), Search(4, 4, 2.5), Search(12, 3)]
+
+
+def searched(step: Step, limits: list[int], search: Search, best: FindBest) -> list[list[Hypothesis]]:
+    """What decoding/search.py finds."""
+    if search.beam == 1:
+        return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, torch.tensor(limits), best)]
+    return beam_search(step, torch.tensor(limits), search, best)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("n_sentences", [1, 7, 70])
+def test_the_search_is_that_of_python(variant: str, search: Search, n_sentences: int) -> None:
+    """Driving the same steps: the same ids, and the same scores to the last bit."""
+    model = CompiledTransformer(random_model(40, replace(SMALL, max_length=8)), variant)
+    src = sources(n_sentences, 12, 40)
+    ids = [[token for token in row if token not in (PAD, EOS)] for row in src.tolist()]
+    limits = torch.randint(1, 30, (n_sentences,)).tolist()
+    tags = [4, 5, 6]
+
+    def step(tokens: Tensor, parents: Tensor | None) -> Tensor:
+        return without_tags(steps, tags, tokens, parents)
+
+    steps = compiled_step(model, src, variant)
+    expected = searched(step, limits, search, partial(compiled_best_continuations, variant))
+    assert str(model(ids, limits, search, tags)) == str(expected)  # in which NaN equals NaN
+    assert len({len(results[0].ids) for results in expected}) > 1 or n_sentences == 1 or not search.length_penalty
+
+
+class Script:
+    """A model of which each hypothesis has logits of its own: few numbers, so that many scores are equal."""
+
+    def __init__(self, seed: int, vocab_size: int) -> None:
+        self.seed = seed
+        self.vocab_size = vocab_size
+        self.prefixes: list[tuple[int, ...]] = []  # of the hypotheses: their sentence, and their tokens
+
+    def logits(self, tokens: list[int], parents: list[int] | None) -> Tensor:
+        """(N, V)"""
+        if parents is None and not self.prefixes:
+            self.prefixes = [(sentence,) for sentence in range(len(tokens))]
+        else:
+            rows = range(len(tokens)) if parents is None else parents
+            self.prefixes = [(*self.prefixes[row], token) for row, token in zip(rows, tokens, strict=True)]
+        drawn = []
+        for prefix in self.prefixes:
+            random = np.random.default_rng([self.seed, *prefix])
+            drawn.append(random.integers(-2, 3, self.vocab_size))
+            drawn[-1][EOS] += int(random.integers(0, 4))
+        return torch.from_numpy(np.array(drawn)).float()
+
+    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """For decoding/search.py"""
+        logits = self.logits(tokens.flatten().tolist(), None if parents is None else parents.flatten().tolist())
+        return logits.view(*tokens.shape, -1)
+
+    def searched(self, variant: str, limits: list[int], search: Search) -> list[list[Hypothesis]]:
+        """For compiled.c"""
+
+        def step(n: int, tokens: int, parents: int | None, logits: int) -> int:
+            given = [(ctypes.c_int64 * n).from_address(values) if values else None for values in (tokens, parents)]
+            assert given[0]
+            found = self.logits(list(given[0]), None if given[1] is None else list(given[1]))
+            ctypes.memmove(logits, found.contiguous().data_ptr(), found.numel() * 4)
+            return 1
+
+        script = ctypes.CFUNCTYPE(ctypes.c_int, c_long, c_void_p, c_void_p, c_void_p)(step)
+
+        def call(n: int, settings: Any, results: Any) -> int:
+            outcome: int = function("search", variant)(
+                script, c_long(self.vocab_size), c_long(n), ctypes.byref(settings), ctypes.byref(results)
+            )
+            return outcome
+
+        return run_search(call, limits, search, [])
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([5, 6, 9, 30]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.sampled_from(SEARCHES),
+)
+def test_a_search_of_scripted_logits_is_that_of_python(
+    seed: int, vocab_size: int, limits: list[int], search: Search
+) -> None:
+    """With many ties, and vocabularies smaller than the beam."""
+    best = partial(compiled_best_continuations, "")
+    expected = searched(Script(seed, vocab_size).step, limits, search, best)
+    assert str(Script(seed, vocab_size).searched(variants()[0], limits, search)) == str(expected)
+
+
+test_a_search_of_scripted_logits_is_that_of_python = is_compiled(test_a_search_of_scripted_logits_is_that_of_python)
+
+
+def test_what_is_checked_before_each_step_ends_a_search(variant: str) -> None:
+    model = CompiledTransformer(random_model(40, SMALL), variant)
+    n_checks = 0
+
+    def check() -> None:
+        nonlocal n_checks
+        n_checks += 1
+        if n_checks == 3:
+            raise InterruptedError("enough")
+
+    for search in (Search(), Search(3)):
+        n_checks = 0
+        with pytest.raises(InterruptedError, match="enough"):
+            model([[7, 8]], [30], search, [EOS], check)
+        assert n_checks == 3
+
+
+@is_compiled
+def test_numbers_that_are_not_finite_give_no_results() -> None:
+    broken = random_model(40, SMALL)
+    broken.projection.linear.weight.fill_(torch.nan)
+    assert CompiledTransformer(broken)([[7, 8], [9]], [5, 5], Search(2), []) == [[], []]
 
 
 # From Python

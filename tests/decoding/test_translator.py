@@ -227,8 +227,8 @@ def test_a_translation_is_the_same_with_any_number_of_threads(
     """A lone batch is cut into parts where searches can compute at the same time."""
     searcher = ModelSearcher(model, CPU)
     sizes: list[int] = []
-    step_of = searcher.step_of
-    searcher.step_of = lambda src: (sizes.append(len(src)), step_of(src))[1]  # type: ignore[func-returns-value]
+    search_of = searcher._search
+    searcher._search = lambda sources, *rest: (sizes.append(len(sources)), search_of(sources, *rest))[1]  # type: ignore[method-assign, func-returns-value]
     translator = Translator(searcher, tokenizer, tiny, Learned(), CPU)
     sentences = ["A cat.", "Two cats are here.", "A dog sleeps.", "No.", "The house is red and old."]
     threads = torch.get_num_threads()
