@@ -40,6 +40,7 @@ from model import Transformer
 from system.distributed import part_like
 from system.files import check_regular, digest, machine_secret, read_bounded, write_text, write_whole
 from system.hub import SUMS, check_sums, fetch
+from system.pickle_check import check_pickle
 from system.terminal import in_one_line, listed
 from text.tokenizer import Tokenizer
 
@@ -416,6 +417,9 @@ class RunFolder:
                     raise ValueError("it has a part twice")
                 if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
                     raise ValueError("it is compressed, as no state of Tapis is")
+                for part in archive.infolist():
+                    if part.filename.endswith(".pkl"):
+                        check_pickle(archive, part)
                 damaged_part = archive.testzip()
             if damaged_part:
                 raise ValueError(f"{damaged_part} does not match its checksum")

@@ -289,6 +289,8 @@ class Config(RunSettings, TrainingSettings, ModelSettings, DataSettings):
             raise ConfigError(f"--monolingual-weight must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
         if self.back_translator and not self.monolingual:
             raise ConfigError("--back-translator is for --monolingual, which names no file")
+        if len(self.monolingual) > MAX_FILES:
+            raise ConfigError(f"--monolingual names {len(self.monolingual):,} files; it may name {MAX_FILES}")
         if len(set(self.monolingual)) != len(self.monolingual):
             raise ConfigError(f"--monolingual {' '.join(self.monolingual)}: name each file once")
         directions = set(self.directions)
@@ -312,11 +314,15 @@ class Config(RunSettings, TrainingSettings, ModelSettings, DataSettings):
     def monolingual_directions(self) -> list[tuple[str, tuple[str, str]]]:
         """Each file of --monolingual, with a language pair that has it as targets; some of them several times."""
         known = set(self.directions)
+        sources: dict[str, list[str]] = {}
+        for source, target in self.directions:
+            if self.back_translator or (target, source) in known:
+                sources.setdefault(target, []).append(source)
+        languages = [_language_of(file) for file in self.monolingual]
         return [
             (file, (source, target))
-            for file in self.monolingual
-            for source, target in self.directions
-            if target == _language_of(file) and (self.back_translator or (target, source) in known)
+            for file, target in zip(self.monolingual, languages, strict=True)
+            for source in sources.get(target, [])
         ]
 
     @cached_property
@@ -378,7 +384,8 @@ class Config(RunSettings, TrainingSettings, ModelSettings, DataSettings):
         types = {field.name: field.type for field in fields(cls)}
         if wrong := sorted(values.keys() ^ types.keys()):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-            raise ConfigError(f"fields missing or unknown: {', '.join(wrong[:5])}{more}"[:300])
+            names = ", ".join(name if name.isidentifier() else repr(name) for name in wrong[:5])
+            raise ConfigError(f"fields missing or unknown: {names}{more}"[:300])
 
         for name, expected in types.items():
             values[name] = _from_json_value(name, values[name], expected)
@@ -511,6 +518,7 @@ FACTS: dict[str, Facts] = {field.name: field.metadata.get("facts", Facts()) for 
 FORMAT = 5
 
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
+MAX_FILES = 1000  # of --monolingual
 MAX_LANGUAGES = 300  # of --pairs all, which is 89,700 pairs
 
 

@@ -17,6 +17,7 @@ QUANTILE = 0.99
 LIMIT = 3  # spreads: of 190,000 pairs of Multi30k and Tatoeba, none is as far off
 EXTRA_LENGTH = 10  # tokens: short sources are seldom like those of the corpus
 PAPERS_EXTRA_LENGTH = 50  # section 6.1 of the paper
+LARGEST = 20  # of a ratio or a spread that counts for the limit: a model that never ends must not take all memory
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Lengths:
         """Return how long the translation of a source may become."""
         if not self.ratio:
             return source + PAPERS_EXTRA_LENGTH
-        return math.ceil(self.ratio * source + LIMIT * self.spread * math.sqrt(source)) + EXTRA_LENGTH
+        ratio, spread = min(self.ratio, LARGEST), min(self.spread, LARGEST)
+        return math.ceil(ratio * source + LIMIT * spread * math.sqrt(source)) + EXTRA_LENGTH
 
     def deviation(self, source: int, target: int) -> float:
         """Return how unusual a length is: −1 is as short, 1 as long, as one in a hundred pairs; 0 if unknown."""

@@ -3,6 +3,7 @@
 import gzip
 import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +51,8 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
 def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
     """Return the name of each file without its folder, with a number before it if several files have it."""
     names = [Path(file).name for file in files]
-    numbered = [f"{number}-{name}" for number, name in enumerate(names, start=1)]
-    return tuple(
-        with_number if names.count(name) > 1 else name for name, with_number in zip(names, numbered, strict=True)
-    )
+    counts = Counter(names)
+    return tuple(f"{number}-{name}" if counts[name] > 1 else name for number, name in enumerate(names, start=1))
 
 
 def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:

@@ -383,6 +383,28 @@ def test_the_error_about_a_state_with_objects_advises_nothing_unsafe(saved: RunF
     assert "weights_only" not in str(error.value) and not Path("exploded").exists()
 
 
+@pytest.mark.parametrize(
+    ("pickled", "says"),
+    [
+        (b"\x80\x02}(" + b"K\x01K\x01\x86q\x01" + b"h\x01h\x01\x86q\x01" * 40 + b"tK\x01s.", "tuples within tuples"),
+        (b"\x80\x02}K\x01" + b"\x85" * 300_000 + b"K\x01s.", "tuples within tuples"),
+        (b"\x80\x02(" + b"K\x01" * 1000 + b"tq\x01h\x01h\x01.", "tuples within tuples"),
+        (b"\x80\x02(" + b"}" * 9_000_000 + b"t.", "it has too many objects"),
+        (b"\x80\x02\x86.", "damaged"),
+        (b"\x80\x02h\x05.", "damaged"),
+        (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "it has objects that no state of Tapis has"),
+    ],
+    ids=["shared tuples", "deep tuples", "a wide tuple", "millions of objects", "empty stack", "no memo", "a function"],
+)
+def test_a_state_that_torch_would_not_survive_is_refused(saved: RunFolder, pickled: bytes, says: str) -> None:
+    """The first takes 2 to the power of 40 steps to hash, the second more stack than there is."""
+    with zipfile.ZipFile(saved.state_file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", "3\n")
+    with pytest.raises(CheckpointError, match=says):
+        saved.load_state()
+
+
 @pytest.mark.parametrize("state", [[], 7, "x", None])
 def test_a_state_that_is_no_dictionary_is_refused(saved: RunFolder, state: object) -> None:
     torch.save(state, saved.state_file)

@@ -511,6 +511,17 @@ def test_checksums_cannot_name_files_of_other_folders() -> None:
             check_sums(Path("given"))
 
 
+def test_a_sparse_file_is_not_read_for_its_checksum() -> None:
+    Path("given").mkdir()
+    with Path("given/model.safetensors").open("wb") as file:
+        file.truncate(2**40)
+    Path("given/SHA256SUMS").write_text(f"{'0' * 64}  model.safetensors\n", encoding="utf-8")
+    start = time.monotonic()
+    with pytest.raises(FetchError, match="it is a sparse file"):
+        check_sums(Path("given"))
+    assert time.monotonic() - start < 5
+
+
 def member(name: str, content: bytes = b"{}", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
     info = tarfile.TarInfo(name)
     info.size = len(content)
@@ -534,6 +545,7 @@ def member(name: str, content: bytes = b"{}", **fields: object) -> tuple[tarfile
         ([member("config.json", b"\0" * 30_000_000)], "it expands to more than 20,971,520 bytes"),
         ([member("x", b"", type=tarfile.DIRTYPE)] * 30, "x is none of its files"),
         ([member("config.json", pax_headers={"comment": "x" * 100_000})], "a header that is too large"),
+        ([member("config.json", pax_headers={"size": "-5"}), member("README.md")], "config.json is none of"),
         ([member("config.json", pax_headers={"GNU.sparse.map": "0,9", "GNU.sparse.size": "9" * 14})], "none of its"),
     ],
 )

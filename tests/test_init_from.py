@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import Command
 
-from checkpoint import RunFolder, parameters
+from checkpoint import WEIGHTS, CheckpointError, RunFolder, parameters
 from config import PRESETS, Config
 from text.corpus import Corpus
 from text.tokenizer import Tokenizer
@@ -175,6 +175,17 @@ def test_characters_in_bytes_are_counted(tokenizer: Tokenizer) -> None:
         assert n_begun == len(text) + 1, "with the space before it"
         pieces = tokenizer.pieces(tokenizer.encode([text])[0])
         assert n_whole == sum(len(piece) for piece in pieces if not piece.startswith("⟨"))
+
+
+def test_a_run_is_resumed_under_its_own_name_alone(tiny: Config, tokenizer: Tokenizer) -> None:
+    """The file of one folder must not choose another folder, whose data this machine may read."""
+    for name, other in (("mine", "given"), ("", "given"), ("../mine", "given")):
+        folder = RunFolder(WEIGHTS / other)
+        folder.start(tiny, tokenizer)
+        values = json.loads(tiny.to_json()) | {"name": name}
+        folder.config_file.write_text(json.dumps(values), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=r"is of a run with another name|cannot be part of a file name"):
+            resolve(["--resume", "--name", other])
 
 
 def test_an_older_format_names_one_source() -> None:

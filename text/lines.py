@@ -85,11 +85,41 @@ def _decompressed(path: Path) -> Any:
     if path.suffix == ".gz":
         return gzip.open(path)
     if path.suffix == ".xz":
-        return lzma.open(path)
+        return _XzStreams(path)
     import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
 
     # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
     return pa.CompressedInputStream(path.open("rb"), "zstd")
+
+
+class _XzStreams:
+    """The streams of an .xz file, one after another, with padding of zeros between them. lzma.open stops at padding."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("rb")
+        self.decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, or none at the end. Raises EOFError or LZMAError for what is no .xz file."""
+        while True:
+            data = b""
+            if self.decompressor.eof:
+                data = self.decompressor.unused_data
+                while not data.strip(b"\0"):
+                    data = self.file.read(BUFFER_BYTES)
+                    if not data:
+                        return b""
+                data = data.lstrip(b"\0")
+                self.decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            elif self.decompressor.needs_input:
+                data = self.file.read(BUFFER_BYTES)
+                if not data:
+                    raise EOFError("it ends before its end")
+            if found := self.decompressor.decompress(data, size):
+                return found
+
+    def close(self) -> None:
+        self.file.close()
 
 
 def _incomplete(path: Path, error: Exception) -> DataError:

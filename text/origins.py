@@ -1,5 +1,6 @@
 """Where sentence pairs are from: each language pair of each source of data, with a name for reports."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -48,8 +49,10 @@ def _origins_of_pairs(config: Config) -> list[Origin]:
     # Several pairs are of one source of data, or each of its own.
     all_data = config.data * len(directions) if len(config.data) == 1 else config.data
     result: list[Origin] = []
+    known: set[tuple[str, str, str]] = set()
     for data, (source, target) in zip(all_data, directions, strict=True):
-        is_reversed = any((data, target, source) == (other.data, other.source, other.target) for other in result)
+        is_reversed = (data, target, source) in known
+        known.add((data, source, target))
         result.append(Origin(data, f"{source}-{target}", source, target, is_reversed))
     return result
 
@@ -60,11 +63,14 @@ def labels(data: Sequence[str]) -> list[str]:
     Sources whose short names are the same are numbered.
     """
     short = [Path(name).name or name for name in data]
+    counts, numbers = Counter(short), Counter[str]()
+    taken: set[str] = set()
     result: list[str] = []
     for name in short:
-        label, number = name, 0
-        while (short.count(name) > 1 and not number) or label in result:
-            number += 1
-            label = f"{name}-{number}"
+        label = name
+        while (counts[name] > 1 and label == name) or label in taken:
+            numbers[name] += 1
+            label = f"{name}-{numbers[name]}"
+        taken.add(label)
         result.append(label)
     return result

@@ -80,13 +80,15 @@ class Tokenizer:
         anything.
         """
         try:
-            inner = tokenizers.Tokenizer.from_str(text)
-            found = json.loads(inner.to_str())  # in the form of this version of the library
+            reason = _difference(json.loads(text))  # before the library reads it
+            if not reason:
+                inner = tokenizers.Tokenizer.from_str(text)
+                reason = _difference(json.loads(inner.to_str()))  # as the library has read it
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the library raises plain Exception for invalid input, or panics
             raise TokenizerError(f"{origin} is not a tokenizer: {in_one_line(error)}") from None
-        if reason := _difference(found):
+        if reason:
             raise TokenizerError(f"{origin} is not a tokenizer of Tapis: {reason}")
         return cls(inner)
 
@@ -204,14 +206,17 @@ def _untrained() -> tokenizers.Tokenizer:
 def _difference(found: dict[str, Any]) -> str:
     """Return in what a tokenizer, as JSON, differs from those of `Tokenizer.train`; empty if in nothing.
 
-    Takes the vocabulary out of it.
+    Takes the vocabulary out of it. What the library did not write in an earlier version may be missing. Raises
+    TypeError, LookupError or AttributeError for what is no tokenizer at all.
     """
     model, added = found["model"], found.pop("added_tokens")
-    vocabulary, merges = model.pop("vocab", {}), model.pop("merges", [])
+    vocabulary = model.pop("vocab", {})
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.pop("merges", [])]
     expected = json.loads(_untrained().to_str())
-    del expected["added_tokens"], expected["model"]["vocab"], expected["model"]["merges"]
-    if different := [name for name in expected if found.get(name) != expected[name]]:
+    if different := [name for name, value in found.items() if not _agrees(value, expected.get(name))]:
         return f"its {different[0]} is another"
+    if missing := {"pre_tokenizer", "decoder"} - found.keys():
+        return f"its {min(missing)} is missing"
 
     names = [token["content"] for token in added]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -222,6 +227,15 @@ def _difference(found: dict[str, Any]) -> str:
     if not all(_TAG.fullmatch(name) for name in names[len(SPECIAL_TOKENS) :]):
         return "it has special tokens that are no tags of languages"
     return _difference_of_vocabulary(vocabulary, merges, names)
+
+
+def _agrees(found: Any, expected: Any) -> bool:
+    """Return whether a JSON value has nothing that the expected one has not; names may be missing from objects."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return all(name in expected and _agrees(value, expected[name]) for name, value in found.items())
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_agrees, found, expected))
+    return type(found) is type(expected) and bool(found == expected)
 
 
 def _difference_of_vocabulary(vocabulary: dict[str, int], merges: Sequence[Sequence[str]], special: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
 from config import FACTS, Config, ConfigError, flag
 from system.cli import TrainOptions, named, parse_over, parse_training, value_of
-from system.terminal import is_main, listed
+from system.terminal import in_one_line, is_main, listed
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 
 
@@ -105,7 +105,13 @@ def saved_config(name: str) -> Config:
     if not folder.config_file.is_file():
         names = listed(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json")), 100)
         raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
-    return folder.load_config()
+    config = folder.load_config()
+    if config.name != name:  # another folder would be trained and written
+        raise CheckpointError(
+            f"{folder.config_file} is of a run with another name, {in_one_line(config.name)!r}: "
+            "a run is resumed under its own name alone"
+        )
+    return config
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:

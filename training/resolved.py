@@ -45,11 +45,13 @@ class Resolved:
             try:
                 resolved = from_json_value(cls, state["resolved"])
                 replace(config, **asdict(resolved))  # within the ranges of settings
+                if resolved.precision == "auto":
+                    raise ValueError("its precision is none")
             except (ValueError, ConfigError) as error:
                 raise CheckpointError(
                     f"the training state of {config.name} is damaged ({in_one_line(error)}): start afresh"
                 ) from None
-        if state.get("asked") != asked_length(config):
+        if repr(state.get("asked")) != repr(asked_length(config)):  # which compares any types
             resolved = replace(resolved, steps=config.steps)
         if resolved.accumulate < n_processes:
             raise ConfigError(

@@ -80,10 +80,12 @@ def restore(training: Training, state: dict[str, Any]) -> None:
 
 
 def as_today(signature: dict[str, str]) -> dict[str, str]:
-    """Return a signature that an earlier version may have written, as this one writes it."""
+    """Return a signature that an earlier version may have written, as this one writes it; empty if it is none."""
+    if not all(isinstance(text, str) for text in (*signature.keys(), *signature.values())):
+        return {}
     try:
         return with_pairs(signature)
-    except (ConfigError, TypeError):
+    except ConfigError:
         return {}
 
 

@@ -2,6 +2,7 @@
 
 const BEAM = 5;
 const LIMIT_SPREADS = 3; // as in decoding/lengths.py
+const LARGEST = 20;
 const EXTRA_LENGTH = 10;
 const PAPERS_EXTRA_LENGTH = 50;
 const END = "⟨end⟩"; // EOS, in pictures
@@ -27,7 +28,7 @@ class Translator {
 
   // How many tokens the translation of a source may have.
   limit(sourceLength) {
-    const { length_ratio: ratio, length_spread: spread } = this.config;
+    const ratio = Math.min(this.config.length_ratio, LARGEST), spread = Math.min(this.config.length_spread, LARGEST);
     if (!ratio) return sourceLength + PAPERS_EXTRA_LENGTH;
     return Math.ceil(ratio * sourceLength + LIMIT_SPREADS * spread * Math.sqrt(sourceLength)) + EXTRA_LENGTH;
   }

@@ -37,6 +37,11 @@ def test_without_lengths_the_limit_is_the_papers() -> None:
     assert Lengths().limit(7) == 57 and Lengths().deviation(7, 1000) == 0
 
 
+@pytest.mark.parametrize("lengths", [Lengths(1000, 1000), Lengths(5e-324, 1000), Lengths(1000, 0)])
+def test_a_limit_is_bounded_whatever_a_file_says(lengths: Lengths) -> None:
+    assert lengths.limit(25) <= 20 * 25 + 3 * 20 * 5 + 10
+
+
 def test_the_training_pairs_have_lengths_and_the_run_keeps_them(translator: Translator) -> None:
     assert 0.8 < translator.lengths.ratio < 1.5 and translator.lengths.spread > 0
     assert translator.lengths == Lengths(translator.learned.length_ratio, translator.learned.length_spread)

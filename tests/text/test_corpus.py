@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
-from config import PRESETS, Config
+from config import PRESETS, Config, pairs_of_all
 from text.cleaned import _clean_in_processes, clean_batch, code_files, normalize
 from text.cleaning import Cleaner, Verdict
 from text.corpus import Corpus, load_corpus
-from text.origins import labels
+from text.origins import labels, origins
 from text.readers import DataError, Pair, lines
 from text.tables import chunks
 
@@ -113,6 +113,16 @@ def test_a_source_given_twice_has_no_pairs_left(tmp_path: Path) -> None:
 )
 def test_sources_have_short_names(data: tuple[str, ...], expected: list[str]) -> None:
     assert labels(data) == expected
+
+
+def test_sources_are_named_in_a_moment_however_many_there_are() -> None:
+    start = time.monotonic()
+    assert labels(["a"] * 20_000)[-1] == "a-20000" and len(set(labels(["a", "a-1"] * 5000))) == 10_000
+    pairs = pairs_of_all([f"l{i}" for i in range(120)])
+    assert len(origins(Config(pairs=tuple(pairs)))) == len(pairs)
+    files = tuple(f"n{i}.l7" for i in range(1000))
+    assert len(origins(Config(pairs=tuple(pairs), monolingual=files))) == len(pairs) + 1000 * 119
+    assert time.monotonic() - start < 10
 
 
 def test_columns_are_chosen_in_tables_alone(tmp_path: Path) -> None:

@@ -338,6 +338,18 @@ def test_a_compressed_file_expands_to_a_hundred_times_its_size_at_most(ending: s
     assert n_pairs < 1_000_000
 
 
+@pytest.mark.parametrize("between", [b"", bytes(4), bytes(100_000)])
+def test_all_streams_of_an_xz_file_are_read(between: bytes) -> None:
+    """As xz does; lzma.open stops at the padding between them."""
+    one, other = (lzma.compress(text.encode()) for text in ("a\n" * 50_000, "b\n"))
+    Path("two.xz").write_bytes(one + between + other + between)
+    assert list(lines(Path("two.xz"))) == [*["a"] * 50_000, "b"]
+    for damaged in (one + between + b"\xfe" + other[1:], one + between + other[:-3], one + between + b"rest"):
+        Path("two.xz").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"two\.xz is not a complete xz file"):
+            list(lines(Path("two.xz")))
+
+
 @pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.jsonl.xz", "bomb.zip"])
 def test_empty_lines_count_in_what_a_compressed_file_expands_to(name: str) -> None:
     """They take no space, but a second for every 50,000."""

@@ -1,9 +1,11 @@
 """Tests of the tokenizer: round trips, special tokens, reproducible training, and damaged files."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -176,3 +178,41 @@ def test_special_tokens_other_than_tags_are_refused(tokenizer: Tokenizer) -> Non
     text = tagged.to_json().replace("<2fr>", "the")
     with pytest.raises(TokenizerError, match="special tokens that are no tags of languages"):
         Tokenizer.from_json(text, "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "/////w=="}),  # asks for 8 GB
+        ("model/continuing_subword_prefix", "xxxxxxxx"),  # aborts the process
+        ("pre_tokenizer", split_at(r"(\w+\s?)+$")),
+        ("model", 7),
+        ("model/merges", [7]),
+        ("model/vocab", [7]),
+        ("added_tokens", {}),
+        ("added_tokens", [7]),
+        ("other", {}),
+    ],
+)
+def test_the_library_is_not_given_what_training_does_not_make(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, path: str, value: Any
+) -> None:
+    data = json.loads(tokenizer.to_json())
+    *places, last = path.split("/")
+    place = data
+    for name in places:
+        place = place[name]
+    place[last] = value
+    given: list[str] = []
+
+    class Watched:
+        from_str = staticmethod(given.append)
+
+        def __new__(cls, *args: Any) -> Any:
+            return tokenizers.Tokenizer(*args)
+
+    library = SimpleNamespace(Tokenizer=Watched, Regex=tokenizers.Regex)
+    monkeypatch.setattr("text.tokenizer.tokenizers", library)
+    with pytest.raises(TokenizerError, match="t is not a tokenizer"):
+        Tokenizer.from_json(json.dumps(data), "t")
+    assert not given

@@ -23,9 +23,12 @@ from train import take_step
 from training.failures import TrainingError
 from training.own_translations import to_tensors
 from training.records import Validation
+from training.resolved import Resolved
 from training.state import restore, state_of
 from training.trainer import Training
 from training.validation import validate
+
+CPU = torch.device("cpu")
 
 
 def snapshot(training: Training) -> dict[str, torch.Tensor]:
@@ -360,6 +363,37 @@ def test_a_state_of_other_types_is_refused_in_words(
     with pytest.raises(CheckpointError, match="the training state") as error:
         restore(again, state)
     assert len(str(error.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("resolved", 7),
+        ("resolved", {"precision": "auto", "accumulate": 1, "warmup_steps": 1, "steps": 1}),
+        ("resolved", {"precision": "fp8", "accumulate": 1, "warmup_steps": 1, "steps": 1}),
+        ("resolved", {"precision": "fp32", "accumulate": 10**9, "warmup_steps": 1, "steps": 1}),
+        ("resolved", {"precision": "fp32", "accumulate": 1, "warmup_steps": torch.ones(2), "steps": 1}),
+    ],
+)
+def test_what_a_state_says_was_settled_is_checked(tiny: Config, name: str, value: object) -> None:
+    state = {**Resolved.of(tiny, CPU).to_state(tiny), name: value}
+    with pytest.raises(CheckpointError, match=r"the training state of .* is damaged"):
+        Resolved.saved(state, tiny)
+
+
+@pytest.mark.parametrize("asked", [7, None, {"epochs": torch.tensor([1, 2]), "steps": 0}])
+def test_a_state_that_was_asked_for_something_else_follows_the_config(tiny: Config, asked: object) -> None:
+    state = {**replace(Resolved.of(tiny, CPU), steps=99).to_state(tiny)}
+    assert Resolved.saved(state, tiny).steps == 99
+    assert Resolved.saved({**state, "asked": asked}, replace(tiny, steps=7)).steps == 7
+
+
+def test_a_signature_of_other_types_is_refused(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    state = state_of(training)
+    state["resume_signature"] = {"source": torch.tensor(1), "target": torch.tensor(2)}
+    with pytest.raises(CheckpointError, match="another version of Tapis"):
+        restore(training, state)
 
 
 def test_settings_of_an_optimizer_are_not_those_of_the_state(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
