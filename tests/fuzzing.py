@@ -141,8 +141,9 @@ def make_seeds(into: Path) -> list[Seed]:
     run.start(config, tokenizer)
     run.save_model(parameters(Transformer(len(tokenizer), config)))
     run.save_metrics({"data": {"read": 60}, "best": {"step": 1, "loss": 1, "perplexity": 2, "bleu": 3, "chrf": 4}})
+    run.save_learned(training.learned)
     run.save_state(state_of(training))
-    for file in ("config.json", "tokenizer.json", "model.safetensors", "metrics.json"):
+    for file in ("config.json", "tokenizer.json", "model.safetensors", "learned.json", "metrics.json"):
         seeds.append(Seed(run.path, file, translate))
     seeds.append(Seed(run.path, "metrics.json", release))
     seeds.append(Seed(run.path, "training/state.pt", partial(resume, training=training)))
