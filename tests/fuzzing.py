@@ -131,7 +131,6 @@ def make_seeds(into: Path) -> list[Seed]:
         device="cpu",
         name="run",
     )
-    seeds: list[Seed] = []
 
     # A run, with its state, and what is made of it.
     run = RunFolder(into / "run")
@@ -143,10 +142,12 @@ def make_seeds(into: Path) -> list[Seed]:
     run.save_metrics({"data": {"read": 60}, "best": {"step": 1, "loss": 1, "perplexity": 2, "bleu": 3, "chrf": 4}})
     run.save_learned(training.learned)
     run.save_state(state_of(training))
-    for file in ("config.json", "tokenizer.json", "model.safetensors", "learned.json", "metrics.json"):
-        seeds.append(Seed(run.path, file, translate))
-    seeds.append(Seed(run.path, "metrics.json", release))
-    seeds.append(Seed(run.path, "training/state.pt", partial(resume, training=training)))
+    seeds = [
+        *(Seed(run.path, file, translate) for file in ("config.json", "tokenizer.json", "model.safetensors")),
+        *(Seed(run.path, file, translate) for file in ("learned.json", "metrics.json")),
+        Seed(run.path, "metrics.json", release),
+        Seed(run.path, "training/state.pt", partial(resume, training=training)),
+    ]
 
     whole_folder(into / "release", lambda folder: to_release(run, folder, "mit"))
     seeds += [Seed(into / "release", file, translate) for file in ("SHA256SUMS", "config.json", "model.safetensors")]
