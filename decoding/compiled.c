@@ -4,9 +4,9 @@
    steps, and each step of a small model has sixty operations of microseconds. One by one, torch takes longer to start
    them than to compute them.
 
-   compiled_search.h holds the search, and compiled_transformer.h the model. That is compiled once for each kind of CPU below, and compiled.py chooses the
-   variant at run time. The variants differ in the width of their vectors and in the one instruction that everything
-   depends on, `add_products`:
+   compiled_search.h holds the search, and compiled_transformer.h the model. The model is compiled once for each kind of
+   CPU below, and compiled.py chooses the variant at run time. The variants differ in the width of their vectors and in
+   the one instruction that everything depends on, `add_products`:
 
        totals[c] += x[0] w[c][0] + x[1] w[c][1] + x[2] w[c][2] + x[3] w[c][3]    for the columns c of a vector
 

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_float, c_int64, c_long, c_void_p
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import islice
 
@@ -135,6 +135,12 @@ class _Results(ctypes.Structure):
 NO_MEMORY, DONE, STOPPED = range(3)  # the outcomes of a search
 
 
+@lru_cache(10_000)
+def _length_penalty(length: int, alpha: float) -> float:
+    """Return `length_penalty` of one length, as beam_search computes it: torch rounds many at once otherwise."""
+    return float(length_penalty(length, alpha))
+
+
 def run_search(
     call: Callable[[int, _Search, _Results], int],
     limits: Sequence[int],
@@ -172,8 +178,8 @@ def run_search(
     n, n_best = len(limits), search.n_best
     lengths, scores = torch.empty(n, n_best, dtype=torch.int64), torch.empty(n, n_best)
     limits_of = torch.tensor(limits, dtype=torch.int64).clamp_min(1)
-    # One by one, as in beam_search: of many at once, torch rounds some otherwise.
-    penalties = torch.stack([length_penalty(length, search.length_penalty) for length in range(max(limits) + 1)])
+    lengths_of_results = range(int(limits_of.max()) + 1 if search.beam > 1 else 0)
+    penalties = torch.tensor([_length_penalty(length, search.length_penalty) for length in lengths_of_results])
     settings = _Search(
         search.beam,
         n_best,
@@ -197,9 +203,9 @@ def run_search(
         [Hypothesis(list(islice(all_ids, length)), score) for length, score in zip(*row, strict=True) if length >= 0]
         for row in zip(lengths.tolist(), scores.tolist(), strict=True)
     ]
-    release = library()
-    assert release
-    release["release"](c_void_p(results.ids))
+    compiled = library()
+    assert compiled
+    compiled["release"](c_void_p(results.ids))
     return hypotheses
 
 

@@ -11,17 +11,19 @@ enum outcome { NO_MEMORY, DONE, STOPPED };
 
 struct search {
     long beam, n_best;
-    long first_tag, n_tags;        /* token ids that are never generated, besides those below EOS */
-    const int64_t *limits;         /* (B): how long each translation may become */
-    const float *penalties;        /* (longest limit + 1): by which log P of each length is divided; null in greedy search */
-    const float *(*positions)(long n); /* the encodings (n, d) of the first n positions; null if it has none */
-    int (*may_go_on)(void);        /* asked before each step; null for yes */
+    long first_tag, n_tags; /* token ids that are never generated, besides those below EOS */
+    const int64_t *limits;  /* (B): how long each translation may become, at least 1 */
+    /* (longest limit + 1): by which log P of each length is divided; null in greedy search */
+    const float *penalties;
+    /* Returns the encodings (n, d) of the first n positions. It is a call of Python, and made a few times in a search. */
+    const float *(*positions)(long n);
+    int (*may_go_on)(void); /* asked before each step; null for yes */
 };
 
 struct results {
-    long *lengths;  /* (B, N): the tokens of each result, best first; -1 where there are fewer */
-    float *scores;  /* (B, N) */
-    int64_t *ids;   /* of all results, one after another; to be freed by `release` */
+    long *lengths; /* (B, N): the tokens of each result, best first; -1 where there are fewer */
+    float *scores; /* (B, N) */
+    int64_t *ids;  /* of all results, one after another; to be freed by `release` */
 };
 
 /* Memory that is freed together */
@@ -70,6 +72,8 @@ struct searching {
     const struct model *model;
     const struct source *source;
     step_function *step;
+    const float *encodings; /* (n_encodings, d) of the first positions */
+    long n_encodings;
     scripted_step *script;
 
     /* The steps so far: the last tokens of the hypotheses, and the rows of the step before from which they continue */
@@ -82,7 +86,8 @@ struct searching {
     long logits_room;
 };
 
-/* Makes room for the next step, of n_rows hypotheses, and for its logits. The caller fills in its tokens and parents. */
+/* Makes room for the next step, of n_rows hypotheses, and for its logits. The caller fills in its tokens and
+   parents. */
 static int add_step(struct searching *s, long n_rows) {
     if (s->n_steps == s->room) {
         long room = s->room ? 2 * s->room : 64;
@@ -117,9 +122,12 @@ static enum outcome compute_logits(struct searching *s) {
     if (s->script) {
         if (!s->script(now->n_rows, tokens, now->parents, s->logits)) return STOPPED;
     } else {
-        const float *encodings = search->positions(s->n_steps);
-        if (!encodings) return NO_MEMORY;
-        const float *encoding = encodings + (s->n_steps - 1) * s->model->d;
+        if (s->n_steps > s->n_encodings) {
+            s->n_encodings = 2 * s->n_steps;
+            s->encodings = search->positions(s->n_encodings);
+        }
+        if (!s->encodings) return NO_MEMORY;
+        const float *encoding = s->encodings + (s->n_steps - 1) * s->model->d;
         if (!s->step(s->model, s->source, s->steps, s->n_steps, tokens, encoding, s->logits)) return NO_MEMORY;
     }
     for (long r = 0; r < now->n_rows; r++) {
@@ -146,7 +154,8 @@ static long write_ids(const struct searching *s, long length, int64_t row, int64
     return n;
 }
 
-struct end { /* of a hypothesis: its last token, the row of the step that it continues, and its length with that token */
+/* Of a hypothesis: its last token, the row of the step that it continues, and its length with that token. */
+struct end {
     float score;
     long length;
     int64_t row, token;
@@ -215,7 +224,8 @@ static void enter(struct end end, struct end *ends, long n) {
     ends[i] = end;
 }
 
-/* Whether a sentence may still find a hypothesis that beats the n best it has; best_log_p is that of its best survivor. */
+/* Whether a sentence may still find a hypothesis that beats the n best it has. best_log_p is that of its best
+   survivor. */
 static int is_undecided(const struct search *search, const struct sentence *sentence, long length, float best_log_p) {
     float score_to_beat = sentence->ends[search->n_best - 1].score;
     float best_now = best_log_p / search->penalties[length];
@@ -228,10 +238,10 @@ static enum outcome beam_search(struct searching *s, long B, struct results *res
     long beam = search->beam, V = s->vocabulary, N = search->n_best, L = B, K = 1;
     struct end *ends = take(&s->memory, B * N, sizeof *ends);
     struct sentence *sentences = take(&s->memory, B, sizeof *sentences);
-    float *scores = take(&s->memory, B * beam, sizeof *scores);          /* (L, K) log P of the hypotheses */
-    float *values = take(&s->memory, B * 2 * beam, sizeof *values);      /* (L, 2K) log P of the candidates, best first */
-    int64_t *places = take(&s->memory, B * 2 * beam, sizeof *places);    /* (L, 2K) where they are in K · V */
-    int64_t *parents = take(&s->memory, B * beam, sizeof *parents);      /* (L, K) of those that continue */
+    float *scores = take(&s->memory, B * beam, sizeof *scores);       /* (L, K) log P of the hypotheses */
+    float *values = take(&s->memory, B * 2 * beam, sizeof *values);   /* (L, 2K) log P of candidates, best first */
+    int64_t *places = take(&s->memory, B * 2 * beam, sizeof *places); /* (L, 2K) where they are in K · V */
+    int64_t *parents = take(&s->memory, B * beam, sizeof *parents);   /* (L, K) of those that continue */
     int64_t *tokens = take(&s->memory, B * beam, sizeof *tokens);
     if (!ends || !sentences || !scores || !values || !places || !parents || !tokens || !add_step(s, B))
         return NO_MEMORY;
@@ -303,12 +313,15 @@ static int translate(const struct model *m, encode_function *encode, step_functi
     int64_t *starts = take(&s.memory, B + 1, sizeof *starts);
     for (long b = 0; starts && b <= B; b++) {
         starts[b] = source.n_tokens;
-        if (b < B) source.n_tokens += lengths[b], source.longest = lengths[b] > source.longest ? lengths[b] : source.longest;
+        if (b == B) break;
+        source.n_tokens += lengths[b];
+        source.longest = lengths[b] > source.longest ? lengths[b] : source.longest;
     }
     source.starts = starts;
     source.keys_values = take(&s.memory, m->n_decoder_layers * source.n_tokens * 2 * m->d, sizeof(bf16));
-    const float *encodings = search->positions(source.longest);
-    if (!starts || !source.keys_values || !encodings || !encode(m, tokens, lengths, B, encodings, &source)) {
+    s.n_encodings = source.longest;
+    s.encodings = search->positions(source.longest);
+    if (!starts || !source.keys_values || !s.encodings || !encode(m, tokens, lengths, B, s.encodings, &source)) {
         free_memory(&s.memory);
         return NO_MEMORY;
     }

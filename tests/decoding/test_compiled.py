@@ -350,6 +350,18 @@ def test_what_is_checked_before_each_step_ends_a_search(variant: str) -> None:
         assert n_checks == 3
 
 
+def test_python_is_called_a_few_times_in_a_search(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a table of positions, each time for one twice as long."""
+    model = CompiledTransformer(random_model(40, SMALL), variant)
+    asked: list[int] = []
+    first = model.position.first
+    monkeypatch.setattr(model.position, "first", lambda n: (asked.append(n), first(n))[1])  # type: ignore[func-returns-value]
+    for search in (Search(), Search(3)):
+        asked.clear()
+        model([[7, 8]], [100], search, [EOS])
+        assert asked == [3, 8, 18, 38, 78, 158]
+
+
 @is_compiled
 def test_numbers_that_are_not_finite_give_no_results() -> None:
     broken = random_model(40, SMALL)
