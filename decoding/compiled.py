@@ -237,7 +237,6 @@ class CompiledTransformer:
         name = variant or variants()[0]
         self.translate = compiled[f"translate_{name}"]
         self.config = model.config
-        self.vocab_size = model.projection.linear.weight.size(0)
         self.position = model.tgt_position
         self.kept_alive: list[object] = []  # what the structures point to
 

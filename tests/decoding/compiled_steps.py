@@ -85,7 +85,7 @@ class CompiledSteps:
 
         # Compute it.
         encodings = self.compiled.position.first(n_steps + 1)
-        logits = torch.empty(*tokens.shape, self.compiled.vocab_size, dtype=torch.float32)
+        logits = torch.empty(*tokens.shape, self.compiled.model.projection.n_out, dtype=torch.float32)
         assert function("step", self.variant)(
             ctypes.byref(self.compiled.model),
             ctypes.byref(self.source),
