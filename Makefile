@@ -50,8 +50,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --con
   --no-annotate --no-header --override requirements/without-torch.in
 lock:
 	$(PINNED) uv
-	$(COMPILE) pyproject.toml requirements/torch.in --output-file requirements/core.txt
-	$(COMPILE) pyproject.toml requirements/torch.in --extra serve --output-file requirements/serve.txt
+	$(COMPILE) pyproject.toml requirements/torch.in --extra train --output-file requirements/core.txt
+	$(COMPILE) pyproject.toml requirements/build.in --extra serve --output-file requirements/serve.txt
 	$(COMPILE) pyproject.toml requirements/torch.in --extra dev --output-file requirements/dev.txt
 	printf "pip-audit\ncyclonedx-bom\n" | $(COMPILE) - --output-file requirements/audit.txt
 
@@ -60,9 +60,9 @@ format: .venv/dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv *.egg-info build decoding/_compiled.* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv *.egg-info build dist tapis/engine/_engine.* .mypy_cache .pytest_cache .ruff_cache
 
-.venv/core: pyproject.toml constraints.txt requirements/core.txt decoding/compiled.c decoding/compiled_search.h decoding/compiled_transformer.h
+.venv/core: pyproject.toml constraints.txt requirements/core.txt tapis/engine/engine.c tapis/engine/search.h tapis/engine/transformer.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@echo "[1/3] making a virtual environment in .venv"
 	@$(PYTHON) -m venv .venv

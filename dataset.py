@@ -14,12 +14,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from config import BOS, EOS, PAD
-from system.files import digest
-from system.terminal import progress_bar
-from text.mistyping import mistyped
-from text.tables import Ints, Pairs, Ragged, cached_table, chunks
-from text.tokenizer import Tokenizer
+from pairs.mistyping import mistyped
+from pairs.tables import Ints, Pairs, Ragged, cached_table
+from tapis.config import BOS, EOS, PAD
+from tapis.system.files import digest
+from tapis.system.terminal import progress_bar
+from tapis.text.tokenizer import Tokenizer
+from tapis.threads import chunks
 
 IdList = Sequence[int] | Ints
 
@@ -151,7 +152,7 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
 def mistype_rows(
     rows: Sequence[IdList], tokenizer: Tokenizer, share: float, random: np.random.Generator
 ) -> list[IdList]:
-    """Rewrite sentences as people type them (`text.mistyping.mistyped`), each with the probability share.
+    """Rewrite sentences as people type them (`pairs.mistyping.mistyped`), each with the probability share.
 
     Returns the new ids of each row, after the tags that it began with. random is advanced.
     """

@@ -10,7 +10,8 @@ decoding/scoring.py says how scores are counted.
 
 from functools import partial
 
-from system.cli import EvaluateOptions, answer_early, parse, run_command
+from training.cli import EvaluateOptions
+from tapis.system.cli import answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, EvaluateOptions))  # before torch, which takes more than a second
 
@@ -24,19 +25,22 @@ from typing import NamedTuple
 import numpy as np
 
 from checkpoint import RunFolder, recorded_names
-from config import ConfigError
-from decoding.doubts import doubts
-from decoding.translation import DOUBTS
+from tapis.config import ConfigError
+from tapis.doubts import doubts
+from tapis.translation import DOUBTS
 from decoding.scoring import by_data_lines, compare, score_corpus, sentence_chrf
-from decoding.search import Search
-from decoding.translator import Translator, rows_by_direction
-from system.files import write_text
-from system.terminal import printable, say
-from text.corpus import load_corpus
-from text.origins import Origin
-from text.readers import DataError, lines
-from text.selection import EXTREME_LENGTH
-from text.tables import Ints
+from tapis.search import Search
+from decoding.translator import Translator
+from tapis.translator import rows_by_direction
+from tapis.system.files import write_text
+from tapis.system.terminal import printable, say
+from config import Config
+from tapis.ctranslate2 import exported_config, is_exported
+from pairs.corpus import load_corpus
+from pairs.origins import Origin
+from pairs.readers import DataError, lines
+from pairs.selection import EXTREME_LENGTH
+from pairs.tables import Ints
 
 CLEAR = 0.9  # probability of a language
 
@@ -57,7 +61,7 @@ def main(args: Sequence[str]) -> None:
     translator = load(options, options.run)
     other = load(options, options.against) if options.against else None
     if options.scores:
-        translator.model_searcher("computes no log-probabilities")  # before the translations
+        check_can_force(translator)  # before the translations
 
     # Take the pairs. Both runs must translate all of them.
     pairs = pairs_to_score(options, translator)
@@ -91,6 +95,20 @@ def main(args: Sequence[str]) -> None:
             p_values = compare(ours, theirs, references, languages[1])
             label = f"{languages[0]}-{languages[1]}: " if len(set(pairs.directions)) > 1 else ""
             print(label + "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
+
+
+def config_of(run: str) -> Config:
+    """Return what was asked of a run, or of the run that an export was made of."""
+    folder = RunFolder.find(run)
+    if is_exported(folder.path):
+        return exported_config(folder.path, Config)
+    return folder.load_config()
+
+
+def check_can_force(translator: Translator) -> None:
+    """Raise ConfigError for an export, which computes no log-probabilities."""
+    if not translator.searcher.can_force:
+        raise ConfigError("an exported model computes no log-probabilities; the run that it was made of does")
 
 
 def load(options: EvaluateOptions, run: str) -> Translator:
@@ -150,7 +168,7 @@ def pairs_to_score(options: EvaluateOptions, translator: Translator) -> PairsToS
         numbers: Ints = np.zeros(len(sources), dtype=np.int64)
         origins = [Origin(name, name, *languages)]
     else:
-        config = replace(translator.config, monolingual=(), back_translator="")
+        config = replace(config_of(options.run), monolingual=(), back_translator="")
         if options.data:
             config = replace(config, data=options.data)
         elif unnamed := recorded_names(config):

@@ -10,7 +10,8 @@
 
 from functools import partial
 
-from system.cli import ExportOptions, answer_early, parse, run_command, target_flag
+from training.cli import ExportOptions, target_flag
+from tapis.system.cli import answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, ExportOptions))  # before torch, which takes more than a second
 
@@ -19,14 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from checkpoint import RunFolder
-from config import ConfigError
-from decoding.ctranslate2 import is_exported
+from tapis.config import ConfigError
+from tapis.ctranslate2 import is_exported
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.hugging_face import to_hugging_face
 from exporting.release import pack, to_release
 from exporting.web import to_web
-from system.files import whole_folder
-from system.terminal import say
+from tapis.system.files import whole_folder
+from tapis.system.terminal import say
 
 NEXT_STEP = {
     "": 'try it with: python translate.py --run {out} {flag}"…"; publish it with: hf upload OWNER/NAME {out}',

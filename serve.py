@@ -7,126 +7,20 @@ listens on this machine only, unless --host says otherwise, and needs no API key
 answers to the names of this machine's loopback interface, and to those of --host and --allow-host.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
-from system.cli import ServeOptions, answer_early, parse, run_command
+from tapis.system.cli import ServeOptions, answer_early, parse, run_command
 
-answer_early(__name__, partial(parse, ServeOptions))  # before torch, which takes seconds to import
+answer_early(__name__, partial(parse, ServeOptions))
 
-import asyncio
-import gc
-import signal
-import socket
-from collections.abc import Sequence
-
-from config import TapisError
 from decoding.translator import Translator
-from system.terminal import printable, say
-from text.cleaning import can_identify
-from web import served_page
-
-try:
-    from fastapi import FastAPI
-    from granian.constants import HTTPModes, Interfaces
-    from granian.http import HTTP1Settings
-    from granian.server.embed import Server
-    from granian.utils.proxies import wrap_asgi_with_proxy_headers
-    from starlette.types import ASGIApp
-
-    from serving.api import Api, Limits, add_page, api_app
-    from serving.batches import Lanes
-    from serving.connections import Connections
-    from serving.limits import WILDCARDS, ApiKeys
-    from serving.metrics import Metrics
-    from serving.models import Models, find_models
-except ImportError as error:
-    raise SystemExit(f'serve.py: {error.name} is not installed: pip install -e ".[serve]"') from None
-
-VERSION = "1"  # of the API
-MAX_CONNECTIONS = 1024  # at once; further ones wait to be accepted
-HEADER_SECONDS = 10  # for sending the headers of a request, and between two requests of a connection
-HEADER_BYTES = 16_384  # of a request, its first line included; it may have 100 headers
-GARBAGE_THRESHOLD = 50_000  # new objects until Python collects garbage; 700 by default
+from tapis.commands.serve import run
 
 
 def main(args: Sequence[str]) -> None:
-    """Run the command: serve until it is stopped, and then finish the requests that it has."""
-    options = parse(ServeOptions, args)
-    keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
-    load = partial(Translator.load, device=options.device, precision=options.precision, plain=options.plain)
-    models = find_models(options.run, load, options.loaded)
-    # Identifying a language loads py3langid, so that the first request need not.
-    for target in models.target_languages:
-        languages = models.languages_of_texts(target)
-        if not can_identify(languages):
-            say(
-                f"warning: py3langid cannot tell {', '.join(languages)} apart: "
-                f"requests to translate into {target} should name their source language"
-            )
-    app = application(options, models, keys)
-    address = listening_address(options)
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    runs = printable(", ".join(models.configs))
-    print(f"serving {runs} at http://{host}:{options.port} (API: /docs)", flush=True)
-
-    # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
-    behind_proxies = wrap_asgi_with_proxy_headers(app, list(options.trusted_proxy))
-    connections = Connections(options.port, MAX_CONNECTIONS, options.trusted_proxy)
-    connections.watch()
-    asyncio.run(serve(behind_proxies, address, options, connections))
-
-
-def listening_address(options: ServeOptions) -> str:
-    """Return the address of --host that can be listened on. Raises TapisError if there is none."""
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    try:
-        with socket.create_server((options.host, options.port), family=family) as listener:
-            return str(listener.getsockname()[0])
-    except PermissionError:
-        raise TapisError(f"port {options.port} needs privileges: choose a --port from 1024 on") from None
-    except OSError:
-        address = f"port {options.port} at {options.host}"
-        raise TapisError(f"{address} is taken, or not this machine's: choose another --port or --host") from None
-
-
-async def serve(app: ASGIApp, address: str, options: ServeOptions, connections: Connections) -> None:
-    """Answer requests until SIGTERM or SIGINT, and then finish those that have begun, within twice --timeout."""
-    server = Server(
-        app,
-        address,
-        options.port,
-        interface=Interfaces.ASGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        backlog=1024,
-        backpressure=MAX_CONNECTIONS,
-        http1_settings=HTTP1Settings(header_read_timeout=1000 * HEADER_SECONDS, max_buffer_size=HEADER_BYTES),
-        log_enabled=False,
-    )
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.call_soon(server.stop)
-        loop.call_later(2 * options.timeout, connections.close)  # of clients that do not read their answers
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
-    await server.serve()
-
-
-def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI:
-    """Return the API, and the page unless --no-page leaves it out, as an application for a web server."""
-    metrics = Metrics()
-    batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
-    metrics.waiting.set_function(lambda: batches.n_waiting)
-    hosts = (*options.allow_host, *(() if options.host in WILDCARDS else (options.host,)))
-    limits = Limits(options.char_limit, options.timeout, options.work_limit, keys, options.cors, hosts)
-    app = api_app(Api(models, batches, metrics, limits, options.beam), VERSION)
-    if not options.no_page:
-        add_page(app, served_page())
-    return app
+    """Run the command."""
+    run(Translator, args)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from system.cli import TrainOptions, answer_early, parse_training, run_command, target_flag
+from training.cli import TrainOptions, parse_training, target_flag
+from tapis.system.cli import answer_early, run_command
 
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
@@ -25,17 +26,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from checkpoint import RUNS, WEIGHTS, CheckpointError, RunFolder, parameters
-from config import ConfigError
-from decoding.attention import draw
+from checkpoint import RUNS, RunFolder, parameters
+from tapis.release import WEIGHTS, CheckpointError
+from tapis.config import ConfigError
+from tapis.attention import draw
 from decoding.scoring import by_data_lines, score_corpus
 from model import Transformer
-from system.devices import autocast, choose_device, slow_precision
-from system.distributed import Group, run_worker
-from system.files import cache_folder
-from system.terminal import errors_as_warnings, is_main, progress_bar, say
-from text.corpus import load_corpus
-from text.tokenizer import learn_tokenizer
+from machine.devices import autocast, choose_device, slow_precision
+from machine.distributed import Group, run_worker
+from tapis.system.files import cache_folder
+from tapis.system.terminal import errors_as_warnings, is_main, progress_bar, say
+from pairs.corpus import load_corpus
+from pairs.vocabulary import learn_tokenizer
 from training.agenda import Agenda
 from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step

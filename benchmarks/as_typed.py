@@ -6,7 +6,7 @@ SOURCE and REFERENCE are files of sentences as in the run's data. Each variant c
 references. For each, BLEU of translations by greedy search, the share of lines whose tag, link or numbers came back
 whole, and the share of translations that repeat themselves (up to four words three times in a row) or reach the length
 limit; once with the sentences given to the model as they are, and once as `translate.py` gives them
-(decoding/typed_text.py).
+(tapis/typed_text.py).
 """
 
 import random
@@ -22,11 +22,11 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from decoding.doubts import numbers  # noqa: E402
 from decoding.scoring import score  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
-from decoding.typed_text import translate_lines  # noqa: E402
-from text.readers import lines  # noqa: E402
+from pairs.readers import lines  # noqa: E402
+from tapis.doubts import numbers  # noqa: E402
+from tapis.typed_text import translate_lines  # noqa: E402
 
 LINKS = (
     "https://example.org/a?b=1",

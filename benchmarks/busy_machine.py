@@ -5,7 +5,7 @@
 
 The steps are those of the multi30k preset, on synthetic pairs. In each round every setting takes a turn alone and a
 turn beside one program that keeps one core busy. An empty setting is the environment as it is; train.py sets
-GOMP_SPINCOUNT=800 (`system.cli.share_cores`).
+GOMP_SPINCOUNT=800 (`training.cli.share_cores`).
 """
 
 import os
@@ -28,10 +28,10 @@ import tyro  # noqa: E402
 from measure import Contender, alternate, ratio, synthetic  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
-from system.devices import choose_precision, device_label  # noqa: E402
-from text.cleaning import RULES  # noqa: E402
-from text.corpus import load_corpus  # noqa: E402
-from text.tokenizer import learn_tokenizer  # noqa: E402
+from machine.devices import choose_precision, device_label  # noqa: E402
+from pairs.cleaning import RULES  # noqa: E402
+from pairs.corpus import load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
 from training.trainer import Training  # noqa: E402
 

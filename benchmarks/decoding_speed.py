@@ -31,17 +31,25 @@ import tyro  # noqa: E402
 from measure import Contender, Workload, alternate, cpu_precisions, ratio  # noqa: E402
 from training_speed import marian  # noqa: E402
 
-from config import EOS, PAD, Config, TranslatingPrecision  # noqa: E402
+from config import Config  # noqa: E402
 from dataset import pad  # noqa: E402
-from decoding.lengths import Lengths  # noqa: E402
-from decoding.search import NEVER_GENERATED, Hypothesis, Search, go_on  # noqa: E402
-from decoding.translator import ModelSearcher, search_batches  # noqa: E402
+from decoding.torch_searcher import searcher_of  # noqa: E402
 from exporting.ctranslate2 import ctranslate2_specification  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
+from machine.devices import choose_device, device_label  # noqa: E402
 from model import Transformer  # noqa: E402
-from system.devices import choose_device, device_label  # noqa: E402
-from text.corpus import load_corpus  # noqa: E402
-from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
+from pairs.corpus import load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
+from tapis.config import (  # noqa: E402
+    EOS,
+    NEVER_GENERATED,
+    PAD,
+    TranslatingPrecision,
+)
+from tapis.lengths import Lengths  # noqa: E402
+from tapis.search import Search  # noqa: E402
+from tapis.text.tokenizer import Tokenizer  # noqa: E402
+from tapis.translator import search_batches  # noqa: E402
 
 # (batches of source ids, beam) → the translation of each sentence
 Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
@@ -71,30 +79,27 @@ class Options(Workload):
 # The engines
 
 
-class FixedLengthSearcher(ModelSearcher):
-    """The search of Tapis, made to emit exactly `length` tokens."""
+@dataclass(frozen=True)
+class FixedLengths(Lengths):
+    """Lengths by which every translation has exactly `length` tokens, if its search never generates EOS."""
 
-    def __init__(self, model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> None:
-        super().__init__(model.to(device), device, precision, suppressed=[EOS])
-        self.length = length
+    length: int = 0
 
-    def __call__(
-        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
-    ) -> list[list[Hypothesis]]:
-        return super().__call__(sources, [self.length] * len(limits), search, check)
+    def limit(self, source: int) -> int:
+        return self.length
 
 
 def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
     """Return the search of Tapis as `Translator` makes it: batches of rows, shared out among the threads."""
     keep_freed_memory()
-    searcher = FixedLengthSearcher(model, length, device, precision)
+    searcher = searcher_of(model.to(device), device, precision, suppressed=[EOS])
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         sources = [source for batch in batches for source in batch]
         rows = iter(range(len(sources)))
         row_batches = [[next(rows) for _ in batch] for batch in batches]
         translations: list[list[int]] = [[] for _ in sources]
-        results = search_batches(searcher, sources, row_batches, Search(beam), device, Lengths())
+        results = search_batches(searcher, sources, row_batches, Search(beam), FixedLengths(length=length))
         for batch, batch_hypotheses in results:
             for row, hypotheses in zip(batch, batch_hypotheses, strict=True):
                 translations[row] = hypotheses[0].ids

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from config import RuleName  # noqa: E402
-from text.cleaning import RULES  # noqa: E402
-from text.readers import Pair, read_parts  # noqa: E402
+from pairs.cleaning import RULES  # noqa: E402
+from pairs.readers import Pair, read_parts  # noqa: E402
 
 MODEL = "--vocab-size 6000 --d-model 128 --d-ff 512 --n-encoder-layers 2 --n-decoder-layers 2 --batch-tokens 2048"
 TRAINING = "--lr 3e-3 --warmup-steps 200"

@@ -29,15 +29,15 @@ import tyro  # noqa: E402
 from measure import Contender, alternate, command_seconds, cpu_precisions, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from config import TranslatingPrecision  # noqa: E402
-from decoding.compiled import choose_translating  # noqa: E402
 from decoding.scoring import score  # noqa: E402
-from decoding.search import Search  # noqa: E402
+from decoding.torch_searcher import choose_translating  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
-from system.devices import choose_device, device_label, peak_gigabytes  # noqa: E402
-from system.files import whole_folder  # noqa: E402
-from text.corpus import load_corpus  # noqa: E402
+from machine.devices import choose_device, device_label, peak_gigabytes  # noqa: E402
+from pairs.corpus import load_corpus  # noqa: E402
+from tapis.config import TranslatingPrecision  # noqa: E402
+from tapis.search import Search  # noqa: E402
+from tapis.system.files import whole_folder  # noqa: E402
 
 BEAMS = (1, 5)
 COLUMNS = ("MB on disk", "GB resident", "start-up s", "one, ms", "all, s", "beam 5, s", "BLEU", "beam 5")

@@ -47,9 +47,9 @@ from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.loss import losses_and_gradient, losses_and_gradient_in_place  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
+from machine.devices import autocast  # noqa: E402
 from model import Transformer  # noqa: E402
-from system.devices import autocast  # noqa: E402
-from text.tables import Ints  # noqa: E402
+from pairs.tables import Ints  # noqa: E402
 from training.optimizers import make_optimizers  # noqa: E402
 
 PEAK = 989e12  # FLOP/s in bf16 of an H100 or H200, dense (NVIDIA data sheet)

@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import datasets
 import torch
 
-from config import Config, DeviceName, TranslatingPrecision, name_of_pair
-from decoding.compiled import variants
-from system.devices import slow_precision
-from text.cleaning import RULES
+from config import Config
+from machine.devices import slow_precision
+from pairs.cleaning import RULES
+from tapis.config import DeviceName, TranslatingPrecision, name_of_pair
+from tapis.engine.engine import variants
 
 ROOT = Path(__file__).parent.parent
 
@@ -193,9 +194,20 @@ def cpu_precisions() -> list[TranslatingPrecision]:
 
 def command_seconds(*command: str) -> float:
     """Run a command of the project, given as arguments of Python. Returns the seconds from its start to its end."""
+    return command_costs(*command)[0]
+
+
+def command_costs(*command: str) -> tuple[float, float]:
+    """Return the seconds of `command_seconds`, and how many megabytes the command had resident at most (on Linux)."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    return time.perf_counter() - start
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return seconds, usage.ru_maxrss / 1000
 
 
 def synchronize(device: torch.device) -> None:

@@ -6,7 +6,7 @@
 This is a model, not a measurement: nothing was measured on more than one GPU. It assumes the following.
 
 - Every process trains on its own batches. The gradients, in fp32, are summed over all processes at each step
-  (`system.distributed.Group`).
+  (`machine.distributed.Group`).
 - A ring of n GPUs moves 2 (n − 1) / n times the gradient through each link. On several machines, the gradients are
   summed within each machine first, over NVLink. Each GPU then exchanges its share with the other machines, over
   InfiniBand.

@@ -26,9 +26,9 @@ import torch  # noqa: E402
 from make_corpus import sentence  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
-from system.devices import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
-from text.corpus import Corpus, load_corpus  # noqa: E402
-from text.tokenizer import learn_tokenizer  # noqa: E402
+from machine.devices import choose_device, choose_precision, device_label, peak_gigabytes  # noqa: E402
+from pairs.corpus import Corpus, load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
 from training.trainer import Training  # noqa: E402
 

@@ -34,23 +34,24 @@ import tyro  # noqa: E402
 from measure import synchronize, write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
-from config import EOS, Config, DeviceName  # noqa: E402
+from config import Config  # noqa: E402
 from dataset import EncodedPairs  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
-from model import Transformer  # noqa: E402
-from system.devices import (  # noqa: E402
+from machine.devices import (  # noqa: E402
     autocast,
     choose_device,
     choose_precision,
     device_label,
     peak_gigabytes,
 )
-from text.cleaning import RULES  # noqa: E402
-from text.corpus import load_corpus  # noqa: E402
-from text.tokenizer import learn_tokenizer  # noqa: E402
+from model import Transformer  # noqa: E402
+from pairs.cleaning import RULES  # noqa: E402
+from pairs.corpus import load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
+from tapis.config import EOS, DeviceName  # noqa: E402
 from training.optimizers import make_optimizers  # noqa: E402
 
 STEPS = 6  # of a point; the first one is not counted

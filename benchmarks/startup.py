@@ -17,10 +17,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, command_seconds, ratio  # noqa: E402
+from measure import alternate, command_costs, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from system.devices import choose_device, device_label  # noqa: E402
+from machine.devices import choose_device, device_label  # noqa: E402
+
+SENTENCE = "The cat sits on the mat."
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,22 @@ def main() -> None:
     folder = RunFolder.find(options.run).path.absolute()
     commands = {
         "import torch": ["-c", "import torch"],
-        "translate.py, one sentence": ["translate.py", "--run", str(folder), "The cat sits on the mat."],
+        "tapis translate, one sentence": ["-m", "tapis", "translate", "--run", str(folder), SENTENCE],
+        "translate.py, one sentence": ["translate.py", "--run", str(folder), SENTENCE],
+        "the same in fp32, by torch": ["translate.py", "--precision", "fp32", "--run", str(folder), SENTENCE],
         "translate.py --help": ["translate.py", "--help"],
         "train.py --help": ["train.py", "--help"],
     }
-    for command in commands.values():
-        command_seconds(*command)  # so that the files are in memory
+    megabytes = {name: command_costs(*command)[1] for name, command in commands.items()}  # and the files are in memory
     turns = {name: partial(command_seconds, *command) for name, command in commands.items()}
     seconds = alternate(turns, options.rounds)
 
     label = device_label(choose_device("cpu"))
     print(f"{label}, torch {torch.__version__}; run {folder.name}; medians of {options.rounds} rounds\n")
-    print(f"{'':<30} {'seconds':>8} {'of import torch':>16}")
+    print(f"{'':<30} {'seconds':>8} {'of import torch':>16} {'MB':>6}")
     for name, values in seconds.items():
-        print(f"{name:<30} {statistics.median(values):>8.2f} {ratio(values, seconds['import torch']):>15.2f}×")
+        of_torch = ratio(values, seconds["import torch"])
+        print(f"{name:<30} {statistics.median(values):>8.2f} {of_torch:>15.2f}× {megabytes[name]:>6.0f}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from measure import random_words  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from system.devices import device_label  # noqa: E402
+from machine.devices import device_label  # noqa: E402
 
 CPU = torch.device("cpu")
 PAIRS = 400

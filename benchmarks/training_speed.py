@@ -41,13 +41,14 @@ from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from config import PAD, Config, Precision  # noqa: E402
+from config import Config  # noqa: E402
 from dataset import Batch, collate  # noqa: E402
 from fast.memory import bound_caches, keep_freed_memory  # noqa: E402
+from machine.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
 from model import PositionalEncoding  # noqa: E402
-from system.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
-from text.corpus import load_corpus  # noqa: E402
-from text.tokenizer import learn_tokenizer  # noqa: E402
+from pairs.corpus import load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
+from tapis.config import PAD, Precision  # noqa: E402
 from train import take_step  # noqa: E402
 from training.trainer import COMPILED_FROM, Training  # noqa: E402
 

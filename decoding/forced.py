@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from config import EOS, PAD
 from dataset import collate
 from model import MaskedAttention, Transformer
-from system.devices import spread
+from tapis.config import EOS, PAD
 
 ROWS = 512  # target positions whose probabilities over the vocabulary exist at once
 
@@ -17,31 +16,22 @@ def log_probabilities(
     model: Transformer,
     sources: Sequence[list[int]],
     targets: Sequence[list[int]],
-    batches: Sequence[list[int]],
     device: torch.device,
     suppressed: Sequence[int] = (),
 ) -> list[float]:
     """Return log P(target and its end | source) of each pair of ids, in nats, without length penalty.
 
     As in a search, the special tokens other than the end have no probability, and neither have the ids `suppressed`.
-    batches are rows of the pairs. The model is in evaluation mode.
+    The pairs are one batch. The model is in evaluation mode.
     """
-
-    def of_batch(rows: list[int]) -> list[float]:
-        with torch.inference_mode():
-            batch = collate([sources[row] for row in rows], [targets[row] for row in rows]).to(device)
-            attend_to_source = MaskedAttention(batch.src_mask)
-            memory = model.encode(batch.src, attend_to_source)
-            vectors = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), attend_to_source)  # (B, T, D)
-            log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten(), suppressed)
-            values: list[float] = (log_p.view_as(batch.labels) * (batch.labels != PAD)).sum(dim=1).tolist()
-            return values
-
-    result = [0.0] * len(sources)
-    for rows, values in zip(batches, spread(of_batch, batches, device), strict=True):
-        for row, value in zip(rows, values, strict=True):
-            result[row] = value
-    return result
+    with torch.inference_mode():
+        batch = collate(sources, targets).to(device)
+        attend_to_source = MaskedAttention(batch.src_mask)
+        memory = model.encode(batch.src, attend_to_source)
+        vectors = model.decode(batch.tgt, memory, MaskedAttention(batch.tgt_mask), attend_to_source)  # (B, T, D)
+        log_p = log_p_of_labels(model, vectors.flatten(0, 1), batch.labels.flatten(), suppressed)
+        values: list[float] = (log_p.view_as(batch.labels) * (batch.labels != PAD)).sum(dim=1).tolist()
+        return values
 
 
 def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor, suppressed: Sequence[int] = ()) -> Tensor:

@@ -3,7 +3,7 @@
 `in_precision` returns a copy of a model with these layers, and the blocks of model.py attend by the forms here. Each
 names the one that it replaces.
 
-On CPUs, 8 bits are faster (compiled.py).
+On CPUs, 8 bits are faster (tapis/engine).
 """
 
 import copy
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from config import Precision
 from fast.attention import fused_attention
 from fast.modules import install_fast_modules
+from machine.devices import DTYPES, choose_precision
 from model import (
     Attend,
     DecoderBlock,
@@ -27,7 +27,7 @@ from model import (
     MultiHeadAttentionBlock,
     Transformer,
 )
-from system.devices import DTYPES, choose_precision
+from tapis.config import Precision
 
 # Linear layers
 

@@ -18,9 +18,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
-from config import base_language
-from text.origins import Origin
-from text.tables import Ints
+from pairs.origins import Origin
+from pairs.tables import Ints
+from tapis.config import base_language
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]
 

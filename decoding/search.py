@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, ConfigError
+from tapis.config import BOS, EOS, PAD
+from tapis.search import Hypothesis, Search, length_penalty
 
 # (tokens, parents) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences.
 # parents (L, K) are the hypotheses of the previous call from which they continue, numbered through all its sentences,
@@ -25,44 +26,6 @@ Step = Callable[[Tensor, Tensor | None], Tensor]
 
 # What finds the best continuations: `best_continuations`, or a faster form of it.
 FindBest = Callable[[Tensor, int, Tensor | None], tuple[Tensor, Tensor]]
-
-
-def go_on() -> None:
-    """Go on: the default of what is called before each step of a search."""
-
-
-NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
-
-
-@dataclass(frozen=True)
-class Search:
-    """How to search. Raises ConfigError if the numbers do not fit together."""
-
-    beam: int = 1
-    """Hypotheses kept for each sentence; 1 is greedy search"""
-    n_best: int = 1
-    """Translations wanted for each sentence, at most beam"""
-    length_penalty: float = LENGTH_PENALTY
-    """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_best <= self.beam <= 1000:
-            raise ConfigError(f"--beam is {self.beam} and --n-best {self.n_best}: 1 ≤ n-best ≤ beam ≤ 1000 is needed")
-        if not 0 <= self.length_penalty <= 10:
-            raise ConfigError(f"--length-penalty is {self.length_penalty}; it must be from 0 to 10")
-
-
-GREEDY = Search()
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation in token ids."""
-
-    ids: list[int]
-    """Without BOS and EOS"""
-    score: float
-    """log P(ids | source) in nats over the length penalty; NaN from greedy search, which computes none"""
 
 
 def best_continuations(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -76,9 +39,9 @@ def best_continuations(logits: Tensor, n: int, scores: Tensor | None = None) -> 
     return values.flatten(1).topk(n)
 
 
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
-    """((5 + length) / 6)^α, by which log P is divided (Wu et al. 2016, arXiv 1609.08144, formula 14)."""
-    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+def length_penalties(longest: int, alpha: float, device: torch.device) -> Tensor:
+    """Return the penalty of each length up to the longest: (longest + 1,)."""
+    return torch.tensor([length_penalty(length, alpha) for length in range(longest + 1)], device=device)
 
 
 def check_interval(device: torch.device) -> int:
@@ -195,8 +158,10 @@ class History:
 class Results:
     """The N best finished hypotheses of each of B sentences."""
 
-    def __init__(self, n_sentences: int, search: Search, device: torch.device) -> None:
+    def __init__(self, limits: Tensor, search: Search) -> None:
+        n_sentences, device = len(limits), limits.device
         self.search = search
+        self.penalties = length_penalties(int(limits.max()), search.length_penalty, device)
         # (B,) how many have finished, whether or not they are among the best.
         self.counts = torch.zeros(n_sentences, dtype=torch.int64, device=device)
         # (B, N) their scores, best first; −inf where there are fewer.
@@ -241,7 +206,7 @@ def beam_search(
     """
     device = limits.device
     interval = check_interval(device)
-    results = Results(len(limits), search, device)
+    results = Results(limits, search)
     history = History()
     state = BeamState(
         live=torch.arange(len(limits), device=device),
@@ -287,7 +252,7 @@ def finish(candidates: Candidates, state: BeamState, is_at_limit: Tensor, length
     """Add to the results what ends among the K best candidates: with EOS, or at the sentence's limit."""
     n = results.search.beam
     parents, tokens = candidates.parents[:, :n], candidates.tokens[:, :n]
-    scores = candidates.scores[:, :n] / length_penalty(length, results.search.length_penalty)
+    scores = candidates.scores[:, :n] / results.penalties[length]
     is_result = (tokens == EOS) | is_at_limit[:, None]  # (L, K)
     is_result &= scores.isfinite() & ~state.is_decided[:, None]
     ends = torch.stack([torch.full_like(parents, length - 1), parents, tokens], dim=-1)
@@ -314,10 +279,9 @@ def undecided(survivors: Candidates, state: BeamState, limits: Tensor, length: i
     it could win by its length alone. With a beam of 1, this is greedy search. K results without that condition decide
     nothing, since all of them may be worse than what is about to end.
     """
-    alpha = results.search.length_penalty
     best_log_p = survivors.scores[:, 0]
-    best_now = best_log_p / length_penalty(length, alpha)
-    best_ever = best_log_p / length_penalty(limits[state.live], alpha)
+    best_now = best_log_p / results.penalties[length]
+    best_ever = best_log_p / results.penalties[limits[state.live]]
     score_to_beat = results.scores[state.live, -1]
     is_behind = (results.counts[state.live] >= results.search.beam) & (best_now <= score_to_beat)
     return (best_ever > score_to_beat) & ~is_behind

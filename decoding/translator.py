@@ -1,433 +1,60 @@
-"""Sentences → sentences: `Translator`, which is a searcher with its tokenizer.
+"""The translator of a checkout: that of the package, and by torch where there is a GPU, or where it is asked for.
 
-A searcher turns source ids into hypotheses: our own model (`ModelSearcher`), or CTranslate2 with the same weights
-(`decoding.ctranslate2.CTranslate2Searcher`).
+This module does not import torch. Where the engine computes, nothing needs it, and it takes seconds.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import platform
+import sys
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor
+import tapis.translator
+from tapis.config import DeviceName, ModelConfig, TranslatingPrecision
+from tapis.engine.engine import variants
+from tapis.release import Release, RunFiles
+from tapis.search import Searcher
+from tapis.system.terminal import say
+from tapis.text.tokenizer import Tokenizer
 
-from checkpoint import RunFolder
-from config import Config, ConfigError, DeviceName, Learned, TapisError, TranslatingPrecision, names_of_pairs
-from dataset import pad, to_device
-from decoding.attention import Attention, cross_attention, cross_attentions
-from decoding.compiled import CompiledTransformer, choose_translating
-from decoding.ctranslate2 import exported_learned, is_exported, load_exported
-from decoding.forced import log_probabilities
-from decoding.inference import in_precision
-from decoding.lengths import Lengths
-from decoding.search import GREEDY, Hypothesis, Search, Step, beam_search, best_continuations, go_on, greedy_search
-from decoding.steps import fast_step, plain_step
-from decoding.translation import Translation
-from fast.attention import disable_cudnn_attention
-from fast.memory import keep_freed_memory
-from fast.topk import best_continuations_in_blocks
-from model import Transformer
-from system.devices import choose_device, slow_precision, spread
-from system.terminal import progress_bar, say
-from text.cleaning import language_shares, repair
-from text.sentences import Line, replace_lone_surrogates, split_line
-from text.tokenizer import Tokenizer
-
-T = TypeVar("T")
-
-# Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
-BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
-ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
-SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
-UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
+# What the drivers of GPUs put into /dev: NVIDIA's, AMD's, and Windows' for its Linux.
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
-class Searcher(Protocol):
-    """Finds the n best hypotheses of each source, best first. limits caps their lengths, in tokens."""
+class CheckoutFiles(Release):
+    """The folder of a model, also by its name in the weights/ of this checkout."""
 
-    releases_lock: bool
-    """Whether searches on several threads compute at the same time, since they seldom hold Python's lock"""
-
-    def __call__(
-        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
-    ) -> list[list[Hypothesis]]:
-        """check is called before each step, where that is possible. What it raises ends the search."""
+    more_weights: ClassVar[list[Path]] = [Path(__file__).resolve().parent.parent / "weights"]
 
 
-class ModelSearcher:
-    """Our own model as a searcher: prepared for translating in a precision, or plain, in fp32.
+class Translator(tapis.translator.Translator):
+    """Sentences → sentences."""
 
-    With `plain`, `precision` is ignored, and the model must be in evaluation mode. The ids `suppressed`, tags of
-    languages, are never generated. Raises ConfigError for int8 where it cannot be computed.
-    """
-
-    def __init__(
-        self,
-        model: Transformer,
-        device: torch.device,
-        precision: TranslatingPrecision = "auto",
-        plain: bool = False,
-        suppressed: Sequence[int] = (),
-    ) -> None:
-        self.device = device
-        self.original = model
-        self.model = model
-        self.is_plain = plain
-        self.best = best_continuations if plain else best_continuations_in_blocks
-        self.releases_lock = False
-        self.suppressed = list(suppressed)
-        self.step_of: Callable[[Tensor], Step]
-        self.compiled: CompiledTransformer | None = None
-        chosen = "fp32" if plain else choose_translating(precision, device)
-        self.is_fp32 = chosen == "fp32"
-        if plain:
-            self.step_of = partial(plain_step, model)
-        elif chosen == "int8":
-            self.releases_lock = True
-            self.compiled = CompiledTransformer(model)
-        else:
-            disable_cudnn_attention()
-            self.model = in_precision(model, chosen)
-            self.step_of = partial(fast_step, self.model)
-
-    def __call__(
-        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
-    ) -> list[list[Hypothesis]]:
-        results = self._search(sources, limits, search, check)
-        if not all(results):
-            advice = "it must be trained again" if self.is_fp32 else "try --precision fp32"
-            raise TapisError(f"the model's numbers are not finite in this precision: {advice}")
-        return results
-
-    def _search(
-        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None]
-    ) -> list[list[Hypothesis]]:
-        if self.compiled:
-            return self.compiled(sources, limits, search, self.suppressed, check)
-        with torch.inference_mode():
-            step = self.step_of(to_device(pad(sources), self.device))
-            if self.suppressed:
-                step = partial(without_tags, step, self.suppressed)
-            if check is not go_on:
-                step = partial(checked_step, step, check)
-            max_lengths = to_device(torch.tensor(limits), self.device)
-            if search.beam == 1:
-                return [[Hypothesis(ids, math.nan)] for ids in greedy_search(step, max_lengths, self.best)]
-            return beam_search(step, max_lengths, search, self.best)
-
-
-def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
-    """Return the logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
-    logits = step(*args)
-    logits[..., tags[0] : tags[-1] + 1] = -torch.inf
-    return logits
-
-
-def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:
-    """Return the logits of a step, unless `check` raises an error before it."""
-    check()
-    return step(*args)
-
-
-class Translator:
-    """A searcher with its tokenizer, as a function from sentences to sentences. It stays as it was made.
-
-    `towards` makes one for a language pair of a model of several; `check` is called before each step.
-    """
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        tokenizer: Tokenizer,
-        config: Config,
-        learned: Learned,
-        device: torch.device,
-        *,
-        target: str = "",
-        source: str = "",
-        check: Callable[[], None] = go_on,
-    ) -> None:
-        self.searcher = searcher
-        self.tokenizer = tokenizer
-        self.config = config
-        self.device = device
-        self.learned = learned
-        self.lengths = Lengths(learned.length_ratio, learned.length_spread)
-        self.unsure_below = learned.unsure_below or UNSURE_BELOW
-        self.target = target or config.target
-        self.source = source
-        of_target = [one for one, into in config.directions if into == target]
-        self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
-        self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
-        self.check = check
+    files = CheckoutFiles
 
     @classmethod
-    def load(
-        cls,
-        run: str | Path = "",
-        device: DeviceName = "auto",
-        precision: TranslatingPrecision = "auto",
-        *,
-        plain: bool = False,
-    ) -> Self:
-        """Load the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
+    def load_searcher(
+        cls, folder: RunFiles[ModelConfig], device: DeviceName, precision: TranslatingPrecision, plain: bool
+    ) -> tuple[ModelConfig, Tokenizer, Searcher]:
+        is_for_engine = not plain and precision in ("auto", "int8") and bool(variants())
+        if is_for_engine and (device == "cpu" or (device == "auto" and not may_have_gpu())):
+            return super().load_searcher(folder, device, precision, plain)
 
-        The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
-        a TapisError if there is no such run, if one of its files is damaged, or if plain is combined with another
-        precision or an export. With plain, everything is computed by the formulas of model.py in fp32.
+        from checkpoint import RunFolder  # noqa: PLC0415
+        from decoding.torch_searcher import searcher_of  # noqa: PLC0415
+        from fast.memory import keep_freed_memory  # noqa: PLC0415
+        from machine.devices import choose_device, slow_precision  # noqa: PLC0415
 
-        From then on, this process keeps the memory that it frees: otherwise beam search takes a quarter longer on CPUs.
-        """
-        if plain and precision not in ("auto", "fp32"):
-            raise ConfigError(f"--plain computes in fp32, not in {precision}")
         if not plain:
-            keep_freed_memory()
+            keep_freed_memory()  # otherwise beam search takes a quarter longer on CPUs
         where = choose_device(device)
-        folder = RunFolder.find(str(run))
-        searcher: Searcher
-        if is_exported(folder.path):
-            if plain:
-                raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
-            if where.type != "cuda":  # CTranslate2 knows no other GPU
-                where = torch.device("cpu")
-            config, tokenizer, searcher = load_exported(folder.path, where, precision)
-            learned = exported_learned(folder.path)
-        else:
-            if precision != "int8" and (warning := slow_precision(precision, where)):
-                say(warning)
-            config, tokenizer, model = folder.load_model(where)
-            learned = folder.load_learned()
-            searcher = ModelSearcher(model, where, precision, plain, list(tokenizer.tags.values()))
-        return cls(searcher, tokenizer, config, learned, where)
-
-    def towards(self, target: str = "", source: str = "") -> Self:
-        """Return the same model for one of its target languages.
-
-        The source language matters only for taking texts apart into sentences; by default, it is that of each text.
-        Without a target, the model must have one target language only. Raises ConfigError if the model has not learned
-        to translate so.
-        """
-        directions = self.config.directions
-        targets = list(dict.fromkeys(target for _, target in directions))
-        pairs = names_of_pairs(directions)
-        if not target and len(targets) > 1:
-            raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
-        target = target or targets[0]
-        if target not in targets:
-            raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
-        if source and (source, target) not in directions:
-            ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
-            hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
-            raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
-        made_of = self.searcher, self.tokenizer, self.config, self.learned, self.device
-        return type(self)(*made_of, target=target, source=source, check=self.check)
-
-    def checked_by(self, check: Callable[[], None]) -> Self:
-        """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
-        made_of = self.searcher, self.tokenizer, self.config, self.learned, self.device
-        target = self.target if self.tag else ""
-        return type(self)(*made_of, target=target, source=self.source, check=check)
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The model's languages but the target, also those that it has not learned to translate into the target."""
-        return tuple(language for language in self.config.all_languages if language != self.target)
-
-    def identify(self, text: str) -> tuple[str, float]:
-        """Return the most probable of `languages` for a text, and its probability."""
-        return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
-
-    def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Return the ids of sentences, each after the tag of the target language if the model has several pairs."""
-        if self.tokenizer.tags and not self.tag:
-            return self.towards().source_ids(sentences)
-        encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
-        return [[*self.tag, *ids] for ids in encoded]
-
-    def __call__(
-        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
-    ) -> list[str]:
-        """Return one translation of each sentence, in order; a blank sentence has an empty one."""
-        return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
-
-    def in_directions(
-        self, sentences: Sequence[str], directions: Sequence[tuple[str, str]], search: Search = GREEDY, bar: str = ""
-    ) -> list[str]:
-        """Return one translation of each sentence, in order. directions has the source and target language of each."""
-        translations = [""] * len(sentences)
-        for translator, rows in self.rows_of_directions(directions):
-            texts = translator([sentences[row] for row in rows], search, bar=bar)
-            for row, text in zip(rows, texts, strict=True):
-                translations[row] = text
-        return translations
-
-    def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple[Self, list[int]]]:
-        """Yield for each language pair among directions the translator for it, and where the pair occurs."""
-        for (source, target), rows in rows_by_direction(directions).items():
-            yield self.towards(target, source), rows
-
-    def n_best(
-        self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
-    ) -> list[list[Translation]]:
-        """Return the search.n_best best translations of each sentence, best first.
-
-        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
-        Memory grows with it; 0 is the number of `BATCH_TOKENS` for the device. bar describes the progress bar;
-        without a description, none is shown.
-        """
-        batch_tokens = batch_tokens or BATCH_TOKENS[self.device.type]
-
-        # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
-        sources = self.source_ids(sentences)
-        longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
-        rows = [row for row in longest_first if sentences[row].strip()]
-        lengths = [max(SHORTEST, len(ids) + 1) for ids in sources]
-        batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
-
-        # Search.
-        hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
-        with progress_bar(bar, len(rows), "sentence", shown=bool(bar), leave=False) as progress:
-            for batch, batch_hypotheses in search_batches(
-                self.searcher, sources, batches, search, self.device, self.lengths, self.check
-            ):
-                for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
-                    hypotheses[row] = row_hypotheses
-                progress.update(len(batch))
-
-        # Back to text, all at once.
-        texts = self._texts([hypothesis for row in hypotheses for hypothesis in row])
-        translations, start = [], 0
-        for row_hypotheses in hypotheses:
-            end = start + len(row_hypotheses)
-            pairs = zip(texts[start:end], row_hypotheses, strict=True)
-            translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
-            start = end
-        return translations
-
-    def split_line(self, line: str) -> Line:
-        """Return a line of text as the sentences that are translated one by one."""
-        longest = self.config.max_length
-
-        def fits(piece: str) -> bool:
-            # A token has at least one byte, so that short pieces need not be encoded to know.
-            return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
-
-        is_known = len(self.sources) == 1
-        language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]
-        line = replace_lone_surrogates(line)
-        return split_line(line if "unicode" in self.config.skip_rules else repair(line), language, fits)
-
-    def model_searcher(self, limit: str) -> ModelSearcher:
-        """Return the searcher, for what only our own model can do. Raises ConfigError for an export; limit says why."""
-        if not isinstance(self.searcher, ModelSearcher):
-            raise ConfigError(f"an exported model {limit}; the run that it was made of does")
-        return self.searcher
-
-    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-        """Return log P(target | source) of each pair in nats, without length penalty, and its target tokens.
-
-        Both include the end token. Computed in fp32. Raises ConfigError for an export.
-        """
-        searcher = self.model_searcher("computes no log-probabilities")
-        sources = self.source_ids([source for source, _ in pairs])
-        targets = self.tokenizer.encode([replace_lone_surrogates(target) for _, target in pairs])
-        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
-        batches = list(_batches(longest_first, lengths, BATCH_TOKENS[self.device.type]))
-        model = searcher.original if searcher.is_plain else in_precision(searcher.original, "fp32")
-        log_p = log_probabilities(model, sources, targets, batches, self.device, searcher.suppressed)
-        return [(value, len(target) + 1) for value, target in zip(log_p, targets, strict=True)]
-
-    def log_probabilities_in_directions(
-        self, pairs: Sequence[tuple[str, str]], directions: Sequence[tuple[str, str]]
-    ) -> list[tuple[float, int]]:
-        """Return `log_probabilities` of pairs. directions has the source and target language of each."""
-        values = [(0.0, 0)] * len(pairs)
-        for translator, rows in self.rows_of_directions(directions):
-            for row, value in zip(rows, translator.log_probabilities([pairs[row] for row in rows]), strict=True):
-                values[row] = value
-        return values
-
-    @property
-    def can_show_attention(self) -> bool:
-        """Whether `attention` works. An export does not give access to its weights."""
-        return isinstance(self.searcher, ModelSearcher)
-
-    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
-        """Return a translation, and what each of its tokens attended to. Raises ConfigError for an export."""
-        searcher = self.model_searcher("shows no attention")
-        source = self.source_ids([sentence])[0]
-        best = searcher([source], [self.lengths.limit(len(source))], search)[0][0]
-        with torch.inference_mode():
-            weights = cross_attention(searcher.model, self.tokenizer, source, best.ids)
-        return Translation(self._texts([best])[0], best.score), weights
-
-    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
-        """Yield what each token of a given translation attends to, for each (source, translation), in order.
-
-        Raises ConfigError for an export.
-        """
-        searcher = self.model_searcher("shows no attention")
-        sources = self.source_ids([source for source, _ in pairs])
-        targets = self.tokenizer.encode([target for _, target in pairs])
-        for start in range(0, len(pairs), ALIGNED_TOGETHER):
-            self.check()
-            rows = slice(start, start + ALIGNED_TOGETHER)
-            with torch.inference_mode():
-                attentions = cross_attentions(searcher.original, self.tokenizer, sources[rows], targets[rows])
-            yield from attentions
-
-    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
-        texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
-        return [" ".join(text.split()) for text in texts]
+        if precision != "int8" and (warning := slow_precision(precision, where)):
+            say(warning)
+        config, tokenizer, model = RunFolder(folder.path).load_model(where)
+        return config, tokenizer, searcher_of(model, where, precision, plain, list(tokenizer.tags.values()))
 
 
-def rows_by_direction(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
-    """Return the positions of each language pair."""
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, direction in enumerate(directions):
-        rows.setdefault(direction, []).append(row)
-    return rows
-
-
-def search_batches(
-    searcher: Searcher,
-    sources: Sequence[list[int]],
-    batches: list[list[int]],
-    search: Search,
-    device: torch.device,
-    lengths: Lengths,
-    check: Callable[[], None] = go_on,
-) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-    """Search batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
-
-    Too few batches for the threads are cut, so that the batches that come out may be smaller than those that went in.
-    """
-    if searcher.releases_lock:
-        batches = at_least(torch.get_num_threads(), batches)
-
-    def search_rows(rows: list[int]) -> list[list[Hypothesis]]:
-        chosen = [sources[row] for row in rows]
-        return searcher(chosen, [lengths.limit(len(source)) for source in chosen], search, check)
-
-    return zip(batches, spread(search_rows, batches, device), strict=True)
-
-
-def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
-    """Cut batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
-    n_parts = -(-n // max(1, len(batches)))
-    return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
-
-
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Cut rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
-    batch: list[int] = []
-    for row in rows:
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+def may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU that torch computes on: only torch knows, which takes seconds."""
+    if sys.platform == "linux":
+        return any(Path(file).exists() for file in GPU_FILES)
+    return sys.platform == "win32" or platform.machine() == "arm64"

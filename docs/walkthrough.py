@@ -19,11 +19,10 @@ from torch import Tensor  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from config import BOS, EOS, Config  # noqa: E402
+from config import Config  # noqa: E402
 from dataset import Batch, causal_mask, collate  # noqa: E402
 from decoding.attention import cross_attention  # noqa: E402
-from decoding.lengths import PAPERS_EXTRA_LENGTH  # noqa: E402
-from decoding.search import Search, beam_search, greedy_search, length_penalty  # noqa: E402
+from decoding.search import beam_search, greedy_search  # noqa: E402
 from decoding.steps import plain_step  # noqa: E402
 from model import (  # noqa: E402
     DecoderCache,
@@ -33,8 +32,11 @@ from model import (  # noqa: E402
     Transformer,
     attention_weights,
 )
-from system.cli import run_command  # noqa: E402
-from text.tokenizer import Tokenizer  # noqa: E402
+from tapis.config import BOS, EOS  # noqa: E402
+from tapis.lengths import PAPERS_EXTRA_LENGTH  # noqa: E402
+from tapis.search import Search, length_penalty  # noqa: E402
+from tapis.system.cli import run_command  # noqa: E402
+from tapis.text.tokenizer import Tokenizer  # noqa: E402
 from training.objective import BatchLoss, label_smoothed_cross_entropy  # noqa: E402
 from training.optimizers import learning_rate, make_optimizers  # noqa: E402
 
@@ -266,7 +268,7 @@ def greedy(demo: Demo, memory: Tensor) -> list[int]:
 def alignment(demo: Demo, translation: list[int]) -> None:
     title("8. What the decoder attends to")
     (source,) = demo.tokenizer.encode([SOURCE])
-    weights = cross_attention(demo.model, demo.tokenizer, source, translation).weights[0]  # (H, T + 1, S + 1)
+    weights = torch.from_numpy(cross_attention(demo.model, source, translation)[0])  # (H, T + 1, S + 1)
     head = int(weights.amax(dim=-1).mean(dim=-1).argmax())
     print(f"decoder layer 1, head {head + 1}, the sharpest of its heads:\n")
     rows = zip(demo.names([*translation, EOS]), weights[head], strict=True)

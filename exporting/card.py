@@ -1,5 +1,6 @@
 """The model card of a release: what the model is, how it was trained, what it scores, and what it cannot do."""
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -7,9 +8,9 @@ from collections.abc import Sequence
 from config import Config
 from decoding.scoring import Scores
 from exporting.naming import language_pairs
-from system.hub import is_hub_id
-from system.terminal import escape_controls
-from text.report import DataReport
+from pairs.report import DataReport
+from tapis.system.hub import is_hub_id
+from tapis.system.terminal import escape_controls
 from training.report import AncestorRecord, Metrics
 
 
@@ -52,7 +53,9 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
         "Use": USE.format(
             name=config.name,
             quoted=shlex.quote(config.name),
+            python=json.dumps(config.name, ensure_ascii=False),
             target=" --target LANGUAGE" if config.tagged_languages else "",
+            towards='.towards("LANGUAGE")' if config.tagged_languages else "",
         ),
         "Data": about_data(config, metrics.data, as_text(data)),
         "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
@@ -66,10 +69,19 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
     return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
 
 
-USE = """With Tapis, in the folder of its code, where `{name}` is this folder, its archive, or its id on the hub:
+USE = """With the package `tapis`, which needs no PyTorch, where `{name}` is this folder, its archive, or its id on the hub:
 
 ```console
-$ python translate.py --run {quoted} --beam 5{target} "…"
+$ pip install CHECKOUT-OF-TAPIS
+$ tapis translate --run {quoted} --beam 5{target} "…"
+```
+
+In Python:
+
+```python
+from tapis import Translator
+translate = Translator.load({python}){towards}
+print(translate(["…"]))
 ```
 
 Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files

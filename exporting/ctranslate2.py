@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from checkpoint import RunFolder
-from config import BOS, EOS, UNK
-from decoding.ctranslate2 import CONFIG, LEARNED, EngineError
-from decoding.search import NEVER_GENERATED
 from exporting.known_weights import check_known
 from exporting.naming import max_positions
 from model import Transformer
-from system.hub import write_sums
-from text.tokenizer import Tokenizer
+from tapis.config import BOS, EOS, NEVER_GENERATED, UNK
+from tapis.ctranslate2 import CONFIG, LEARNED, EngineError
+from tapis.system.hub import write_sums
+from tapis.text.tokenizer import Tokenizer
 
 # Written beside a CTranslate2 model: it translates without Tapis.
 EXAMPLE_SCRIPT = """# pip install ctranslate2 tokenizers; python example.py {argument}"A sentence." "Another sentence."
@@ -121,7 +120,7 @@ def ctranslate2_specification(model: Transformer, tokens: list[str]) -> Any:
 
 
 def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
-    """Fill a folder with the run in CTranslate2's format; decoding/ctranslate2.py lists the files.
+    """Fill a folder with the run in CTranslate2's format; tapis/ctranslate2.py lists the files.
 
     Raises EngineError if CTranslate2 is not installed.
     """

@@ -11,12 +11,12 @@ from tokenizers import decoders, normalizers, processors
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import BOS, EOS, PAD, UNK, Config, ConfigError
-from decoding.search import NEVER_GENERATED
+from config import Config
 from exporting.known_weights import check_known
 from exporting.naming import max_positions
 from model import MultiHeadAttentionBlock
-from text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
+from tapis.config import BOS, EOS, NEVER_GENERATED, PAD, UNK, ConfigError
+from tapis.text.tokenizer import SPECIAL_TOKENS, WORD_PREFIX, Tokenizer
 
 TOKEN_IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "decoder_start_token_id": BOS}
 

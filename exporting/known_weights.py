@@ -2,8 +2,8 @@
 
 import re
 
-from config import ConfigError
 from model import Transformer
+from tapis.config import ConfigError
 
 _ATTENTION = r"(self_attention|cross_attention)\.w_[qkvo]\.weight"
 _FEED_FORWARD = r"feed_forward\.linear_[12]\.(weight|bias)"

@@ -4,8 +4,8 @@ import contextlib
 from pathlib import Path
 
 from config import Config
-from decoding.lengths import PAPERS_EXTRA_LENGTH
-from system.hub import is_hub_id
+from tapis.lengths import PAPERS_EXTRA_LENGTH
+from tapis.system.hub import is_hub_id
 
 
 def language_pairs(config: Config) -> str:

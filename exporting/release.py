@@ -13,9 +13,9 @@ import torch
 from checkpoint import RunFolder
 from exporting.card import card
 from exporting.naming import data_name
-from system.files import write_whole
-from system.hub import write_sums
-from text.origins import origins
+from pairs.origins import origins
+from tapis.system.files import write_whole
+from tapis.system.hub import write_sums
 from training.report import AncestorRecord, load_metrics, save_metrics
 
 

@@ -1,20 +1,21 @@
-"""A run as one HTML file that translates in a browser; decoding/web.py makes the page."""
+"""A run as one HTML file that translates in a browser; exporting/web_page.py makes the page."""
 
 from pathlib import Path
 
 import torch
 
 from checkpoint import RunFolder
-from config import Config, ConfigError
-from decoding.web import MOST_INPUTS, web_page
+from config import Config
 from exporting.naming import data_name, language_pairs
+from exporting.web_page import MOST_INPUTS, web_page
 from model import Transformer
-from system.files import write_text
+from tapis.config import ConfigError
+from tapis.system.files import write_text
 from training.report import Metrics, load_metrics
 
 
 def to_web(folder: RunFolder, file: Path, license: str) -> None:
-    """Write a run as one HTML file that translates in a browser; decoding/web.py describes it.
+    """Write a run as one HTML file that translates in a browser; exporting/web_page.py describes it.
 
     Raises ConfigError if a layer is wider than the page can compute.
     """

@@ -19,7 +19,7 @@ from fast.attention import to_autocast_dtype
 from fast.loss import losses_and_gradient, losses_and_gradient_in_place, projected_cross_entropy
 from fast.packed_batch import PackedBatch
 from model import Transformer
-from system.terminal import say
+from tapis.system.terminal import say
 
 
 class Compiled:

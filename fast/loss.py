@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from config import PAD
+from tapis.config import PAD
 
 CHUNK = 1024  # target tokens whose logits exist at once; compiled, four times as many, for fewer and larger products
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import BOS, EOS, PAD
 from dataset import IdList, to_device
 from fast.attention import Layout, PaddedLayout, SequenceLayout
 from fast.packing import round_up
+from tapis.config import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)

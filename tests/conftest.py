@@ -24,15 +24,15 @@ from launching import Launched, import_packages
 
 from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
-from decoding.translator import Translator
+from decoding.translator import CheckoutFiles, Translator
 from model import Transformer
-from system.cli import run_command
-from system.files import digest, write_text
-from text.cleaned import clean_batch
-from text.cleaning import RULES, Cleaner
-from text.corpus import Corpus, load_corpus
-from text.tables import Pairs
-from text.tokenizer import Tokenizer
+from pairs.cleaned import clean_batch
+from pairs.cleaning import RULES, Cleaner
+from pairs.corpus import Corpus, load_corpus
+from pairs.tables import Pairs
+from tapis.system.cli import run_command
+from tapis.system.files import digest, write_text
+from tapis.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -137,7 +137,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test in a folder of its own, which is where weights/ and runs/ are, with the random state of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", tmp_path / "no weights")
+    for kind in (RunFolder, CheckoutFiles):
+        monkeypatch.setattr(kind, "more_weights", [tmp_path / "no weights"])
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # which a run replaces
     torch.manual_seed(0)
     yield

@@ -39,24 +39,25 @@ import pyarrow.parquet as pq
 import torch
 
 from checkpoint import RunFolder, parameters
-from config import PRESETS, TapisError
-from decoding.ctranslate2 import is_exported
+from config import PRESETS
 from decoding.translator import Translator
-from decoding.typed_text import translate_lines
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.release import to_release
 from model import Transformer
-from system.files import whole_folder
-from system.hub import unpack
-from system.terminal import printable
-from text.cleaned import clean_batch
-from text.cleaning import RULES, Cleaner
-from text.corpus import Corpus
-from text.documents import FORMATS
-from text.origins import Origin
-from text.readers import read_parts
-from text.tables import Pairs
-from text.tokenizer import Tokenizer
+from pairs.cleaned import clean_batch
+from pairs.cleaning import RULES, Cleaner
+from pairs.corpus import Corpus
+from pairs.origins import Origin
+from pairs.readers import read_parts
+from pairs.tables import Pairs
+from tapis.config import TapisError
+from tapis.ctranslate2 import is_exported
+from tapis.system.files import whole_folder
+from tapis.system.hub import unpack
+from tapis.system.terminal import printable
+from tapis.text.documents import FORMATS
+from tapis.text.tokenizer import Tokenizer
+from tapis.typed_text import translate_lines
 from training.report import load_metrics
 from training.state import restore, state_of
 from training.trainer import Training

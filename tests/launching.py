@@ -117,10 +117,7 @@ def _run_script(args: list[str], folder: Path, environment: dict[str, str], stre
     for number, path in enumerate(streams):
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(i, "w" if i else "r", 1, "utf-8", closefd=False)  # noqa: SIM115 - for good
-        for i in range(3)
-    )
+    sys.stdin, sys.stdout, sys.stderr = (open(i, "w" if i else "r", 1, "utf-8", closefd=False) for i in range(3))  # noqa: SIM115
     multiprocessing.set_start_method(_METHODS[0], force=True)  # the platform's own, as in any program
     sys.argv = [str(ROOT / args[0]), *args[1:]]
     sys.path.insert(0, str(ROOT))

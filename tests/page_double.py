@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from web import POLICY, served_page
+from tapis.web import POLICY, served_page
 
 ATTENTION = {"source": ["▁Hello", "⟨end⟩"], "target": ["▁Bonjour", "⟨end⟩"], "rows": [[0.9, 0.1], [0.2, 0.8]]}
 

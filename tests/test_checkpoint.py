@@ -16,14 +16,15 @@ import pytest
 import safetensors.torch
 import torch
 
-import checkpoint
-from checkpoint import MODEL_FIELDS, CheckpointError, RunFolder, parameters, recorded_names
-from config import Config, ConfigError, Learned, TapisError
+from checkpoint import RunFolder, parameters, recorded_names
+from config import Config
 from model import Transformer
-from system.files import write_whole
-from system.hub import SUMS
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from tapis.config import ConfigError, Learned, TapisError
+from tapis.release import MODEL_FIELDS, CheckpointError
+from tapis.system.files import write_whole
+from tapis.system.hub import SUMS
+from tapis.text.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
 
@@ -32,7 +33,7 @@ CPU = torch.device("cpu")
 def project_weights(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in place of the project's weights/, which may hold runs of a developer."""
     folder = tmp_path_factory.mktemp("project") / "weights"
-    monkeypatch.setattr(checkpoint, "PROJECT_WEIGHTS", folder)
+    monkeypatch.setattr(RunFolder, "more_weights", [folder])
     return folder
 
 
@@ -100,7 +101,7 @@ def test_errors_name_the_folders_that_were_searched(name: str, problem: str, pro
 def test_inside_the_project_its_weights_are_searched_once(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "PROJECT_WEIGHTS", Path("weights").resolve())
+    monkeypatch.setattr(RunFolder, "more_weights", [Path("weights").resolve()])
     assert [run.path for run in RunFolder.trained()] == [Path("weights/tiny")]
     with pytest.raises(CheckpointError, match=r"no run 'other' in weights/, and"):
         RunFolder.find("other")

@@ -13,18 +13,10 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from config import FACTS, FORMAT, PRESETS, Config, ConfigError, Learned, flag, pairs_of_all
-from system.cli import (
-    EvaluateOptions,
-    ModelOptions,
-    ServeOptions,
-    TrainOptions,
-    TranslateOptions,
-    named,
-    parse,
-    parse_over,
-    parse_training,
-)
+from config import FACTS, PRESETS, Config
+from tapis.config import FORMAT, ConfigError, Learned, flag, pairs_of_all
+from tapis.system.cli import ModelOptions, ServeOptions, TranslateOptions, parse
+from training.cli import EvaluateOptions, TrainOptions, named, parse_over, parse_training
 
 
 @pytest.mark.parametrize("preset", PRESETS)

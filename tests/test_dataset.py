@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import SHARED, first, needs_shared, pairs_of
 
-from config import BOS, EOS, PAD, PRESETS
+from config import PRESETS
 from dataset import (
     EncodedPairs,
     ReplacedRows,
@@ -20,9 +20,11 @@ from dataset import (
     padding_share,
     split_tokens,
 )
-from text.corpus import Corpus, load_corpus
-from text.tables import Pairs
-from text.tokenizer import Tokenizer, learn_tokenizer
+from pairs.corpus import Corpus, load_corpus
+from pairs.tables import Pairs
+from pairs.vocabulary import learn_tokenizer
+from tapis.config import BOS, EOS, PAD
+from tapis.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from config import flag
-from system.cli import EvaluateOptions, ExportOptions, ServeOptions, TrainOptions, TranslateOptions
-from system.usage import all_fields
+from tapis.config import flag
+from tapis.system.cli import ServeOptions, TranslateOptions
+from tapis.system.usage import all_fields
+from training.cli import EvaluateOptions, ExportOptions, TrainOptions
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "requirements").glob("*.md")])
 COMMANDS = {
@@ -69,7 +70,7 @@ def test_the_readme_is_one_page() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8192
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/translating.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/python.md", "docs/translating.md"])
 def test_the_python_examples_print_what_they_say(trained: "subprocess.CompletedProcess[str]", name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]

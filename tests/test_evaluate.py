@@ -11,8 +11,8 @@ from conftest import ROOT, Command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import RunFolder
-from decoding.search import Search
 from decoding.translator import Translator
+from tapis.search import Search
 
 
 def test_it_repeats_the_score_of_training(

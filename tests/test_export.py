@@ -23,13 +23,11 @@ from conftest import SHARED, Command, needs_shared, saved_untrained
 from markdown_it import MarkdownIt
 
 from checkpoint import RunFolder, parameters
-from config import BOS, EOS, Config, ConfigError
+from config import Config
 from dataset import causal_mask, pad, padding_mask
-from decoding import compiled
-from decoding.ctranslate2 import EngineError
 from decoding.scoring import score
-from decoding.search import Search
-from decoding.translator import ModelSearcher, Translator
+from decoding.torch_searcher import TorchSearcher
+from decoding.translator import Translator
 from exporting.card import card
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.hugging_face import to_hugging_face
@@ -37,11 +35,15 @@ from exporting.known_weights import check_known
 from exporting.release import pack, to_release
 from exporting.web import web_facts
 from model import Transformer
-from system.files import whole_folder
-from system.hub import SUMS, FetchError, check_sums, fetch, write_sums
-from text.corpus import Corpus
-from text.readers import lines
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from pairs.readers import lines
+from tapis.config import BOS, EOS, ConfigError
+from tapis.ctranslate2 import EngineError
+from tapis.engine import engine
+from tapis.search import Search
+from tapis.system.files import whole_folder
+from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums
+from tapis.text.tokenizer import Tokenizer
 from training.report import Metrics, load_metrics
 
 CPU = torch.device("cpu")
@@ -67,7 +69,7 @@ def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
 
 def compare(own: Translator, engine: Translator, sources: list[str]) -> tuple[int, int]:
     """Count the greedy translations that differ, and those by beam search that are better. Fails if one is worse."""
-    assert isinstance(own.searcher, ModelSearcher)
+    assert isinstance(own.searcher, TorchSearcher)
     # Greedy search: a translation may differ only if both are equally probable.
     ids = own.tokenizer.encode
     ties = 0
@@ -474,7 +476,7 @@ def test_a_changed_file_of_an_export_is_named(name: str, run_folder: RunFolder) 
 
 def test_an_export_needs_no_c_extension_for_int8(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     exported(run_folder)
-    monkeypatch.setattr(compiled, "library", lambda: None)
+    monkeypatch.setattr(engine, "library", lambda: None)
     assert len(Translator.load("out-float32", "cpu", "int8")(["A cat."])) == 1
     with pytest.raises(ConfigError, match="install a C compiler"):
         Translator.load(run_folder.path, "cpu", "int8")

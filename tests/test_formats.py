@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
-from config import FACTS, FORMAT, PRESETS, Config, ConfigError
+from config import FACTS, PRESETS, Config
 from decoding.translator import Translator
+from tapis.config import FORMAT, ConfigError
 
 FOLDER = ROOT / "tests" / "formats"
 SENTENCES = ["The cat is sitting on the mat.", "A small dog eats.", "She sees the red house."]

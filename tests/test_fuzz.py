@@ -18,16 +18,19 @@ from hypothesis import strategies as st
 
 import translate
 from checkpoint import RunFolder
-from config import Config, TapisError
+from config import Config
 from decoding.scoring import score
-from decoding.search import Search
 from decoding.translator import Translator
-from decoding.typed_text import translate_lines
-from system.cli import EvaluateOptions, ExportOptions, TranslateOptions, parse, parse_training
-from text.cleaning import Cleaner, repair
-from text.readers import read_parts
-from text.sentences import replace_lone_surrogates, split_line
-from text.tokenizer import Tokenizer
+from pairs.cleaning import Cleaner
+from pairs.readers import read_parts
+from tapis.config import TapisError
+from tapis.search import Search
+from tapis.system.cli import TranslateOptions, parse
+from tapis.text.languages import repair
+from tapis.text.sentences import replace_lone_surrogates, split_line
+from tapis.text.tokenizer import Tokenizer
+from tapis.typed_text import translate_lines
+from training.cli import EvaluateOptions, ExportOptions, parse_training
 
 pytestmark = pytest.mark.slow
 

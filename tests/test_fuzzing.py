@@ -35,7 +35,7 @@ def test_the_fuzzer_finds_what_it_should(tmp_path: Path) -> None:
 import os, sys, socket, time
 from pathlib import Path
 import fuzzing
-from config import TapisError
+from tapis.config import TapisError
 fuzzing.SECONDS = 2.0
 def loop(folder):
     while True: pass

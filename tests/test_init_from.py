@@ -13,10 +13,11 @@ import pytest
 import torch
 from conftest import Command
 
-from checkpoint import WEIGHTS, CheckpointError, RunFolder, parameters
+from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from tapis.release import WEIGHTS, CheckpointError
+from tapis.text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, settings_from
 from training.options import resolve
 from training.report import SideReport, load_metrics
@@ -89,7 +90,7 @@ def test_a_run_that_began_with_another_goes_on_without_it(ancestor: str, few: Pa
     ("args", "code", "says"),
     [
         (["--d-model", "64"], 2, "--d-model cannot be given with --init-from: the model is that of demo"),
-        (["--vocab-size", "500", "--norm", "post"], 2, "--vocab-size, --norm cannot be given"),
+        (["--vocab-size", "500", "--norm", "post"], 2, "--norm, --vocab-size cannot be given"),
         (["--target", "de"], 2, "--init-from demo translates from en into fr, not from en into de"),
         (["--name", "demo"], 2, "choose another name"),
         (["--resume", "--name", "demo"], 2, "--init-from cannot change on --resume"),

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from config import PAD, Config
+from config import Config
 from dataset import causal_mask, collate, padding_mask
+from machine.devices import autocast
 from model import (
     DecoderCache,
     FeedForwardBlock,
@@ -26,7 +27,7 @@ from model import (
     attention_weights,
     scaled_dot_product_attention,
 )
-from system.devices import autocast
+from tapis.config import PAD
 
 SMALL = Config(d_model=32, n_heads=4, d_ff=64, n_encoder_layers=2, n_decoder_layers=3, dropout=0.0)
 

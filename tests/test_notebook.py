@@ -61,7 +61,7 @@ def test_the_tour_runs_and_prints_the_same_shapes(
     """In a folder with the project's files and the weights of another run, which print other numbers."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
-    for room in ("text", "fast", "decoding", "training", "system"):
+    for room in ("tapis", "pairs", "fast", "decoding", "training", "machine"):
         shutil.copytree(ROOT / room, tmp_path / room)
     shutil.copytree(Path(trained.args[0]) / "weights", tmp_path / "weights")
     (tmp_path / "notebooks").mkdir()

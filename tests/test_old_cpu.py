@@ -11,11 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from config import Config
-from decoding import compiled
-from decoding.search import Search
-from system.devices import choose_device, choose_precision
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from machine.devices import choose_device, choose_precision
+from pairs.corpus import Corpus
+from tapis.engine import engine
+from tapis.search import Search
+from tapis.text.tokenizer import Tokenizer
 from train import take_step
 from training.trainer import Training
 from training.validation import validate
@@ -35,9 +35,9 @@ class NoNarrowNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.fixture(autouse=True)
 def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A CPU of 2013: AVX2 and nothing newer. Without compiled.c, which computes in 8 bits with AVX2, too."""
+    """A CPU of 2013: AVX2 and nothing newer. Without the engine, which computes in 8 bits with AVX2, too."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    monkeypatch.setattr(compiled, "library", lambda: None)
+    monkeypatch.setattr(engine, "library", lambda: None)
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a search in threads of its own would escape NoNarrowNumbers
     yield

@@ -18,17 +18,20 @@ import tokenizers
 import torch
 from conftest import Command, made_once
 
-from checkpoint import CheckpointError, RunFolder, parameters
-from config import PRESETS, Config, ConfigError, Learned, RuleName
+from checkpoint import RunFolder, parameters
+from config import PRESETS, Config, RuleName
 from dataset import EncodedPairs
-from decoding.search import Search
-from decoding.translator import ModelSearcher, Translator
+from decoding.torch_searcher import TorchSearcher, searcher_of
+from decoding.translator import Translator
 from evaluate import language_of
 from model import Transformer
-from text.cleaning import language_shares
-from text.corpus import Corpus, load_corpus
-from text.readers import DataError
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus, load_corpus
+from pairs.readers import DataError
+from tapis.config import ConfigError, Learned
+from tapis.release import CheckpointError
+from tapis.search import Search
+from tapis.text.languages import language_shares
+from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import weights_of_origins
 from training.options import resolve
 from training.trainer import Training
@@ -118,7 +121,7 @@ def test_tags_are_never_generated(precision: Any, beam: int, tiny: Config, tagge
     search = Search(beam, n_best=beam)
 
     def generated(*suppressed: int) -> set[int]:
-        searcher = ModelSearcher(model, device, "auto" if is_plain else precision, is_plain, suppressed)
+        searcher = searcher_of(model, device, "auto" if is_plain else precision, is_plain, suppressed)
         results = searcher(sources, limits, search)
         return {i for ranked in results for hypothesis in ranked for i in hypothesis.ids}
 
@@ -412,7 +415,7 @@ def test_a_language_that_is_not_clear_is_asked_for(tiny: Config, demo: Corpus) -
     config = replace(tiny, pairs=("en-de", "fr-de"))
     tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
     model = Transformer(len(tokenizer), config).eval()
-    translator = Translator(ModelSearcher(model, CPU, "fp32"), tokenizer, config, Learned(), CPU)
+    translator = Translator(TorchSearcher(model, CPU, "fp32"), tokenizer, config, Learned())
     assert language_of(Path("file"), ["Le chien dort dans le jardin."], translator.towards("de")) == "fr"
     with pytest.raises(ConfigError, match="the language of file is not clear: name it with --source-language"):
         language_of(Path("file"), ["1", "2"], translator.towards("de"))
@@ -442,7 +445,7 @@ def test_a_pair_that_was_not_learned_is_refused_with_a_way_around(tiny: Config, 
     config = replace(tiny, pairs=("en-de", "en-fr", "de-en"))
     tokenizer = Tokenizer.train((side for pair in demo.train[:500] for side in pair), 300, config.tagged_languages)
     model = Transformer(len(tokenizer), config).eval()
-    translator = Translator(ModelSearcher(model, CPU, "fp32"), tokenizer, config, Learned(), CPU)
+    translator = Translator(TorchSearcher(model, CPU, "fp32"), tokenizer, config, Learned())
     with pytest.raises(ConfigError, match=r"de-fr; its .*\ntranslate into en first, and the result into fr"):
         translator.towards("fr", "de")
     assert translator.towards("fr", "en").tag == [tokenizer.tags["fr"]]

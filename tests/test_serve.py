@@ -20,10 +20,10 @@ import pytest
 from conftest import ROOT, Command, eventually, own_port
 
 from checkpoint import RunFolder
-from decoding.search import Search
 from decoding.translator import Translator
-from decoding.typed_text import translate_lines
-from system.cli import ServeOptions
+from tapis.search import Search
+from tapis.system.cli import ServeOptions
+from tapis.typed_text import translate_lines
 
 pytest.importorskip("granian")
 
@@ -71,7 +71,7 @@ def test_without_its_packages_the_error_says_how_to_install_them(
     done = command("serve.py", "--run", str(demo_run.path), PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (
         1,
-        f'serve.py: {package} is not installed: pip install -e ".[serve]"\n',
+        f'serving needs {package}, which is not installed: pip install "tapis[serve]"\n',
     )
 
 

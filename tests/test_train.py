@@ -17,10 +17,11 @@ from launching import Launched
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import RunFolder
-from config import PRESETS, Config, ConfigError
-from system.cli import is_out_of_memory
-from system.distributed import ALONE, Group
-from system.files import digest_files
+from config import PRESETS, Config
+from machine.distributed import ALONE, Group
+from tapis.config import ConfigError
+from tapis.system.cli import is_out_of_memory
+from tapis.system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of
 from training.options import resolve

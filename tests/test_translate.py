@@ -10,10 +10,10 @@ import torch
 from conftest import ROOT, Command
 
 from checkpoint import RunFolder
-from decoding.search import Search
 from decoding.translator import Translator
-from decoding.typed_text import translate_lines
-from system.devices import choose_device
+from machine.devices import choose_device
+from tapis.search import Search
+from tapis.typed_text import translate_lines
 
 CPU = torch.device("cpu")
 

@@ -14,22 +14,25 @@ import pytest
 from conftest import CHECK_ACCESSIBILITY, Command, eventually, saved_untrained
 
 from checkpoint import RunFolder
-from config import BOS, EOS, LENGTH_PENALTY, PAD, UNK, Config, ConfigError, Learned
-from decoding import compiled, lengths
-from decoding.doubts import doubts, numbers
-from decoding.search import Search
-from decoding.translator import UNSURE_BELOW, Translator
-from decoding.web import ENGINE, MOST_INPUTS, PAGE_FIELDS, REMAINDERS, web_page
+from config import Config
+from decoding.translator import Translator
 from exporting.web import to_web
+from exporting.web_page import ENGINE, MOST_INPUTS, PAGE_FIELDS, REMAINDERS, web_page
 from model import Transformer
-from text.corpus import Corpus
-from text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
-from text.loops import loops, without_loops
-from text.tokenizer import Tokenizer
-from web import web_files
+from pairs.corpus import Corpus
+from tapis import lengths
+from tapis.config import BOS, EOS, PAD, UNK, ConfigError, Learned
+from tapis.doubts import doubts, numbers
+from tapis.engine import engine
+from tapis.search import LENGTH_PENALTY, Search
+from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
+from tapis.text.loops import loops, without_loops
+from tapis.text.tokenizer import Tokenizer
+from tapis.translator import UNSURE_BELOW
+from tapis.web import web_files
 
 browsing = pytest.mark.browser
-EXACT: Any = "int8" if compiled.variants() else "fp32"  # the precision to compare with
+EXACT: Any = "int8" if engine.variants() else "fp32"  # the precision to compare with
 SENTENCE = "The cat is sitting on the mat."
 
 # Computes an expression in a worker that has the engine, as the page's own worker does.

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from system.devices import CoreWatch
-from system.terminal import say
+from machine.devices import CoreWatch
+from tapis.system.terminal import say
 from training.budget import TimeBudget
 from training.records import StepRecord
 from training.trainer import Training

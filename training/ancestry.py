@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder, parameters
-from config import FACTS, Config, ConfigError, flag
-from text.tables import Ints
-from text.tokenizer import Tokenizer
+from config import FACTS, Config
+from pairs.tables import Ints
+from tapis.config import ConfigError, flag
+from tapis.text.tokenizer import Tokenizer
 from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
 
 RARE = 10  # occurrences in a training part, below which a token is rare

@@ -11,11 +11,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from config import PAD, Config
+from config import Config
 from dataset import Batch, EncodedPairs, IdList, batches, collate
 from fast.packed_batch import PackedBatch
-from system.distributed import Group
-from text.tables import Ints
+from machine.distributed import Group
+from pairs.tables import Ints
+from tapis.config import PAD
 
 
 def weights_of_origins(config: Config, sizes: Ints) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from decoding.doubts import CONFIDENCE_SAMPLE
+from tapis.doubts import CONFIDENCE_SAMPLE
 from training.own_translations import rounds
 from training.records import StepRecord
 from training.state import restore, state_of

@@ -7,10 +7,10 @@ from importlib.metadata import version
 
 import numpy as np
 
-from system.devices import device_label
-from text.report import DataReport, RuleReport
-from text.tables import Ints
-from text.tokenizer import Tokenizer
+from machine.devices import device_label
+from pairs.report import DataReport, RuleReport
+from pairs.tables import Ints
+from tapis.text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, rare_tokens
 from training.report import BatchReport, Metrics, SideReport
 from training.trainer import Training

@@ -1,10 +1,11 @@
 """The end of a run in words: what ended it, and what to type next."""
 
 from checkpoint import RunFolder
-from config import Config, Precision, TapisError
-from system.cli import is_out_of_memory
-from system.devices import choose_device, peak_gigabytes
-from system.distributed import Group
+from config import Config
+from machine.devices import choose_device, peak_gigabytes
+from machine.distributed import Group
+from tapis.config import Precision, TapisError
+from tapis.system.cli import is_out_of_memory
 from training.trainer import Training
 
 

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from config import PAD
 from dataset import Batch
 from model import Transformer
+from tapis.config import PAD
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from config import Config, Precision
+from config import Config
 from model import Transformer
+from tapis.config import Precision
 
 MOMENTUM = 0.95  # of Muon
 

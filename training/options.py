@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from checkpoint import WEIGHTS, CheckpointError, RunFolder, recorded_names
-from config import FACTS, Config, ConfigError, flag
-from system.cli import TrainOptions, named, parse_over, parse_training, value_of
-from system.terminal import in_one_line, is_main, listed
+from checkpoint import RunFolder, recorded_names
+from config import FACTS, Config
+from tapis.config import ConfigError, flag
+from tapis.release import WEIGHTS, CheckpointError
+from tapis.system.terminal import in_one_line, is_main, listed
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
+from training.cli import TrainOptions, named, parse_over, parse_training, value_of
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:

@@ -23,17 +23,19 @@ import torch
 from torch import Tensor
 
 from checkpoint import RunFolder
-from config import BOS, Config, ConfigError, names_of_pairs
+from config import Config
 from dataset import EncodedPairs
-from decoding.ctranslate2 import is_exported, load_exported
 from decoding.scoring import closest
-from decoding.search import Search
 from decoding.translator import Translator
-from system.distributed import Group
-from text.corpus import Corpus
-from text.origins import Origin
-from text.tables import Pairs, chunks
-from text.tokenizer import Tokenizer
+from machine.distributed import Group
+from pairs.corpus import Corpus
+from pairs.origins import Origin
+from pairs.tables import Pairs
+from tapis.config import BOS, ConfigError, names_of_pairs
+from tapis.ctranslate2 import is_exported, load_exported
+from tapis.search import Search
+from tapis.text.tokenizer import Tokenizer
+from tapis.threads import chunks
 
 SEARCH = Search(beam=5, n_best=5)  # of self-distillation
 
@@ -134,8 +136,7 @@ def check_back_translator(config: Config, folder: Path) -> None:
     """
     name = config.back_translator
     run = RunFolder.find(name)
-    cpu = torch.device("cpu")
-    loaded = load_exported(run.path, cpu, "auto") if is_exported(run.path) else run.load_model(cpu)
+    loaded = load_exported(run.path, "cpu", "auto") if is_exported(run.path) else run.load_weights()
     known = loaded[0].directions
     for file, (source, target) in config.monolingual_directions:
         if (target, source) not in known:

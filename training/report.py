@@ -8,8 +8,8 @@ from typing import Any
 
 from checkpoint import RunFolder
 from decoding.scoring import Scores
-from system.json_records import from_json_value, to_json_value
-from text.report import DataReport
+from pairs.report import DataReport
+from tapis.system.json_records import from_json_value, to_json_value
 from training.records import Validation
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from checkpoint import CheckpointError
-from config import Config, ConfigError, Precision
-from system.devices import choose_precision
-from system.json_records import from_json_value
-from system.terminal import in_one_line
+from config import Config
+from machine.devices import choose_precision
+from tapis.config import ConfigError, Precision
+from tapis.release import CheckpointError
+from tapis.system.json_records import from_json_value
+from tapis.system.terminal import in_one_line
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from config import Config, ConfigError, Precision
+from config import Config
 from fast.forward import PackedBatchLoss
-from system.distributed import part_like
+from machine.distributed import part_like
+from tapis.config import ConfigError, Precision
 from training.objective import BatchLoss
 from training.optimizers import KEPT_OF_A_WEIGHT
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from system.terminal import is_main
+from tapis.system.terminal import is_main
 
 
 @contextmanager

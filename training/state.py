@@ -5,12 +5,13 @@ from typing import Any
 
 from torch.utils._pytree import tree_map
 
-from checkpoint import CheckpointError, load_parameters, parameters, with_pairs
-from config import ConfigError
-from system.cli import is_out_of_memory
-from system.distributed import collected
-from system.json_records import from_json_value
-from system.terminal import in_one_line
+from checkpoint import load_parameters, parameters
+from machine.distributed import collected
+from tapis.config import ConfigError
+from tapis.release import CheckpointError, with_pairs
+from tapis.system.cli import is_out_of_memory
+from tapis.system.json_records import from_json_value
+from tapis.system.terminal import in_one_line
 from training.own_translations import from_tensors, rounds, to_tensors
 from training.records import Position
 from training.sharding import load_optimizer_state

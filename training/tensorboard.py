@@ -12,8 +12,8 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from config import Config
-from decoding.attention import quiet
-from system.terminal import errors_as_warnings
+from tapis.attention import quiet
+from tapis.system.terminal import errors_as_warnings
 from training.records import Progress, StepRecord, Validation, mean_loss, perplexity, tokens_per_second
 
 if TYPE_CHECKING:

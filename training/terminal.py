@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from decoding.scoring import by_data_lines
-from text.cleaning import RULES, TEXT_RULES
-from text.report import DataReport
+from pairs.cleaning import RULES, TEXT_RULES
+from pairs.report import DataReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
 

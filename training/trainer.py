@@ -4,7 +4,7 @@ train.py advances a `Training` step by step. What happens at a step is a pure fu
 number of the step: the batch order depends on seed and epoch (batch_plan.py), dropout on seed, step and the batch's
 place in the step. Resuming therefore needs the weights, the moments of the optimizers, that number and the translations
 that were made (state.py); and however many processes share the batches of a step, they make the same step
-(`system.distributed.Group`).
+(`machine.distributed.Group`).
 """
 
 import math
@@ -24,21 +24,23 @@ from torch.nn.utils import get_total_norm
 from torch.utils._triton import has_triton
 
 from checkpoint import load_parameters, parameters
-from config import FACTS, Config, Learned
+from config import FACTS, Config
 from dataset import EncodedPairs, padding_share
-from decoding.lengths import Lengths
-from decoding.translator import ModelSearcher, Translator
+from decoding.torch_searcher import searcher_of
+from decoding.translator import Translator
 from fast.attention import can_attend_to_sequences, disable_cudnn_attention
 from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
+from machine.devices import DTYPES, choose_device
+from machine.distributed import ALONE, Group, local_part, mean_in_order, whole
 from model import Transformer
-from system.devices import DTYPES, choose_device
-from system.distributed import ALONE, Group, local_part, mean_in_order, whole
-from system.files import cache_folder, digest
-from text.corpus import Corpus
-from text.readers import DataError
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from pairs.readers import DataError
+from tapis.config import Learned
+from tapis.lengths import Lengths
+from tapis.system.files import cache_folder, digest
+from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
@@ -329,8 +331,8 @@ class Training:
     def translator(self, model: Transformer | None = None) -> Translator:
         """Return a translator of `whole_model()`, in the precision that translate.py uses by default."""
         tags = list(self.tokenizer.tags.values())
-        searcher = ModelSearcher(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
-        return Translator(searcher, self.tokenizer, self.config, self.learned, self.device)
+        searcher = searcher_of(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
+        return Translator(searcher, self.tokenizer, self.config, self.learned)
 
     def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
         """Begin with the weights of another run instead of random ones. origin names them in an error."""

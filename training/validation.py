@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from dataset import batches
-from decoding.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
 from decoding.scoring import score_corpus
 from decoding.translator import Translator
+from machine.devices import autocast
 from model import Transformer
-from system.devices import autocast
+from tapis.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
 from training.records import Validation, perplexity
 from training.trainer import Training
 

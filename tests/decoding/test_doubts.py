@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from config import Config, Learned
-from decoding.doubts import doubts, limit_of_unsure, numbers
-from decoding.lengths import PAPERS_EXTRA_LENGTH, Lengths
-from decoding.translator import UNSURE_BELOW, Translator
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from config import Config
+from decoding.translator import Translator
+from pairs.corpus import Corpus
+from tapis.config import Learned
+from tapis.doubts import doubts, limit_of_unsure, numbers
+from tapis.lengths import PAPERS_EXTRA_LENGTH, Lengths
+from tapis.text.tokenizer import Tokenizer
+from tapis.translator import UNSURE_BELOW
 from training.trainer import Training
 
 SOURCE, TRANSLATION = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."

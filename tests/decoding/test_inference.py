@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from config import Precision
 from dataset import causal_mask, collate
 from decoding.inference import (
     CastLinear,
@@ -19,7 +18,8 @@ from decoding.inference import (
 from decoding.scoring import score
 from decoding.translator import Translator
 from model import KeyValueCache, LayerNormalization, MaskedAttention, Transformer
-from text.corpus import Corpus
+from pairs.corpus import Corpus
+from tapis.config import Precision
 
 
 def linear(inside: int, outside: int, bias: bool) -> nn.Linear:

@@ -5,7 +5,7 @@ import pytest
 import sacrebleu
 
 from decoding.scoring import bleu_tokenizer, closest, compare, score
-from text.corpus import Corpus
+from pairs.corpus import Corpus
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),

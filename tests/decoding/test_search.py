@@ -7,17 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from config import BOS, EOS, PAD, UNK, ConfigError
-from decoding.search import (
-    FindBest,
-    Hypothesis,
-    Search,
-    beam_search,
-    best_continuations,
-    greedy_search,
-    length_penalty,
-)
+from decoding.search import FindBest, beam_search, best_continuations, greedy_search
 from fast.topk import best_continuations_in_blocks
+from tapis.config import BOS, EOS, PAD, UNK, ConfigError
+from tapis.search import Hypothesis, Search, length_penalty
 
 
 class Script:

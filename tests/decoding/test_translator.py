@@ -8,22 +8,28 @@ from typing import Any
 import pytest
 import torch
 
-from config import Config, ConfigError, Learned, TapisError
+from checkpoint import parameters
+from config import Config
 from dataset import collate, pad
-from decoding.search import NEVER_GENERATED, Hypothesis, Search, beam_search
+from decoding.search import beam_search
 from decoding.steps import plain_step
-from decoding.translator import SHORTEST, ModelSearcher, Translator, at_least
-from decoding.typed_text import translate_lines
+from decoding.torch_searcher import TorchSearcher
+from decoding.translator import Translator
 from model import Transformer
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from tapis.config import NEVER_GENERATED, ConfigError, Learned, TapisError
+from tapis.engine.engine import Engine
+from tapis.search import Hypothesis, Search, go_on
+from tapis.text.tokenizer import Tokenizer
+from tapis.translator import SHORTEST, at_least
+from tapis.typed_text import translate_lines
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=[False, True], ids=["fast", "plain"])
 def untrained(request: pytest.FixtureRequest, model: Transformer, tokenizer: Tokenizer, tiny: Config) -> Translator:
-    return Translator(ModelSearcher(model, CPU, "fp32", plain=request.param), tokenizer, tiny, Learned(), CPU)
+    return Translator(TorchSearcher(model, CPU, "fp32", plain=request.param), tokenizer, tiny, Learned())
 
 
 SENTENCES = ["The cat.", "", "A very long sentence, with many words in it, and then some more.", "x", "  ", "The cat."]
@@ -65,7 +71,10 @@ def test_very_short_sentences_do_not_share_one_huge_batch(
     sizes: list[int] = []
 
     class Counter:
-        releases_lock = False
+        at_once, batch_tokens = 1, 4096
+
+        def spread(self, work: Any, items: Any) -> Any:
+            return map(work, items)
 
         def __call__(self, sources: Sequence[list[int]], *_: object) -> list[list[Hypothesis]]:
             sizes.append(len(sources))
@@ -78,7 +87,7 @@ def test_very_short_sentences_do_not_share_one_huge_batch(
 
 def test_numbers_that_are_not_finite_are_an_error_in_words(untrained: Translator) -> None:
     with torch.no_grad():
-        assert isinstance(untrained.searcher, ModelSearcher)
+        assert isinstance(untrained.searcher, TorchSearcher)
         untrained.searcher.model.projection.linear.weight.fill_(torch.nan)
     with pytest.raises(TapisError, match="not finite in this precision: it must be trained again"):
         untrained.n_best(["The cat."], Search(beam=2))
@@ -135,15 +144,15 @@ def test_a_sentence_longer_than_in_training_is_translated_in_pieces(
 ) -> None:
     long = ", ".join(["the cat is sitting on the mat"] * 60) + "."
     lengths: list[int] = []
-    search_sources = ModelSearcher.__call__
+    search_sources = TorchSearcher.__call__
 
     def spy(
-        searcher: ModelSearcher, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Any
+        searcher: TorchSearcher, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Any
     ) -> list[list[Hypothesis]]:
         lengths.extend(map(len, sources))
         return search_sources(searcher, sources, limits, search, check)
 
-    monkeypatch.setattr(ModelSearcher, "__call__", spy)
+    monkeypatch.setattr(TorchSearcher, "__call__", spy)
     assert len(translate_lines(untrained, [long, "x" * 3000])) == 2
     assert max(lengths) <= untrained.config.max_length
     assert sum(lengths) >= len(untrained.tokenizer.encode([long])[0])
@@ -177,7 +186,7 @@ def test_scores_are_log_probabilities_of_the_model(translator: Translator) -> No
     source = "The cat is sitting on the mat."
     ((best,),) = translator.n_best([source], Search(beam=4, length_penalty=0.0))
     batch = collate(translator.tokenizer.encode([source]), translator.tokenizer.encode([best.text]))
-    assert isinstance(translator.searcher, ModelSearcher)
+    assert isinstance(translator.searcher, TorchSearcher)
     logits = translator.searcher.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     logits[..., NEVER_GENERATED] = -torch.inf
     expected = logits[0].log_softmax(dim=-1).gather(1, batch.labels[0][:, None]).sum().item()
@@ -188,7 +197,7 @@ def beam_scores(translator: Translator, sources: list[str], search: Search) -> l
     """Of each source, by beam search also where the beam is one."""
     with torch.inference_mode():
         src = pad(translator.tokenizer.encode(sources))
-        assert isinstance(translator.searcher, ModelSearcher)
+        assert isinstance(translator.searcher, TorchSearcher)
         step = plain_step(translator.searcher.model, src)
         found = beam_search(step, torch.full((len(sources),), 60), search)
     return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
@@ -222,22 +231,21 @@ def test_batches_are_cut_into_parts_for_every_thread() -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 2, 20])
 def test_a_translation_is_the_same_with_any_number_of_threads(
-    model: Transformer, tokenizer: Tokenizer, tiny: Config, n_threads: int
+    model: Transformer, tokenizer: Tokenizer, tiny: Config, n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lone batch is cut into parts where searches can compute at the same time."""
-    searcher = ModelSearcher(model, CPU)
+    for module in ("tapis.threads", "tapis.engine.engine"):
+        monkeypatch.setattr(f"{module}.n_threads", lambda: n_threads)
     sizes: list[int] = []
-    search_of = searcher._search
-    searcher._search = lambda sources, *rest: (sizes.append(len(sources)), search_of(sources, *rest))[1]  # type: ignore[method-assign, func-returns-value]
-    translator = Translator(searcher, tokenizer, tiny, Learned(), CPU)
+
+    class Counted(Engine):
+        def __call__(self, sources: Any, limits: Any, search: Any, check: Any = go_on) -> Any:
+            sizes.append(len(sources))
+            return super().__call__(sources, limits, search, check)
+
+    weights = {name: weight.numpy() for name, weight in parameters(model).items()}
+    translator = Translator(Counted(weights, model.config), tokenizer, tiny, Learned())
     sentences = ["A cat.", "Two cats are here.", "A dog sleeps.", "No.", "The house is red and old."]
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(n_threads)
-        together = translator(sentences)
-        n_parts = min(n_threads, 5) if searcher.releases_lock else 1
-        assert sum(sizes) == 5 and len(sizes) == n_parts
-        torch.set_num_threads(1)
-        assert [translator([sentence])[0] for sentence in sentences] == together
-    finally:
-        torch.set_num_threads(threads)
+    together = translator(sentences)
+    assert sum(sizes) == 5 and len(sizes) == min(n_threads, 5)
+    assert [translator([sentence])[0] for sentence in sentences] == together

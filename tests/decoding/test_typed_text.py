@@ -8,12 +8,12 @@ import pytest
 from conftest import Command
 from markdown_it import MarkdownIt
 
-from decoding.doubts import numbers
-from decoding.search import Search
-from decoding.translation import Translation
 from decoding.translator import Translator
-from decoding.typed_text import translate_lines
-from text.documents import translated_markdown
+from tapis.doubts import numbers
+from tapis.search import Search
+from tapis.text.documents import translated_markdown
+from tapis.translation import Translation
+from tapis.typed_text import translate_lines
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import PAD
 from fast.attention import to_autocast_dtype
 from fast.loss import CHUNK, losses_and_gradient, projected_cross_entropy
+from tapis.config import PAD
 from training.objective import label_smoothed_cross_entropy
 
 Loss = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]

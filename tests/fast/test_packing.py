@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import PAD, Config
+from config import Config
 from dataset import collate
 from fast.forward import PackedBatchLoss
 from fast.packed_batch import PackedBatch
 from fast.packing import ROUND, Packing
 from model import ResidualConnection, Transformer
+from tapis.config import PAD
 
 
 def reals(lengths: list[int]) -> Tensor:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from plain_varlen import plain_varlen_attn
 from torch.nn.attention import varlen
 
-from config import PAD, Config
+from config import Config
 from dataset import collate
 from fast.attention import SequenceLayout, can_attend_to_sequences
 from fast.forward import PackedBatchLoss, run_stack
 from fast.packed_batch import PackedBatch
 from model import Transformer
+from tapis.config import PAD
 
 CPU = torch.device("cpu")
 sentences = st.lists(st.lists(st.integers(4, 39), min_size=1, max_size=40), min_size=1, max_size=8)

@@ -22,12 +22,16 @@ sys.path[:0] = [str(ROOT)]
 
 from simulated_gpu import JOURNAL, SimulatedGpu, simulate  # noqa: E402
 
-from config import PRESETS, Config, DeviceName  # noqa: E402
-from decoding.search import Search, Step  # noqa: E402
-from decoding.translator import ModelSearcher, Translator  # noqa: E402
+from config import PRESETS, Config  # noqa: E402
+from decoding.search import Step  # noqa: E402
+from decoding.torch_searcher import TorchSearcher  # noqa: E402
+from decoding.translator import Translator  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
-from text.corpus import Corpus, load_corpus  # noqa: E402
-from text.tokenizer import Tokenizer, learn_tokenizer  # noqa: E402
+from pairs.corpus import Corpus, load_corpus  # noqa: E402
+from pairs.vocabulary import learn_tokenizer  # noqa: E402
+from tapis.config import DeviceName  # noqa: E402
+from tapis.search import Search  # noqa: E402
+from tapis.text.tokenizer import Tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
 from training.state import restore, state_of  # noqa: E402
 from training.trainer import Training  # noqa: E402
@@ -93,7 +97,7 @@ def waits_before_the_next_batches(training: Training, step: int) -> int:
 def longest_search(training: Training, sentences: Sequence[str], search: Search) -> int:
     """Translate sentences in one batch, and return for how many tokens the search went on."""
     translator = training.translator()
-    searcher = cast(ModelSearcher, translator.searcher)
+    searcher = cast(TorchSearcher, translator.searcher)
     step_of, n_steps = searcher.step_of, 0
 
     def counted_step_of(src: Tensor) -> Step:
@@ -152,8 +156,8 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon")
     training = Training(config, corpus, tokenizer)
     run_and_report(f"losses on {device}", partial(losses, training, range(1, 21)))
-    searcher = ModelSearcher(training.model.eval(), training.device, "fp32")
-    translator = Translator(searcher, tokenizer, config, training.learned, training.device)
+    searcher = TorchSearcher(training.model.eval(), training.device, "fp32")
+    translator = Translator(searcher, tokenizer, config, training.learned)
     sentences = [source for source, _ in corpus.valid]
     run_and_report(f"greedy search on {device}", partial(translator, sentences))
     n_best = partial(translator.n_best, sentences, Search(beam=5, n_best=5))

@@ -21,17 +21,18 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from config import Config, ConfigError, TapisError
-from decoding.search import Search
-from decoding.translation import Translation
-from serve import application
-from serving.api import work_of
-from serving.batches import Check, Lanes, Translate
-from serving.files import MAX_FILES, SUFFIXES, Downloads
-from serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
-from serving.models import Answer, Kind, Models
-from system.cli import ServeOptions
-from text.cleaning import _language_identifier
+from config import Config
+from tapis.commands.serve import application
+from tapis.config import ConfigError, TapisError
+from tapis.search import Search
+from tapis.serving.api import work_of
+from tapis.serving.batches import Check, Lanes, Translate
+from tapis.serving.files import MAX_FILES, SUFFIXES, Downloads
+from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
+from tapis.serving.models import Answer, Kind, Models
+from tapis.system.cli import ServeOptions
+from tapis.text.languages import language_identifier
+from tapis.translation import Translation
 
 PAIRS = "en-fr, fr-en, en-de, de-en"
 SECRET = "/home/someone/weights"
@@ -261,7 +262,7 @@ def test_the_beam_and_the_batches_are_those_of_the_options(models: Echo, monkeyp
             passed.append(limits)
             super().__init__(translator_of, *limits)
 
-    monkeypatch.setattr("serve.Lanes", NotedLanes)
+    monkeypatch.setattr("tapis.commands.serve.Lanes", NotedLanes)
     client_of(models, max_waiting=3, max_lines=7)
     assert passed == [(3, 7)]
 
@@ -435,7 +436,7 @@ def test_translated_files_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     first = downloads.add("a.txt", b"x", "")
     others = [downloads.add("b.txt", b"x", "") for _ in range(MAX_FILES)]
     assert downloads.get(first) is None and downloads.get(others[0])
-    monkeypatch.setattr("serving.files.KEPT_SECONDS", -1.0)
+    monkeypatch.setattr("tapis.serving.files.KEPT_SECONDS", -1.0)
     assert downloads.get(others[0]) is None
 
 
@@ -452,17 +453,17 @@ HOSTILE = ("/etc/hostname", "file:///etc/hostname", "..%2f..%2fetc%2fhostname", 
 
 def test_the_page_knows_the_targets_before_it_identifies(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each set of languages would otherwise have tables of its own, for ever."""
-    monkeypatch.setattr("serving.api.foreign_language", lambda *_: pytest.fail("it was identified"))
+    monkeypatch.setattr("tapis.serving.api.foreign_language", lambda *_: pytest.fail("it was identified"))
     for target in ("es", "q1", "auto", ""):
         answer = client.post("/page/translate", json={"q": "hi", "source": "auto", "target": target})
         assert answer.status_code == 400 and "error" in answer.json()
 
 
 def test_sets_of_languages_share_their_tables() -> None:
-    one, other = _language_identifier("en", "fr"), _language_identifier("de", "fr")
+    one, other = language_identifier("en", "fr"), language_identifier("de", "fr")
     assert one.tk_nextmove is other.tk_nextmove and one.labels == ["en", "fr"] and other.labels == ["de", "fr"]
     assert one.classify("The cat sits on the mat.")[0] == "en"
-    assert len(_language_identifier().labels) > 50
+    assert len(language_identifier().labels) > 50
 
 
 def test_a_failure_before_the_queue_has_headers_and_a_log_without_texts(
@@ -473,7 +474,7 @@ def test_a_failure_before_the_queue_has_headers_and_a_log_without_texts(
     def fail(*_: object) -> None:
         raise ValueError(message)
 
-    monkeypatch.setattr("serving.api.Document.lines", fail)
+    monkeypatch.setattr("tapis.serving.api.Document.lines", fail)
     answer = ask(client)
     assert (answer.status_code, answer.json()) == (500, {"error": "the server failed; its log says why"})
     assert answer.headers["X-Content-Type-Options"] == "nosniff"

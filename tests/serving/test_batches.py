@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, Translate
+from tapis.serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, Translate
 
 
 class Slow:
@@ -128,7 +128,7 @@ def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
 
 def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("serving.batches.time.sleep", waits.append)
+    monkeypatch.setattr("tapis.serving.batches.time.sleep", waits.append)
     batches: Batches[str, str] = Batches(lambda kind: lambda lines, check: lines, max_waiting=5)
     with batches:
         for i in range(100):

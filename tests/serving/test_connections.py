@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import eventually
 
-from serving import connections
-from serving.connections import MAX_OF_ADDRESS, Connections
+from tapis.serving import connections
+from tapis.serving.connections import MAX_OF_ADDRESS, Connections
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="other systems do not list the connections of a process"

@@ -8,14 +8,16 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from checkpoint import CheckpointError, RunFolder
-from config import Config, ConfigError
-from decoding.ctranslate2 import EngineError
-from decoding.search import Search, go_on
-from decoding.translator import Translator
+from checkpoint import RunFolder
+from config import Config
+from decoding.translator import CheckoutFiles, Translator
 from exporting.ctranslate2 import to_ctranslate2
-from serving.models import Kind, Models, answers_of, find_models, trained_folders
-from system.files import whole_folder
+from tapis.config import ConfigError
+from tapis.ctranslate2 import EngineError
+from tapis.release import CheckpointError
+from tapis.search import Search, go_on
+from tapis.serving.models import Kind, Models, answers_of, find_models, trained_folders
+from tapis.system.files import whole_folder
 
 
 class Loaded:
@@ -52,24 +54,24 @@ def load(folder: Path) -> Translator:
 
 def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
     whole_folder(Path("elsewhere/out"), lambda into: to_ctranslate2(run_folder, into, "float32"))
-    models = find_models([str(run_folder.path.resolve()), str(Path("elsewhere/out").resolve())], load, 1)
+    models = find_models([str(run_folder.path.resolve()), str(Path("elsewhere/out").resolve())], CheckoutFiles, load, 1)
     assert list(models.configs) == ["tiny", "out"]
     assert models.run_for("en", "fr") == "tiny"
     kind = Kind("out", "", "fr", Search(2, 2), with_details=True)
     answer = answers_of(models.load("out"), kind, ["A cat."], go_on)[0]
     assert len(answer.translations) == 2 and answer.sentences == ("A cat.",) and answer.attention is None
     with pytest.raises(ConfigError, match="two runs of the name tiny"):
-        find_models(["tiny", str(run_folder.path.resolve())], load, 1)
+        find_models(["tiny", str(run_folder.path.resolve())], CheckoutFiles, load, 1)
     with pytest.raises(CheckpointError, match="no run 'nothing'"):
-        find_models(["nothing"], load, 1)
+        find_models(["nothing"], CheckoutFiles, load, 1)
     for damaged in (b"{", b"\xff"):
         Path("elsewhere/out/tapis.json").write_bytes(damaged)
         with pytest.raises(EngineError, match=r"tapis\.json cannot be used"):
-            find_models(["elsewhere/out"], load, 1)
+            find_models(["elsewhere/out"], CheckoutFiles, load, 1)
 
 
 def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFolder) -> None:
-    models = find_models(["tiny"], load, 1)
+    models = find_models(["tiny"], CheckoutFiles, load, 1)
     kind = Kind("tiny", "", "fr", Search(2, 2), with_details=True, with_attention=True)
     (answer,) = models.translator_of(kind)(["THE <b>CAT</b> IS SITTING."], go_on)
     assert answer.sentences == ("The cat is sitting.",) and answer.attention
@@ -81,12 +83,12 @@ def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFol
 def test_a_damaged_run_is_left_out(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("checkpoint.PROJECT_WEIGHTS", Path("weights").resolve())  # without a developer's runs
+    monkeypatch.setattr(CheckoutFiles, "more_weights", [])  # without a developer's runs
     broken = Path("weights/broken")
     shutil.copytree(run_folder.path, broken)
     (broken / "config.json").write_text("{", encoding="utf-8")
-    assert list(trained_folders()) == ["tiny"]
+    assert list(trained_folders(CheckoutFiles)) == ["tiny"]
     assert "left out: weights/broken/config.json" in capsys.readouterr().err
     shutil.rmtree(run_folder.path)
     with pytest.raises(CheckpointError, match=r"config\.json cannot be used"):
-        find_models([], load, 1)
+        find_models([], CheckoutFiles, load, 1)

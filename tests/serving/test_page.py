@@ -10,7 +10,7 @@ import pytest
 from conftest import CHECK_ACCESSIBILITY
 from page_double import ATTENTION, PageDouble, Reply, error, line, translation
 
-from web import served_page
+from tapis.web import served_page
 
 pytestmark = pytest.mark.browser
 

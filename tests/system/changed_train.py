@@ -17,9 +17,9 @@ import torch
 
 from checkpoint import RunFolder
 from config import Config
-from system.cli import run_command
-from system.distributed import Group, run_worker
-from text.corpus import Corpus
+from machine.distributed import Group, run_worker
+from pairs.corpus import Corpus
+from tapis.system.cli import run_command
 from training.records import StepRecord
 from training.trainer import Training
 

@@ -16,10 +16,11 @@ from conftest import ROOT, Command, eventually
 from launching import Launched
 from test_train import small_run
 
-from config import Config, ConfigError, TapisError
-from system.cli import run_command
-from system.distributed import ALONE, Group
-from system.terminal import is_main
+from config import Config
+from machine.distributed import ALONE, Group
+from tapis.config import ConfigError, TapisError
+from tapis.system.cli import run_command
+from tapis.system.terminal import is_main
 from training.resolved import Resolved
 
 pytestmark = pytest.mark.slow
@@ -187,7 +188,7 @@ def test_processes_that_share_a_disk_prepare_the_data_once(launch: type[Launched
         "from pathlib import Path\n"
         "import torch\n"
         "os.environ['LOCAL_RANK'] = '0'\n"
-        "from system.distributed import Group\n"
+        "from machine.distributed import Group\n"
         "group = Group.join(torch.device('cpu'))\n"
         "here = Path.cwd()\n"
         "for folder in (here / 'shared', here / f'own{group.rank}'):\n"

@@ -8,8 +8,8 @@ import pytest
 from conftest import Command
 
 from checkpoint import RunFolder
-from decoding.translation import Translation
-from system.terminal import (
+from tapis.commands.translate import print_translation
+from tapis.system.terminal import (
     LONGEST_LINE,
     MOST_LINES,
     errors_as_warnings,
@@ -19,7 +19,7 @@ from system.terminal import (
     printable,
     say,
 )
-from translate import print_translation
+from tapis.translation import Translation
 
 OBEYED = "\x1b]0;title\x07\x9b2J\x00\b\x7f\r \u202e\u2066"
 

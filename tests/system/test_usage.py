@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from config import PRESETS, ConfigError
-from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOptions, parse, run_command, share_cores
+from config import PRESETS
+from tapis.config import ConfigError
+from tapis.system.cli import TranslateOptions, parse, run_command, share_cores
+from training.cli import EvaluateOptions, ExportOptions, TrainOptions, parse_over
 
 
 @pytest.mark.parametrize(
@@ -39,9 +41,10 @@ from system.cli import EvaluateOptions, ExportOptions, TrainOptions, TranslateOp
 def test_an_error_names_the_mistake(
     options: type[object], line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    default = TrainOptions.of(PRESETS["demo"]) if options is TrainOptions else None
     with pytest.raises(ConfigError) as error:
-        parse(options, line.split(), default)
+        if options is TrainOptions:
+            parse_over(PRESETS["demo"], line.split())
+        parse(options, line.split())
     assert str(error.value).startswith(message) and str(error.value).endswith("--help lists the flags")
     assert capsys.readouterr() == ("", "")
 

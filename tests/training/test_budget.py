@@ -7,10 +7,10 @@ import torch
 
 from checkpoint import RunFolder
 from config import Config
+from machine.distributed import Group
 from model import Transformer
-from system.distributed import Group
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks
 from training.failures import advice_if_over

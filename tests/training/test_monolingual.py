@@ -16,11 +16,12 @@ from test_own_translations import share_of_process
 from test_trainer import advance
 
 from checkpoint import RunFolder, parameters
-from config import Config, ConfigError
+from config import Config
 from dataset import batches, collate
-from text.corpus import load_corpus
-from text.readers import DataError
-from text.tokenizer import learn_tokenizer
+from pairs.corpus import load_corpus
+from pairs.readers import DataError
+from pairs.vocabulary import learn_tokenizer
+from tapis.config import ConfigError
 from training.batch_plan import weights_of_origins
 from training.own_translations import TAG, rounds
 from training.state import restore, state_of

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from config import PAD
 from dataset import collate
 from fast.forward import PackedBatchLoss
 from fast.packed_batch import PackedBatch
 from model import Transformer
+from tapis.config import PAD
 from training.objective import BatchLoss
 
 Ids = list[list[int]]

@@ -10,14 +10,16 @@ import torch
 from conftest import first
 from test_trainer import advance
 
-from checkpoint import CheckpointError, RunFolder
-from config import EOS, PAD, Config
+from checkpoint import RunFolder
+from config import Config
 from dataset import collate
-from decoding.search import Search
 from fast.attention import PaddedLayout
 from fast.packed_batch import PackedBatch
-from text.corpus import Corpus
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from tapis.config import EOS, PAD
+from tapis.release import CheckpointError
+from tapis.search import Search
+from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
 from training.own_translations import from_tensors, to_tensors

@@ -11,14 +11,15 @@ import pytest
 import torch
 from conftest import first
 
-from checkpoint import CheckpointError, RunFolder, parameters
+from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import Batch, collate
 from fast.packed_batch import PackedBatch
-from system.terminal import is_main
-from text.corpus import Corpus
-from text.tables import Pairs
-from text.tokenizer import Tokenizer
+from pairs.corpus import Corpus
+from pairs.tables import Pairs
+from tapis.release import CheckpointError
+from tapis.system.terminal import is_main
+from tapis.text.tokenizer import Tokenizer
 from train import take_step
 from training.failures import TrainingError
 from training.own_translations import to_tensors

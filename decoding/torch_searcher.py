@@ -1,0 +1,151 @@
+"""The model of model.py as a searcher, by torch: on GPUs, in 16 or 32 bits, and plain."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from checkpoint import parameters
+from dataset import pad, to_device
+from decoding.attention import cross_attentions
+from decoding.forced import log_probabilities
+from decoding.inference import in_precision
+from decoding.search import Step, beam_search, best_continuations, greedy_search
+from decoding.steps import fast_step, plain_step
+from fast.attention import disable_cudnn_attention
+from fast.topk import best_continuations_in_blocks
+from machine.devices import choose_precision, spread
+from model import Transformer
+from tapis.config import ConfigError, TranslatingPrecision
+from tapis.engine.engine import Engine, check_compiled, variants
+from tapis.search import Hypothesis, Search, Searcher, finite, go_on
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+# Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
+BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
+
+
+def searcher_of(
+    model: Transformer,
+    device: torch.device,
+    precision: TranslatingPrecision = "auto",
+    plain: bool = False,
+    suppressed: Sequence[int] = (),
+) -> Searcher:
+    """Return what searches with a model in evaluation mode: the engine for int8, else torch.
+
+    With `plain`, `precision` is ignored. The ids `suppressed`, tags of languages, are never generated. Raises
+    ConfigError for int8 where it cannot be computed.
+    """
+    if not plain and choose_translating(precision, device) == "int8":
+        weights = {name: weight.float().cpu().numpy() for name, weight in parameters(model).items()}
+        return Engine(weights, model.config, suppressed)
+    return TorchSearcher(model, device, precision, plain, suppressed)
+
+
+def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
+    """Return the precision for translating: auto prefers int8 where it can, else follows `choose_precision`.
+
+    Raises ConfigError for int8 where it cannot be computed.
+    """
+    if name == "int8":
+        if device.type != "cpu":
+            raise ConfigError(f"--precision int8 is for CPUs; on {device.type}, choose bf16 or fp16")
+        check_compiled()
+        return "int8"
+    if name == "auto" and device.type == "cpu" and variants():
+        return "int8"
+    return choose_precision(name, device)
+
+
+class TorchSearcher:
+    """Our own model as a searcher, by torch: prepared for translating in a precision, or plain, in fp32."""
+
+    at_once = 1  # Python's lock is held for most of a search
+    can_force = True
+
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device,
+        precision: TranslatingPrecision = "auto",
+        plain: bool = False,
+        suppressed: Sequence[int] = (),
+    ) -> None:
+        """Prepare a model; the arguments are those of `searcher_of`, but for int8, which auto is not either."""
+        if precision == "int8":
+            raise ConfigError("--precision int8 is for the engine")
+        self.device = device
+        self.batch_tokens = BATCH_TOKENS[device.type]
+        self.n_threads = torch.get_num_threads()
+        self.original = model
+        self.model = model
+        self.is_plain = plain
+        self.suppressed = list(suppressed)
+        self.best = best_continuations
+        self.step_of: Callable[[Tensor], Step] = partial(plain_step, model)
+        chosen = "fp32" if plain else choose_precision(precision, device)
+        self.is_fp32 = chosen == "fp32"
+        if not plain:
+            disable_cudnn_attention()
+            self.model = in_precision(model, chosen)
+            self.best = best_continuations_in_blocks
+            self.step_of = partial(fast_step, self.model)
+
+    def __call__(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
+        with torch.inference_mode():
+            step = self.step_of(to_device(pad(sources), self.device))
+            if self.suppressed:
+                step = partial(without_tags, step, self.suppressed)
+            if check is not go_on:
+                step = partial(checked_step, step, check)
+            max_lengths = to_device(torch.tensor(limits), self.device)
+            if search.beam == 1:
+                found = greedy_search(step, max_lengths, self.best)
+                return finite([[Hypothesis(ids, math.nan)] for ids in found], "it must be trained again")
+            results = beam_search(step, max_lengths, search, self.best)
+        return finite(results, "it must be trained again" if self.is_fp32 else "try --precision fp32")
+
+    @cached_property
+    def in_fp32(self) -> Transformer:
+        """The model that computes log-probabilities."""
+        return self.original if self.is_plain else in_precision(self.original, "fp32")
+
+    def log_probabilities(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+    ) -> list[float]:
+        check()
+        return log_probabilities(self.in_fp32, sources, targets, self.device, self.suppressed)
+
+    def attention(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+    ) -> list[NDArray[np.float32]]:
+        check()
+        return cross_attentions(self.original, sources, targets)
+
+    def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        # A thread that first computes while another has torch's threads set to one would stay at one.
+        torch.set_num_threads(self.n_threads)
+        return spread(work, items, self.device)
+
+
+def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
+    """Return the logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
+    logits = step(*args)
+    logits[..., tags[0] : tags[-1] + 1] = -torch.inf
+    return logits
+
+
+def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:
+    """Return the logits of a step, unless `check` raises an error before it."""
+    check()
+    return step(*args)

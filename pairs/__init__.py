@@ -1,0 +1,1 @@
+"""Raw text → clean sentence pairs, and the vocabulary that they give."""

@@ -1,0 +1,215 @@
+"""The corpus: clean sentence pairs for training, validation and test, where training shares no side with the others.
+
+`load_corpus` reads each part of each source of data (readers.py), applies the rules for one pair (cleaned.py), drops
+duplicates, splits off the parts that a source lacks, drops training pairs that validation or test contain
+(selection.py), and reports counts. Duplicates and shared sides are found across all sources.
+
+Lengths in tokens are not known here: dataset.py leaves out pairs that are too long.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from config import BUILT_IN, Config, RuleName
+from pairs.cleaned import RULE_NAMES, cleaned_table, code_files, turned_round
+from pairs.cleaning import RULES, CleanerSettings
+from pairs.origins import Origin, origins
+from pairs.readers import PARTS, DataError, read_parts, read_text, takes_columns
+from pairs.report import DataReport, RuleReport
+from pairs.selection import (
+    HOPELESS_LENGTH,
+    N_EXAMPLES,
+    RuleCounts,
+    Selection,
+    Source,
+    count_cleaning,
+    duplicates,
+    held_out_hashes,
+    kept_by_cleaning,
+    leaks,
+    split_off,
+)
+from pairs.tables import Pairs
+from tapis.system.files import digest, digest_files
+
+N_WORDS = ("words_source", "words_target")  # columns
+DEMO_FOLDER = Path(__file__).parents[1] / "demo"
+
+
+@dataclass
+class Corpus:
+    """The sentence pairs of the three parts, and a report of how they were prepared."""
+
+    train: Pairs
+    valid: Pairs
+    test: Pairs
+    report: DataReport = field(default_factory=DataReport)
+    origins: list[Origin] = field(default_factory=list)
+    """Where pairs are from; `Pairs.origins` has a number in this list for each pair"""
+
+    @property
+    def has_several_pairs(self) -> bool:
+        """Whether there are several language pairs."""
+        return len({(origin.source, origin.target) for origin in self.origins}) > 1
+
+    def directions(self, pairs: Pairs) -> list[tuple[str, str]]:
+        """Return the source and target language of each pair of a part."""
+        languages = [(origin.source, origin.target) for origin in self.origins]
+        return [languages[number] for number in pairs.origins().tolist()]
+
+
+def load_corpus(config: Config) -> Corpus:
+    """Read, clean and split `config.data`, and read and clean `config.monolingual`, for the training part.
+
+    A valid or test part that a source lacks is split off its train part. Raises DataError where the data cannot be
+    read, or leaves a source without pairs for training or validation.
+    """
+    sources = [_clean_source(config, origin) for origin in origins(config)]
+
+    # drop duplicates
+    if "duplicates" not in config.skip_rules:
+        is_duplicate = duplicates(sources)
+        for source, mask in zip(sources, is_duplicate, strict=True):
+            source.drop("duplicates", mask)
+
+    # split off the parts that a source lacks
+    for source in sources:
+        source.selections = split_off(config, source.selections)
+
+    # drop training pairs that share a side with validation or test
+    if "held-out" not in config.skip_rules:
+        held_out = held_out_hashes(sources)
+        for source in sources:
+            source.drop("held-out", leaks(source, held_out))
+
+    for source in sources:
+        _check_parts(config, source)
+
+    # name each part by everything that it was made from
+    directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
+    part_keys = [key for source in sources for key in source.part_keys]
+    row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
+    corpus_key = digest(*directions, *part_keys, *row_numbers, digest_files(code_files()))
+    parts = {}
+    for part in PARTS:
+        key = digest(corpus_key, part, sorted(config.skip_rules))
+        selections = [source.selections[part] for source in sources]
+        parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
+
+    report = _report([_report_source(source, config.skip_rules) for source in sources])
+    return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
+
+
+def _check_parts(config: Config, source: Source) -> None:
+    """Raise DataError if nothing is left of a part, or if a part has what no model can be validated with."""
+    name, n, dropped = source.origin.full_name, f"{source.n_read:,}", _dropped(source)
+    if source.origin.is_monolingual:
+        if not len(source.train):
+            raise DataError(f"--monolingual {name}: no sentences left, of {n} lines read{dropped}")
+        return
+    for part in ("train", "valid"):
+        if not len(source.selections[part]):
+            raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}")
+    for part in ("valid", "test"):
+        longest = max(int(source.selections[part].column(words).max(initial=0)) for words in N_WORDS)
+        if longest > HOPELESS_LENGTH * config.max_length:
+            raise DataError(
+                f"--data {name}: the {part} part has a pair of {longest:,} words, far more than --max-length "
+                f"{config.max_length} (is there one sentence per line?)"
+            )
+
+
+def _dropped(source: Source) -> str:
+    """Return how many pairs each rule dropped, in parentheses."""
+    counts = {name: count.pairs for name, count in source.counts.by_rule.items()}
+    dropped = [f"{name} {n:,}" for name, n in counts.items() if n and RULES[name].startswith("dropped")]
+    return f" (dropped: {', '.join(dropped)})" if dropped else ""
+
+
+def _clean_source(config: Config, origin: Origin) -> Source:
+    """Read one language pair of one source of data, and apply the rules for one pair.
+
+    A pair whose other direction is named first is read in that direction, and then turned round.
+    """
+    if origin.is_monolingual:
+        return _clean_text(config, origin)
+    name = origin.data
+    languages = (origin.target, origin.source) if origin.is_reversed else (origin.source, origin.target)
+    # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
+    is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
+    columns = () if is_beside_table else config.columns
+    # A table of several pairs must name its columns: the first two would be those of one pair.
+    n_pairs = len({frozenset(pair) for pair in config.directions})
+    if n_pairs > len(config.data) and takes_columns(name):
+        columns = languages
+    raw_parts = read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *languages, columns)
+    settings = CleanerSettings(*languages, config.skip_rules)
+    tables = {part: cleaned_table(raw, settings) for part, raw in raw_parts.items()}
+    if origin.is_reversed:
+        tables = {part: turned_round(rows, raw_parts[part], settings) for part, rows in tables.items()}
+    counts = RuleCounts()
+    for part, rows in tables.items():
+        count_cleaning(counts, rows, part)
+    return Source(
+        origin,
+        n_read=sum(len(rows) for rows in tables.values()),
+        part_keys=[raw.key for raw in raw_parts.values()],
+        counts=counts,
+        selections={part: kept_by_cleaning(rows, part) for part, rows in tables.items()},
+    )
+
+
+def _clean_text(config: Config, origin: Origin) -> Source:
+    """Read one file of sentences in one language, for training, and apply the rules."""
+    settings = CleanerSettings("", origin.target, config.skip_rules)
+    raw = read_text(origin.data)
+    rows = cleaned_table(raw, settings)
+    counts = RuleCounts()
+    count_cleaning(counts, rows, "train")
+    nothing = Selection(rows, np.zeros(0, dtype=np.int64))
+    selections = {"train": kept_by_cleaning(rows, "train"), "valid": nothing, "test": nothing}
+    return Source(origin, len(rows), [raw.key], counts, selections)
+
+
+def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataReport:
+    """Return what was read from one source, what the rules did, and what is left."""
+    origin = source.origin
+    is_monolingual = origin.is_monolingual
+    # Which of the rules apply to these languages
+    rules = CleanerSettings("" if is_monolingual else origin.source, origin.target, skip_rules).cleaner()
+    n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
+    return DataReport(
+        source.n_read,
+        n_train,
+        n_valid,
+        n_test,
+        rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
+        notes=rules.notes,
+        reversed=origin.is_reversed,
+        monolingual=is_monolingual,
+    )
+
+
+def _report(reports: Sequence[DataReport]) -> DataReport:
+    """Return the report of all sources together: that of the only one, or sums over those that have pairs."""
+    if len(reports) == 1:
+        return reports[0]
+    of_pairs = [report for report in reports if not report.monolingual]
+
+    def total(rule: RuleName) -> RuleReport:
+        counts = [report.rules[rule] for report in of_pairs if rule in report.rules]
+        examples = [example for count in counts for example in count.examples]
+        return RuleReport(sum(count.pairs for count in counts), examples[:N_EXAMPLES])
+
+    return DataReport(
+        read=sum(report.read for report in of_pairs),
+        train=sum(report.train for report in of_pairs),
+        valid=sum(report.valid for report in of_pairs),
+        test=sum(report.test for report in of_pairs),
+        rules={rule: total(rule) for rule in RULE_NAMES if any(rule in report.rules for report in of_pairs)},
+        notes=list(dict.fromkeys(note for report in of_pairs for note in report.notes)),
+        sources=list(reports),
+    )

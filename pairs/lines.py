@@ -1,0 +1,183 @@
+"""Read files, plain or compressed, as bytes or as lines of text, and define what all readers share.
+
+Files are read as streams. No line may be longer than MAX_LINE_BYTES, and no compressed file may expand to more than
+MAX_EXPANSION times its size, so that a small file can fill neither the memory nor the disk.
+"""
+
+import contextlib
+import gzip
+import io
+import lzma
+import math
+import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tapis.config import TapisError
+from tapis.system.files import Bounded, ExpandsTooMuchError
+from tapis.system.terminal import in_one_line
+
+Pair = tuple[str, str]  # source side, target side
+
+COMPRESSED_ENDINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
+MAX_LINE_BYTES = 1_000_000
+MAX_EXPANSION = 100  # times the size of a compressed file, which may always have 10 MB; texts expand three- to tenfold
+ALWAYS_ALLOWED_BYTES = 10_000_000
+LINE_BYTES = 20  # of a line or a row that has fewer, in what a compressed file may expand to
+BUFFER_BYTES = 2**16
+
+
+class DataError(TapisError):
+    """The data cannot be found, read or used. The message says why and what to do about it."""
+
+
+def without_compressed_ending(name: str) -> str:
+    """Return a file name without .gz, .xz or .zst."""
+    path = Path(name)
+    return path.stem if path.suffix in COMPRESSED_ENDINGS else name
+
+
+def most_bytes(file: Path) -> int:
+    """Return how many bytes a compressed file may expand to."""
+    return max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * file.stat().st_size)
+
+
+def expands_too_much(name: str, file: Path) -> DataError:
+    """Return the error about a part `name` of a compressed file that is larger than `most_bytes`."""
+    return DataError(
+        f"{name} expands to more than {most_bytes(file) / 1e6:,.0f} MB, far more than compressed text does: "
+        "decompress it first if you trust it"
+    )
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read, and decompress it as its ending says.
+
+    Raises DataError where the file cannot be opened, and from the `with` block where it cannot be read or decompressed,
+    or expands to more than `most_bytes`.
+    """
+    try:
+        with _open(path) as file:
+            yield file
+    except ExpandsTooMuchError as error:
+        raise expands_too_much(error.name, path) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _incomplete(path, error) from None
+    except OSError as error:
+        if error.strerror is None:  # from the decompressor, not from the system
+            raise _incomplete(path, error) from None
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file. The buffer makes reading lines of limited length fast."""
+    if path.suffix not in COMPRESSED_ENDINGS:
+        return path.open("rb")
+    return io.BufferedReader(Bounded(_decompressed(path), most_bytes(path), str(path)), BUFFER_BYTES)
+
+
+def _decompressed(path: Path) -> Any:
+    """Open a compressed file."""
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".xz":
+        return _XzStreams(path)
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+
+    # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
+    return pa.CompressedInputStream(path.open("rb"), "zstd")
+
+
+class _XzStreams:
+    """The streams of an .xz file, one after another, with padding of zeros between them. lzma.open stops at padding."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("rb")
+        self.decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, or none at the end. Raises EOFError or LZMAError for what is no .xz file."""
+        while True:
+            data = b""
+            if self.decompressor.eof:
+                data = self.decompressor.unused_data
+                while not data.strip(b"\0"):
+                    data = self.file.read(BUFFER_BYTES)
+                    if not data:
+                        return b""
+                data = data.lstrip(b"\0")
+                self.decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            elif self.decompressor.needs_input:
+                data = self.file.read(BUFFER_BYTES)
+                if not data:
+                    raise EOFError("it ends before its end")
+            if found := self.decompressor.decompress(data, size):
+                return found
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _incomplete(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {in_one_line(error)}")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file without their line endings.
+
+    The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF.
+    Raises DataError where the file cannot be read, decompressed or decoded, or where a line is too long.
+    """
+    with open_bytes(path) as file:
+        yield from decoded_lines(file, str(path), most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf)
+
+
+def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file, as `lines` does. `name` is the file's name in errors.
+
+    Raises ExpandsTooMuchError after max_bytes, where an empty line counts as LINE_BYTES: it takes time, not space.
+    """
+    bytes_before_line, n_counted = 0, 0
+    raw_lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
+    for line_number, raw_line in enumerate(raw_lines, 1):
+        if len(raw_line) > MAX_LINE_BYTES:
+            limit = f"{MAX_LINE_BYTES // 1_000_000} MB"
+            raise DataError(f"{name} line {line_number:,}: longer than {limit} (is there one sentence per line?)")
+        try:
+            line = raw_line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
+            if line_number == 1 and raw_line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                advice = "not UTF-8, but UTF-16 (save it as UTF-8, or convert it with iconv -f UTF-16 -t UTF-8)"
+            else:
+                advice = "not UTF-8 (convert the file, e.g. with iconv)"
+            raise DataError(f"{name} {location}: {advice}") from None
+        bytes_before_line += len(raw_line)
+        n_counted += max(len(raw_line), LINE_BYTES)
+        if n_counted > max_bytes:
+            raise ExpandsTooMuchError(name, int(max_bytes))
+        if line_number == 1:
+            line = line.lstrip("\ufeff")  # byte order marks
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def line_pairs(
+    source_lines: Iterator[str], target_lines: Iterator[str], source_name: str, target_name: str
+) -> Iterator[Pair]:
+    """Pair the lines of two files. Raises DataError after the last pair where one file has more lines."""
+    pairs = zip_longest(source_lines, target_lines)
+    for n_pairs, (source_line, target_line) in enumerate(pairs):
+        if source_line is None or target_line is None:
+            # One file has ended. Count the remaining lines of the other for the message.
+            n_longer = n_pairs + 1 + sum(1 for _ in pairs)
+            n_source = n_pairs if source_line is None else n_longer
+            n_target = n_pairs if target_line is None else n_longer
+            raise DataError(
+                f"{source_name} and {target_name} must have the same number of lines, "
+                f"but have {n_source:,} and {n_target:,}"
+            )
+        yield source_line, target_line

@@ -1,0 +1,435 @@
+"""Read raw sentence pairs from whatever `--data` names, and report broken input by file and line.
+
+`read_parts` accepts:
+
+- a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
+- NAME, for the two files NAME.<source> and NAME.<target>;
+- one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two, parquet.py the last);
+- one .tmx file, a translation memory (tmx.py);
+- one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
+- a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
+
+Text files may be compressed (.gz, .xz or .zst). Pairs are streamed: each file is read once, from start to end, so an
+error may be raised late in the iteration. Only a hub id uses the network, and no code from a dataset is ever executed.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pairs.lines import (
+    COMPRESSED_ENDINGS,
+    MAX_LINE_BYTES,
+    DataError,
+    Pair,
+    line_pairs,
+    lines,
+    without_compressed_ending,
+)
+from pairs.moses_zip import read_moses_zip
+from pairs.parquet import read_parquet
+from pairs.spreadsheets import is_number, read_csv, read_tsv
+from pairs.tmx import read_tmx
+from tapis.system.files import digest, digest_files
+from tapis.system.hub import hub_answers, is_hub_id
+from tapis.system.terminal import in_one_line, listed
+from tapis.text.sentences import replace_lone_surrogates
+
+__all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
+
+PARTS = ("train", "valid", "test")
+
+# The splits of a hub dataset that are used, and the part that each becomes.
+HUB_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the data (train, valid or test), before cleaning."""
+
+    pairs: Iterable[Pair]
+    """Raw sentence pairs. Can be iterated once; raises DataError where the data is broken."""
+    key: str
+    """Hash of the content, used in cache keys"""
+
+
+def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
+    """Return the parts that `data` provides, keyed by their names in PARTS.
+
+    Args:
+        data: a path or hub id, in one of the forms that the module docstring lists.
+        source: language code of the source side.
+        target: language code of the target side.
+        columns: which columns of a table are the source and the target side, each by its number from 1 or by its name
+            in the header. In .jsonl and .parquet files, the names of two fields. Empty: found by the languages.
+
+    Raises DataError where the data does not exist or has no such language pair.
+
+    """
+    path = Path(data).expanduser()
+
+    if path.is_file():
+        return {"train": _read_file(path, source, target, columns)}
+    if columns:
+        raise _no_columns(data)
+
+    if path.is_dir():
+        languages = _languages(path)
+        if languages:
+            return _read_folder(path, source, target, languages)
+        return _read_layout(path, source, target)
+
+    # NAME.<source> and NAME.<target>
+    source_file = _find_language_file(path, source)
+    target_file = _find_language_file(path, target)
+    if source_file and target_file:
+        return {"train": _read_parallel_files(source_file, target_file)}
+    if source_file or target_file:
+        missing_language = target if source_file else source
+        raise DataError(f"{source_file or target_file} exists, but {path}.{missing_language} does not")
+
+    if is_hub_id(data):
+        return _read_hub(data, source, target)
+
+    raise DataError(
+        f"--data {data}: no such file or folder, and not a hub id (OWNER/NAME)\n"
+        "pass a file or a folder of train/valid/test.<language> files, or try: python train.py demo"
+    )
+
+
+def read_text(name: str) -> Part:
+    """Return a file of sentences in one language, one per line: pairs with an empty source side.
+
+    Raises DataError where the file does not exist.
+    """
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise DataError(f"--monolingual {name}: no such file")
+    key = _content_key(path)
+    return Part(_unchanged((("", line) for line in lines(path)), key, path), key)
+
+
+# Parallel text files
+
+
+def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
+    """Return a part stored as two files with one sentence per line."""
+    pairs = line_pairs(lines(source_file), lines(target_file), str(source_file), str(target_file))
+    key = _content_key(source_file, target_file)
+    return Part(_unchanged(pairs, key, source_file, target_file), key)
+
+
+def _content_key(*files: Path) -> str:
+    """Hash the contents of files. Raises DataError where one cannot be read."""
+    try:
+        return digest_files(files)
+    except OSError as error:
+        name = error.filename or " or ".join(map(str, files))
+        raise DataError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _unchanged(pairs: Iterable[Pair], key: str, *files: Path) -> Iterator[Pair]:
+    """Yield the pairs of files. Raises DataError at the end if the files changed since `key` was computed.
+
+    Otherwise the cache would have the pairs of one content under the key of another.
+    """
+    yield from pairs
+    if _content_key(*files) != key:
+        raise DataError(f"{' or '.join(map(str, files))} changed while it was read: start again")
+
+
+def _find_language_file(stem: Path, language: str) -> Path | None:
+    """Return the file stem.<language>, with or without the ending of a compressed file, or None where none exists."""
+    for ending in ("", *COMPRESSED_ENDINGS):
+        path = stem.with_name(f"{stem.name}.{language}{ending}")
+        if path.is_file():
+            return path
+    return None
+
+
+def _languages(folder: Path) -> list[str]:
+    """Return the languages for which the folder has a train.<language> file, sorted."""
+    languages = set()
+    for path in folder.glob("train.*"):
+        name_parts = without_compressed_ending(path.name).split(".")
+        if path.is_file() and len(name_parts) == 2 and f".{name_parts[1]}" not in _FILE_TYPES:
+            languages.add(name_parts[1])
+    return sorted(languages)
+
+
+def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -> dict[str, Part]:
+    for language in (source, target):
+        if language not in languages:
+            raise DataError(
+                f"{folder} has no train.{language}\n"
+                f"available languages (choose with --source and --target, or --pairs): {listed(languages, 100)}"
+            )
+
+    parts = {}
+    for name in PARTS:
+        source_file = _find_language_file(folder / name, source)
+        target_file = _find_language_file(folder / name, target)
+        if source_file and target_file:
+            parts[name] = _read_parallel_files(source_file, target_file)
+        elif source_file:
+            raise DataError(f"{folder / name}.{target} is missing, but {source_file.name} exists")
+        elif target_file:
+            raise DataError(f"{folder / name}.{source} is missing, but {target_file.name} exists")
+    return parts
+
+
+# Single files of sentence pairs
+
+
+def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Part:
+    # find the type of the file
+    file_type = Path(without_compressed_ending(path.name)).suffix
+    is_compressed_twice = path.suffix in COMPRESSED_ENDINGS and file_type in _COMPRESSED_TYPES
+    if file_type not in _FILE_TYPES or is_compressed_twice:
+        raise DataError(
+            f"--data {path}: a single file must end in {', '.join(_FILE_TYPES)}; "
+            f"all but {' and '.join(_COMPRESSED_TYPES)} may add {', '.join(COMPRESSED_ENDINGS)}\n"
+            f"for two files, NAME.{source} and NAME.{target}, type: --data NAME"
+        )
+
+    # read it
+    pairs: Iterator[Pair]
+    if file_type in _TABLE_READERS:
+        pairs = _TABLE_READERS[file_type](path, source, target, columns)
+    elif columns:
+        raise _no_columns(str(path))
+    else:
+        pairs = _READERS[file_type](path, source, target)
+    key = _content_key(path)
+    return Part(_unchanged(pairs, key, path), digest(file_type, *columns, key))
+
+
+def takes_columns(data: str) -> bool:
+    """Return whether --columns can choose the columns of some data: whether it is a file of a table."""
+    return _is_table(Path(data).expanduser())
+
+
+def _no_columns(data: str) -> DataError:
+    *first_types, last_type = _TABLE_READERS
+    return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
+
+
+def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+    source_field, target_field = _field_names(path, source, target, columns)
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} line {number:,}: not JSON ({error})") from None
+        yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}")
+
+
+def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...]) -> tuple[str, str]:
+    """Return the fields of a record that hold the two sides: those in `columns`, or the languages."""
+    if not columns:
+        return source, target
+    if any(map(is_number, columns)):
+        raise DataError(f"{path} has fields, not numbered columns: type --columns and the names of two fields")
+    source_field, target_field = columns
+    return source_field, target_field
+
+
+def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pair:
+    """Return the sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
+
+    `source` and `target` are the names of the two fields. null becomes an empty side. Raises DataError, which starts
+    with `location`, where the record has another form.
+    """
+    if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+        has_both_fields = source in record and target in record
+        record = record if has_both_fields else record["translation"]
+    if not isinstance(record, dict):
+        raise DataError(f'{location}: expected {{"{source}": …, "{target}": …}}, got {_shown(record)}')
+
+    for language in (source, target):
+        if language not in record:
+            raise DataError(f'{location}: no field "{language}" (fields: {listed(record)})')
+        if not isinstance(record[language], str | None):
+            raise DataError(f'{location}: "{language}" must be a string, got {_shown(record[language])}')
+    return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
+
+
+def _shown(value: Any) -> str:
+    """Return the start of a value of JSON, or its kind if it is nested too deeply to be written."""
+    try:
+        return in_one_line(json.dumps(value, default=repr), 40)
+    except RecursionError:
+        return f"a {type(value).__name__}"
+
+
+def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+    return read_parquet(path, *_field_names(path, source, target, columns))
+
+
+# Readers by the ending of the file. Those of tables also take the columns.
+_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[Pair]]] = {
+    ".tsv": read_tsv,
+    ".csv": read_csv,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
+_FILE_TYPES = (*_TABLE_READERS, *_READERS)
+_COMPRESSED_TYPES = (".parquet", ".zip")  # compressed in themselves
+
+
+# Datasets in the hub's layout
+
+
+def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
+    """Read a local folder in the hub's layout: tables SPLIT*.parquet, or of another type, in a folder for the pair.
+
+    Its README.md, which may name any path or address, is not read.
+    """
+    names = (f"{source}-{target}", f"{target}-{source}")
+    places = (folder, folder / "data")
+    pairs = sorted({path.name for place in places for path in place.glob("*-*") if path.is_dir()})
+    found = [place / name for name in names for place in places if (place / name).is_dir()]
+    if pairs and not found:
+        raise DataError(
+            f"{folder} has neither {names[0]} nor {names[1]}\n"
+            f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
+        )
+    files: dict[str, list[Path]] = {}
+    for path in sorted(path for place in found or places for path in place.glob("*")):
+        split = re.match(r"[a-z]+", path.name)
+        if split and split[0] in HUB_SPLITS and _is_table(path):
+            files.setdefault(HUB_SPLITS[split[0]], []).append(path)
+    if "train" not in files:
+        raise DataError(
+            f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
+            f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)"
+        )
+    return {name: _joined([_read_file(path, source, target, ()) for path in paths]) for name, paths in files.items()}
+
+
+def _is_table(path: Path) -> bool:
+    return path.is_file() and Path(without_compressed_ending(path.name)).suffix in _TABLE_READERS
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Return several files as one part."""
+    return Part(chain.from_iterable(part.pairs for part in parts), digest(*(part.key for part in parts)))
+
+
+def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
+    """Read a dataset from the hub. Where it cannot be reached, a copy that an earlier run downloaded is used."""
+    import datasets  # noqa: PLC0415
+    import huggingface_hub  # noqa: PLC0415
+
+    # Without a connection, stop the hub's client from retrying for half a minute.
+    is_offline = not hub_answers(name, "dataset")
+    if is_offline:
+        datasets.config.HF_HUB_OFFLINE = True
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+
+    # load the language pair
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    try:
+        with _own_files_alone(name):
+            splits = _load_language_pair(name, source, target)
+    except DataError:
+        raise
+    except Exception as error:  # datasets, pyarrow and the hub's client each raise exceptions of their own
+        if is_offline:
+            raise DataError(
+                f"the hub cannot be reached for {name}, and no downloaded copy of {source}-{target} exists\n"
+                "try: python train.py demo, or: python train.py --data FOLDER"
+            ) from None
+        reason = in_one_line(error)
+        raise DataError(f"{name} cannot be loaded: {reason}") from None
+
+    # turn its splits into parts
+    parts = {}
+    for split_name, rows in splits.items():
+        if split_name in HUB_SPLITS:
+            parts[HUB_SPLITS[split_name]] = Part(_hub_pairs(name, rows, source, target), digest(rows._fingerprint))
+    if "train" not in parts:
+        raise DataError(f"{name} has no train split, only {listed(splits)}")
+    return parts
+
+
+def _hub_pairs(name: str, rows: Iterable[Any], source: str, target: str) -> Iterator[Pair]:
+    for number, record in enumerate(rows, 1):
+        pair = _pair_of_record(record, source, target, f"{name} row {number:,}")
+        _check_length(pair, f"{name} row {number:,}")
+        yield pair
+
+
+def _check_length(pair: Pair, location: str) -> None:
+    """Raise DataError, which starts with `location`, if a text of a pair is too long for a line."""
+    longest = max(map(len, pair))
+    if longest > MAX_LINE_BYTES:
+        raise DataError(f"{location}: a text of {longest:,} characters")
+
+
+@contextlib.contextmanager
+def _own_files_alone(name: str) -> Iterator[None]:
+    """While active, `datasets` looks for the data of a dataset in its repository on the hub alone.
+
+    Whoever wrote the dataset's README.md may name any path of this machine, and any address, as its data. DataError is
+    raised where one is named.
+    """
+    from datasets import data_files  # noqa: PLC0415
+
+    resolve_pattern = data_files.resolve_pattern
+    refused: list[str] = []
+
+    def resolve_own(pattern: str, base_path: str, *args: Any, **kwargs: Any) -> list[str]:
+        place = f"{base_path}/{pattern}".removeprefix("hf://datasets/")
+        is_own = base_path.startswith("hf://datasets/") and not pattern.startswith("/")
+        if not is_own or "://" in place or "::" in place or "\\" in place or ".." in place.split("/"):
+            refused.append(pattern)
+            raise FileNotFoundError(pattern)  # which `datasets` may catch, and look for an earlier copy
+        found: list[str] = resolve_pattern(pattern, base_path, *args, **kwargs)
+        return found
+
+    data_files.resolve_pattern = resolve_own
+    try:
+        yield
+    finally:
+        data_files.resolve_pattern = resolve_pattern
+        if refused:
+            raise DataError(f"{name} names data outside of its repository: {refused[0][:200]}")
+
+
+def _load_language_pair(name: str, source: str, target: str) -> Any:
+    """Return the splits of a language pair, which the hub stores under only one of its two orders (en-fr or fr-en).
+
+    Raises DataError where the dataset lacks the pair, and otherwise whatever `datasets` raises.
+    """
+    import datasets  # noqa: PLC0415
+
+    forward = f"{source}-{target}"
+    backward = f"{target}-{source}"
+
+    # A downloaded copy has no list of language pairs: try both orders.
+    if datasets.config.HF_HUB_OFFLINE:
+        with contextlib.suppress(ValueError):
+            return datasets.load_dataset(name, forward)
+        return datasets.load_dataset(name, backward)
+
+    available = datasets.get_dataset_config_names(name)
+    if forward in available:
+        return datasets.load_dataset(name, forward)
+    if backward in available:
+        return datasets.load_dataset(name, backward)
+    if available == ["default"]:  # a dataset without named language pairs
+        return datasets.load_dataset(name, "default")
+    raise DataError(
+        f"{name} has neither {forward} nor {backward}\n"
+        f"available pairs (choose with --source and --target, or --pairs): {listed(available, 100)}"
+    )

@@ -1,0 +1,174 @@
+"""Read sentence pairs from translation memories (TMX 1.4).
+
+A TMX file is XML. Each unit holds a text in several languages:
+
+    <tu>
+      <tuv xml:lang="en-US"><seg>The <hi>cat</hi> sits.</seg></tuv>
+      <tuv xml:lang="fr-FR"><seg>Le chat est assis.</seg></tuv>
+    </tu>
+
+The file is parsed as a stream, and no tree is built: a file of any size takes the memory of one unit. Nothing outside
+the file is read, and files that declare entities are refused.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.parsers import expat
+
+from pairs.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
+from tapis.system.terminal import in_one_line, listed
+
+CHUNK_BYTES = 2**16  # parsed at a time
+MAX_DEPTH = 1000  # of nested elements
+MAX_NAMES = 10_000  # different names of elements and attributes, all of which the parser keeps
+MAX_LANGUAGES = 20  # listed in an error
+
+# Elements in a segment that hold no text of the sentence: formatting codes of the original document, and the texts of
+# footnotes and the like (sub). The text of all others, such as hi, belongs to the sentence.
+NOT_TEXT = {"bpt", "ept", "it", "ph", "ut", "sub"}
+
+
+def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
+    """Yield the pair of each unit that has both languages.
+
+    A language matches the tags that start with it, in any case: `en` matches `EN` and `en-US`, and a tag that is equal
+    comes first. Raises DataError where the file is not TMX, and at the end if no unit has both languages.
+    """
+    parser = _UnitParser(str(path), source, target)
+    n_pairs = 0
+    with open_bytes(path) as file:
+        is_last = False
+        while not is_last:
+            chunk = file.read(CHUNK_BYTES)
+            is_last = not chunk
+            pairs = parser.parse(chunk, is_last)
+            n_pairs += len(pairs)
+            yield from pairs
+
+    if not n_pairs:
+        raise DataError(
+            f"{path}: no unit has both {source} and {target}\n"
+            f"available languages (choose with --source and --target, or --pairs): {listed(sorted(parser.languages))}"
+        )
+
+
+class _UnitParser:
+    """Parses TMX in chunks. Expat calls the handlers, which fill in the unit at hand."""
+
+    def __init__(self, name: str, source: str, target: str) -> None:
+        self.name = name
+        self.wanted = (_normalized(source), _normalized(target))
+        self.languages: set[str] = set()  # tags seen, for the error
+        self.pairs: list[Pair] = []  # complete and not yet returned
+
+        self.texts: dict[str, tuple[bool, str]] = {}  # of this unit: language → whether its tag is equal, and the text
+        self.tag = ""  # language tag of this variant
+        self.segment: list[str] | None = None  # pieces of this segment's text, or None outside segments
+        self.segment_length = 0
+        self.code_depth = 0  # how many elements of NOT_TEXT are open
+        self.depth = 0
+        self.bytes_fed = 0
+
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartDoctypeDeclHandler = self._start_doctype
+        self.parser.SkippedEntityHandler = self._skip_entity
+        self.parser.StartElementHandler = self._start_element
+        self.parser.EndElementHandler = self._end_element
+        self.parser.CharacterDataHandler = self._add_text
+
+    def parse(self, chunk: bytes, is_last: bool) -> list[Pair]:
+        """Parse a piece of the file. Returns the pairs of the units that end in it."""
+        try:
+            self.parser.Parse(chunk, is_last)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise DataError(f"{self.name} line {error.lineno:,}: not XML ({reason})") from None
+        except (LookupError, ValueError) as error:  # expat knows UTF-8, UTF-16 and encodings of one byte
+            raise DataError(
+                f"{self.name}: its encoding is not supported: convert it to UTF-8 ({in_one_line(error)})"
+            ) from None
+
+        # Expat keeps a tag or comment whose end it has not seen.
+        self.bytes_fed += len(chunk)
+        if self.bytes_fed - self.parser.CurrentByteIndex > MAX_LINE_BYTES + len(chunk):
+            raise self._error(f"a tag or comment longer than {MAX_LINE_BYTES // 1_000_000} MB")
+        if self.depth > MAX_DEPTH or len(self.parser.intern) > MAX_NAMES:
+            raise self._error("not TMX (too many nested or different elements)")
+
+        pairs = self.pairs
+        self.pairs = []
+        return pairs
+
+    def _error(self, reason: str) -> DataError:
+        return DataError(f"{self.name} line {self.parser.CurrentLineNumber:,}: {reason}")
+
+    def _start_doctype(self, name: str, system_id: str | None, public_id: str | None, has_subset: bool) -> None:
+        """Refuse declarations in the file: an entity may expand to gigabytes. A link to a DTD is not followed."""
+        if has_subset:
+            raise self._error("DOCTYPE with declarations in [ ], which are not read (remove the brackets)")
+
+    def _skip_entity(self, name: str, is_parameter_entity: bool) -> None:
+        """Refuse an entity that only the linked DTD could define."""
+        if not is_parameter_entity:
+            raise self._error(f"entity &{in_one_line(name, 40)}; is not defined (write the character itself)")
+
+    def _start_element(self, name: str, attributes: dict[str, str]) -> None:
+        if self.depth == 0 and name != "tmx":
+            raise self._error(f"not TMX (its first element is <{in_one_line(name, 40)}>)")
+        self.depth += 1
+
+        if name == "tu":
+            self.texts = {}
+        elif name == "tuv":
+            self.tag = attributes.get("xml:lang") or attributes.get("lang") or ""
+            if len(self.languages) < MAX_LANGUAGES:
+                self.languages.add(in_one_line(self.tag, 20))
+        elif name == "seg":
+            self.segment = []
+            self.segment_length = 0
+        elif name in NOT_TEXT:
+            self.code_depth += 1
+
+    def _add_text(self, text: str) -> None:
+        if self.segment is None or self.code_depth:
+            return
+        self.segment.append(text)
+        self.segment_length += len(text)
+        if self.segment_length > MAX_LINE_BYTES:
+            raise self._error(f"a segment longer than {MAX_LINE_BYTES // 1_000_000} MB")
+
+    def _end_element(self, name: str) -> None:
+        self.depth -= 1
+        if name in NOT_TEXT:
+            self.code_depth -= 1
+        elif name == "seg" and self.segment is not None:
+            self._add_variant("".join(self.segment))
+            self.segment = None
+        elif name == "tu":
+            if len(self.texts) == 2:
+                source, target = (self.texts[language][1] for language in self.wanted)
+                self.pairs.append((source, target))
+            self.texts = {}
+
+    def _add_variant(self, text: str) -> None:
+        """Keep a text of the unit if it is in a wanted language. The first wins, but an equal tag before all others."""
+        tag = _normalized(self.tag)
+        language = _matching_language(tag, self.wanted)
+        if language is None:
+            return
+        is_equal = tag == language
+        if language not in self.texts or (is_equal and not self.texts[language][0]):
+            self.texts[language] = (is_equal, re.sub(r"[ \t\r\n]+", " ", text).strip(" "))
+
+
+def _normalized(tag: str) -> str:
+    """Return a language tag in lower case, with hyphens."""
+    return tag.strip().lower().replace("_", "-")
+
+
+def _matching_language(tag: str, languages: tuple[str, str]) -> str | None:
+    """Return the language that a tag starts with, or None. Of `pt` and `pt-br`, `pt-br` matches the longer."""
+    matching = [language for language in languages if f"{tag}-".startswith(f"{language}-")]
+    return max(matching, key=len, default=None)

@@ -1,1 +1,0 @@
-"""The machine around the model: the command line, the terminal, devices, processes, files and the hub."""

@@ -1,0 +1,1 @@
+"""The commands of the package, each of which `python -m tapis` and a command of a checkout run."""

@@ -1,0 +1,30 @@
+"""The command that says what a model is, and how this machine computes."""
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from tapis.config import names_of_pairs
+from tapis.engine.engine import variants
+from tapis.release import Release
+from tapis.system.cli import InfoOptions, parse
+from tapis.system.terminal import printable
+from tapis.threads import n_threads
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the command. With a model, its files are checked as translating checks them."""
+    options = parse(InfoOptions, args)
+    engine = f"the engine computes with {variants()[0]}" if variants() else "the engine was not compiled"
+    print(f"tapis {version('tapis')}, Python {platform.python_version()}, {platform.machine()}")
+    print(f"{engine}, on {n_threads()} thread{'s' * (n_threads() > 1)}")
+    if not options.run:
+        return
+    folder = Release.find(options.run)
+    config, tokenizer, weights = folder.load_weights()
+    n_weights = sum(weight.size for weight in weights.values())
+    print(printable(f"model {config.name or folder.path.name}: {names_of_pairs(config.directions)}"))
+    print(
+        f"{n_weights:,} weights, {len(tokenizer):,} tokens, "
+        f"{config.n_encoder_layers} + {config.n_decoder_layers} layers"
+    )

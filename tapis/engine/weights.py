@@ -1,0 +1,70 @@
+"""The weights of a model: their names and shapes, and the forms in which engine.c reads them."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapis.config import ConfigError, ModelConfig
+
+Floats = NDArray[np.float32]
+PANEL = 32  # columns of packed weights that lie side by side
+
+
+def weight_shapes(config: ModelConfig, n_tokens: int) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the weights of a model with a vocabulary of so many tokens."""
+    d, d_ff = config.d_model, config.d_ff
+    shapes: dict[str, tuple[int, ...]] = {"src_embed.embedding.weight": (n_tokens, d)}
+    if not config.tie_embeddings:
+        shapes |= {"tgt_embed.embedding.weight": (n_tokens, d), "projection.linear.weight": (n_tokens, d)}
+    norms = []
+    for stack, n, attentions in (
+        ("encoder", config.n_encoder_layers, ["self_attention"]),
+        ("decoder", config.n_decoder_layers, ["self_attention", "cross_attention"]),
+    ):
+        if config.norm == "pre":
+            norms.append(f"{stack}.norm")
+        for i in range(n):
+            block = f"{stack}.blocks.{i}"
+            shapes |= {f"{block}.{attention}.w_{x}.weight": (d, d) for attention in attentions for x in "qkvo"}
+            for layer, shape in (("linear_1", (d_ff, d)), ("linear_2", (d, d_ff))):
+                name = f"{block}.feed_forward.{layer}"
+                shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+            norms += [f"{block}.residuals.{j}.norm" for j in range(len(attentions) + 1)]
+    return shapes | {f"{norm}.{part}": (d,) for norm in norms for part in ("alpha", "bias")}
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig, n_tokens: int) -> None:
+    """Raise ConfigError if these are not the names and shapes of a model with this config."""
+    expected = weight_shapes(config, n_tokens)
+    if other := sorted(shapes.items() ^ expected.items()):
+        name = other[0][0]
+        raise ConfigError(f"{name} is {shapes.get(name, 'missing')}, and must be {expected.get(name, 'missing')}")
+
+
+def sinusoids(positions: int, d_model: int) -> Floats:
+    """Return the encodings of the first positions, (positions, D), as `model.PositionalEncoding` has them."""
+    position = np.arange(positions, dtype=np.float64)[:, None]
+    even = np.arange(0, d_model, 2, dtype=np.float64)
+    angle = position * np.exp(even * (-math.log(10_000.0) / d_model))
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(positions, d_model).astype(np.float32)
+
+
+def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Return rows of x (N, D) → int8 (N, D) and their scales (N, 1), the largest entry of each row over 127."""
+    scale = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-30)) / np.float32(127)
+    with np.errstate(invalid="ignore"):  # of numbers that are not finite, all that is computed is an error
+        return np.rint(x * (1 / scale)).astype(np.int8), scale
+
+
+def padded(values: NDArray[np.generic], multiple: int) -> NDArray[np.generic]:
+    """Return values (N,) with zeros behind them, up to a multiple."""
+    return np.pad(values, (0, -len(values) % multiple))
+
+
+def pack_weight(weight: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return an int8 weight (V, D) in the order of engine.c: panels of 32 columns, four numbers of each."""
+    v, d = weight.shape
+    filled = np.pad(weight, ((0, -v % PANEL), (0, -d % 4)))
+    return np.ascontiguousarray(filled.reshape(-1, PANEL, filled.shape[1] // 4, 4).transpose(0, 2, 1, 3))

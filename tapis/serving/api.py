@@ -1,0 +1,710 @@
+"""The HTTP API that clients of LibreTranslate speak (https://docs.libretranslate.com), over the models of a server.
+
+    POST /translate          q, source, target, format, alternatives, api_key: a text or a list of them
+    POST /detect             q, api_key: the languages that a text may be in
+    POST /translate_file     file, source, target, api_key: a file of text, HTML, Markdown or subtitles
+    GET  /download_file/NAME its translation
+    GET  /languages          the language pairs
+    GET  /frontend/settings  limits and formats
+    GET  /health             whether the server runs
+    GET  /metrics            counters and times, for Prometheus
+    GET  /docs, /spec        this API, to read and to try; its description
+
+Requests are JSON, an HTML form, or parameters of the URL; answers are JSON. An error has a status and {"error": what is
+wrong}. Nothing in a request is opened as a path or fetched as a URL.
+"""
+
+import asyncio
+import html
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qs, quote
+
+from babel import Locale, UnknownLocaleError
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi_offline import FastAPIOffline
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+
+from tapis.config import ConfigError, TapisError
+from tapis.search import Search
+from tapis.serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
+from tapis.serving.files import FORMATS, SUFFIXES, Document, Downloads, Upload, read_upload, translated_name
+from tapis.serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
+from tapis.serving.metrics import MeasuredRequests, Metrics
+from tapis.serving.models import Answer, Kind, Models
+from tapis.system.terminal import say
+from tapis.text.languages import TAG, foreign_language, language_shares
+from tapis.text.markup import Markup
+from tapis.text.sentences import replace_lone_surrogates
+from tapis.translation import Translation
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+AUTO = "auto"  # a source language to be identified
+MAX_ALTERNATIVES = 9
+MAX_TEXTS = 256  # in one request
+MAX_FIELDS = 1000  # of a form
+BYTES_PER_CHARACTER = 12  # at most: an escaped pair of surrogates in JSON, or four escaped bytes in a form
+PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/languages", "/health")  # that are measured
+TOKEN_WORK = 3  # characters that a token stands for at least: rare characters have several tokens each
+LINE_WORK = 20  # what a line takes beside its characters, in characters
+MARKUP_WORK = 1.5  # times the work of plain text
+MANY_TEXTS = 8  # whose languages are identified in another thread
+LONG_TEXT = 2_000  # characters of texts that are taken apart in another thread
+PAGE_SEARCH = Search(beam=5)
+PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of which the page shows alternatives
+
+
+class TranslateRequest(BaseModel):
+    """What to translate."""
+
+    q: str | list[str] = Field(description="A text, or several")
+    source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
+    target: str = Field(description="The language to translate into", examples=["fr"])
+    format: Literal["text", "html"] = Field("text", description="With html, only the text of a page is translated")
+    alternatives: int = Field(0, ge=0, le=MAX_ALTERNATIVES, description="Number of further translations")
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class DetectRequest(BaseModel):
+    """A text whose language is asked for."""
+
+    q: str = Field(description="The text")
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class DetectedLanguage(BaseModel):
+    """A language that a text may be in."""
+
+    language: str
+    confidence: float = Field(description="Probability in per cent, among the languages of the server")
+
+
+class PageRequest(BaseModel):
+    """What the page of the server asks for."""
+
+    q: str
+    source: str
+    target: str
+    api_key: str = ""
+
+
+class FileRequest(BaseModel):
+    """A file to translate."""
+
+    file: Any = Field(description="A file of UTF-8 text: " + ", ".join(SUFFIXES))
+    source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
+    target: str = Field(description="The language to translate into", examples=["fr"])
+    api_key: str = Field("", description="A key, if the server asks for one")
+
+
+class FileAnswer(BaseModel):
+    """Where the translated file is, for ten minutes."""
+
+    translatedFileUrl: str  # noqa: N815 - LibreTranslate's name
+
+
+class TranslateAnswer(BaseModel):
+    """The translation, with the language and the alternatives if they were asked for; lists of them if q was a list."""
+
+    translatedText: str | list[str]  # noqa: N815 - LibreTranslate's name
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class Language(BaseModel):
+    """A language to translate from."""
+
+    code: str
+    name: str
+    targets: list[str] = Field(description="Languages that it is translated into, and itself")
+
+
+class ErrorAnswer(BaseModel):
+    """What is wrong with a request."""
+
+    error: str
+
+
+class RequestError(Exception):
+    """A request that cannot be answered, with the status that says so."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts."""
+
+    max_characters: int
+    """Of the texts of one request"""
+    max_seconds: float
+    """For reading a request, and for answering it"""
+    max_work: float = 100_000
+    """Of one request (`work_of`)"""
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    origins: tuple[str, ...] = ()
+    """Sites whose pages may send requests and read answers"""
+    hosts: tuple[str, ...] = ()
+    """Names of the server, besides those of the loopback interface"""
+
+
+def ranked_texts(document: Document, answers: Sequence[Answer]) -> list[str]:
+    """Return the translations of a document, best first, from the answers to its lines."""
+    ranked = [answer.translations for answer in answers]
+    n_ranks = min(map(len, ranked), default=1)
+    texts = [document.joined([line[rank].text for line in ranked]) for rank in range(n_ranks)]
+    return list(dict.fromkeys(texts))  # some differ in their tokens alone
+
+
+def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int = 0) -> float:
+    """Estimate the work of a request, in characters of plain text translated by greedy search.
+
+    n_tokens is the number of tokens of the lines, where it is known. Each answer to each line, a blank one included,
+    is one more.
+    """
+    n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
+    return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + len(lines) * search.n_best
+
+
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """Look at the error of a future that nobody awaits any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def until_disconnected(http: Request) -> None:
+    """Return once the client of a request, whose body was read, has gone."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Api:
+    """The answers to requests."""
+
+    def __init__(
+        self, models: Models, batches: Lanes[Kind, Answer], metrics: Metrics, limits: Limits, beam: int
+    ) -> None:
+        self.models = models
+        self.batches = batches
+        self.metrics = metrics
+        self.limits = limits
+        self.beam = beam
+        self.downloads = Downloads()
+        self._away = asyncio.Semaphore(1)
+
+    async def away_if_long(self, is_long: bool, work: Callable[[], T]) -> T:
+        """Return the result of some work. If it may take long, another thread does it, to hold up no other requests.
+
+        One such work is done at a time: several would take turns with this thread, which answers all others.
+        """
+        if not is_long:
+            return work()
+        async with self._away:
+            return await asyncio.to_thread(work)
+
+    async def translate(self, http: Request) -> TranslateAnswer:
+        """Answer /translate. Raises RequestError."""
+        request = await self.read(http, TranslateRequest)
+        texts = [replace_lone_surrogates(q) for q in ([request.q] if isinstance(request.q, str) else request.q)]
+        if len(texts) > MAX_TEXTS:
+            raise RequestError(400, f"q has {len(texts):,} texts; the server accepts {MAX_TEXTS} at once")
+        self.check_length(texts)
+
+        detected = None
+        sources = [request.source] * len(texts)
+        if request.source == AUTO:
+            is_html = request.format == "html"
+            identify = partial(self.identify, target=request.target)
+            visible = [visible_text(text, is_html) for text in texts]
+            shares = await self.away_if_long(len(texts) > MANY_TEXTS, lambda: list(map(identify, visible)))
+            detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
+            sources = [source for source, _ in shares]
+        ranked = await self.translate_texts(http, texts, sources, request)
+
+        best = [translations[0] for translations in ranked]
+        others = [translations[1:] for translations in ranked] if request.alternatives else None
+        if not isinstance(request.q, str):
+            return TranslateAnswer(translatedText=best, detectedLanguage=detected, alternatives=others)
+        return TranslateAnswer(
+            translatedText=best[0],
+            detectedLanguage=detected[0] if detected else None,
+            alternatives=others[0] if others else None,
+        )
+
+    def identify(self, text: str, target: str) -> tuple[str, float]:
+        """`Models.identify`. Raises RequestError."""
+        try:
+            return self.models.identify(text, target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
+
+    def run_for(self, source: str, target: str) -> str:
+        """`Models.run_for`. Raises RequestError."""
+        try:
+            return self.models.run_for(source, target)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from None
+
+    async def translate_texts(
+        self, http: Request, texts: Sequence[str], sources: Sequence[str], request: TranslateRequest
+    ) -> list[list[str]]:
+        """Return the translations of each text, best first. A text in the target language stays as it is.
+
+        Raises RequestError.
+        """
+        results = [[text] for text in texts]
+        rows_of: dict[str, list[int]] = {}  # the texts of each language
+        for row, source in enumerate(sources):
+            if source != request.target or source not in self.models.languages:
+                rows_of.setdefault(source, []).append(row)
+        kinds = [self.kind_for(source, request) for source in rows_of]
+        is_html = request.format == "html"
+        documents = [Document(text, *FORMATS[".html" if is_html else ".txt"]) for text in texts]
+        is_long = is_html or sum(map(len, texts)) > LONG_TEXT
+        lines_of = await self.away_if_long(is_long, lambda: [document.lines() for document in documents])
+
+        # One request to the queue for each language.
+        parts = [[line for row in rows for line in lines_of[row]] for rows in rows_of.values()]
+        answers = await self.answers(http, request.api_key, kinds, parts)
+
+        for rows, of_language in zip(rows_of.values(), answers, strict=True):
+            begin = 0
+            for row in rows:
+                end = begin + len(lines_of[row])
+                ranked = partial(ranked_texts, documents[row], of_language[begin:end])
+                results[row] = await self.away_if_long(is_long, ranked)
+                begin = end
+        return results
+
+    def kind_for(self, source: str, request: TranslateRequest) -> Kind:
+        """Return what the texts of a request in a language are translated by. Raises RequestError if nothing does."""
+        run = self.run_for(source, request.target)
+        n_best = 1 + request.alternatives
+        markup: Markup = "html" if request.format == "html" else ""
+        return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), markup)
+
+    async def answers(
+        self, http: Request, key: str, kinds: Sequence[Kind], parts: Sequence[list[str]]
+    ) -> list[list[Answer]]:
+        """Return the answers to several parts of a request, of one kind each.
+
+        Raises RequestError if they are too much work, if too many requests wait, if they take too long, or if the
+        client has gone.
+        """
+        works = [
+            work_of(lines, kind.search, kind.markup == "html", self.models.n_tokens(kind.run, lines))
+            for kind, lines in zip(kinds, parts, strict=True)
+        ]
+        if sum(works) > self.limits.max_work:
+            share = self.limits.max_work / sum(works)
+            raise RequestError(
+                400,
+                f"this text, with this many alternatives, is more work than the server accepts at once: send about "
+                f"{share:.0%} of it at a time, or ask for fewer alternatives",
+            )
+
+        client = self.client_of(http, key)
+        answers: list[Awaited[list[Answer]]] = []
+        leaving = asyncio.ensure_future(until_disconnected(http))
+        try:
+            for kind, lines, work in zip(kinds, parts, works, strict=True):
+                answers.append(self.batches.submit(kind, lines, client, work))
+            translating = asyncio.gather(*map(asyncio.wrap_future, answers))
+            translating.add_done_callback(retrieve)
+            waiting: set[asyncio.Future[Any]] = {translating, leaving}
+            await asyncio.wait(waiting, timeout=self.limits.max_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if translating.done():
+                return list(translating.result())
+            translating.cancel()
+            if leaving.done():
+                raise RequestError(400, "the client has gone")  # nobody reads this
+            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s")
+        except QueueFullError as error:
+            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
+        except AbandonedError:
+            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s") from None
+        finally:
+            leaving.cancel()
+            for answer in answers:
+                answer.cancel()  # does nothing once it is translated
+
+    def client_of(self, http: Request, key: str) -> str:
+        """Return who sends a request: the owner of its key or, where the server has no keys, an address."""
+        return f"key {key}" if self.limits.keys else network_of(http)
+
+    async def translate_page(self, http: Request) -> dict[str, Any]:
+        """Answer /page/translate: the translation with what the page shows beside it. Raises RequestError."""
+        request = await self.read(http, PageRequest)
+        text = replace_lone_surrogates(request.q)
+        self.check_length([text])
+
+        # Find the language, and say what the models do not know.
+        if request.target not in self.models.target_languages:
+            self.run_for(request.source, request.target)  # raises
+        source, detected, notices = request.source, None, []
+        languages = self.models.languages_of_texts(request.target)
+        foreign = foreign_language(text, languages)
+        if foreign:
+            notices.append(
+                f"This seems to be {name_of(foreign)}, from which no model here translates into "
+                f"{name_of(request.target)}."
+            )
+        if source == AUTO:
+            source, share = language_shares(text, languages)[0]
+            found = (foreign, 1.0) if foreign else (source, share)
+            detected = {"language": found[0], "confidence": round(100 * found[1])}
+        lines = text.split("\n")
+        if source == request.target:
+            return page_answer([Answer([Translation(line, 0.0)]) for line in lines], detected, notices)
+
+        # Translate.
+        search = PAGE_SEARCH_OF_LINE if len(lines) == 1 else PAGE_SEARCH
+        run = self.run_for(source, request.target)
+        kind = Kind(run, source, request.target, search, with_details=True, with_attention=len(lines) == 1)
+        (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+        unknown = "".join(dict.fromkeys("".join(answer.unknown for answer in answers)))
+        if unknown:
+            notices.append(f"The model has not learned: {' '.join(unknown[:20])}. They may be lost or mistranslated.")
+        return page_answer(answers, detected, notices)
+
+    async def translate_file(self, http: Request) -> FileAnswer:
+        """Answer /translate_file. Raises RequestError."""
+        request = await self.read(http, FileRequest)
+        if not isinstance(request.file, Upload):
+            raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
+        try:
+            document = request.file.document()
+        except TapisError as error:
+            raise RequestError(400, str(error)) from None
+        self.check_length([document.text])
+        source = request.source
+        if source == AUTO:
+            source, _ = self.identify(visible_text(document.text, document.markup == "html"), request.target)
+        if source == request.target and source in self.models.languages:
+            result = document.text
+        else:
+            run = self.run_for(source, request.target)
+            try:
+                lines = await self.away_if_long(True, document.lines)
+            except TapisError as error:
+                raise RequestError(400, str(error)) from None
+            kind = Kind(run, source, request.target, Search(self.beam), document.markup)
+            (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+            translations = [answer.translations[0].text for answer in answers]
+            result = await self.away_if_long(True, partial(document.joined, translations))
+        name = self.downloads.add(
+            translated_name(request.file.name, request.target), result.encode(), self.client_of(http, request.api_key)
+        )
+        return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=name)))
+
+    def download(self, http: Request, name: str) -> Response:
+        """Answer /download_file. Raises RequestError."""
+        key = ""
+        if self.limits.keys:
+            scheme, _, given = http.headers.get("authorization", "").partition(" ")
+            key = given.strip() if scheme.lower() == "bearer" else http.query_params.get("api_key", "")
+            self.check_key(http, key)
+        file = self.downloads.get(name)
+        if file is None or (self.limits.keys and file.client != self.client_of(http, key)):
+            raise RequestError(404, "there is no such file; translated files are kept for ten minutes")
+        disposition = f"attachment; filename*=UTF-8''{quote(file.name)}"
+        return Response(
+            file.content, media_type="application/octet-stream", headers={"Content-Disposition": disposition}
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Answer /frontend/settings."""
+        source, target = next(iter(self.models.pairs))
+        return {
+            "charLimit": self.limits.max_characters,
+            "frontendTimeout": 250,
+            "apiKeys": bool(self.limits.keys),
+            "keyRequired": bool(self.limits.keys),
+            "suggestions": False,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(SUFFIXES),
+            "language": {
+                "source": {"code": source, "name": name_of(source)},
+                "target": {"code": target, "name": name_of(target)},
+            },
+        }
+
+    async def detect(self, http: Request) -> list[DetectedLanguage]:
+        """Answer /detect. Raises RequestError."""
+        request = await self.read(http, DetectRequest)
+        text = replace_lone_surrogates(request.q)
+        self.check_length([text])
+        if foreign := foreign_language(text, self.models.languages):
+            return [DetectedLanguage(language=foreign, confidence=100)]
+        shares = language_shares(text, self.models.languages)
+        return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
+
+    def languages(self) -> list[Language]:
+        """Answer /languages."""
+        return [
+            Language(code=one, name=name_of(one), targets=sorted({one, *self.models.targets(one)}))
+            for one in self.models.languages
+        ]
+
+    async def read(self, http: Request, form: type[M]) -> M:
+        """Return the body of a request, JSON or a form. Raises RequestError if it is neither, or for a wrong key."""
+        try:
+            body = await body_of_request(http)
+            if isinstance(body, dict):  # a field without a value counts as absent, except an empty text
+                body = {
+                    name: value for name, value in body.items() if value is not None and (value != "" or name == "q")
+                }
+            request = form.model_validate(body)
+        except ClientDisconnect:
+            raise RequestError(400, "the request ended too early") from None  # nobody reads this
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))
+            raise RequestError(400, f"{place or 'body'}: {first['msg']}") from None
+        except (ValueError, RecursionError):
+            raise RequestError(400, "the body of the request is not JSON") from None
+        self.check_key(http, getattr(request, "api_key", ""))
+        return request
+
+    def check_key(self, http: Request, key: str) -> None:
+        """Raise RequestError if the server has keys and this is none of them."""
+        try:
+            is_accepted = self.limits.keys.allow(key, network_of(http))
+        except TooManyKeysError:
+            raise RequestError(429, "too many wrong keys; try again in a minute", {"Retry-After": "60"}) from None
+        if not is_accepted:
+            raise RequestError(403, "a valid api_key is needed")
+
+    def check_length(self, texts: Sequence[str]) -> None:
+        """Raise RequestError if the texts are too long together."""
+        n_characters = sum(map(len, texts))
+        if n_characters > self.limits.max_characters:
+            limit = f"the server accepts {self.limits.max_characters:,}"
+            raise RequestError(400, f"the text has {n_characters:,} characters; {limit}")
+
+
+async def body_of_request(http: Request) -> Any:
+    """Return the fields of a request: of its body, JSON or a form, and of its URL. A field that comes twice is a list.
+
+    Raises RequestError, ValueError or RecursionError if they cannot be read.
+    """
+    media_type = http.headers.get("content-type", "").lower()
+    in_url = fields_of(http.url.query)
+    if media_type.startswith("application/json"):
+        body = await http.json()
+        return {**only_values(in_url), **body} if isinstance(body, dict) else body
+    fields: dict[str, list[Any]]
+    if media_type.startswith("multipart/"):
+        try:
+            fields = await read_upload(http, MAX_FIELDS)
+        except ValueError as error:
+            raise RequestError(400, f"the form cannot be read: {error}") from None
+    else:  # Starlette would read bytes that are not percent-encoded, as curl sends them, as Latin-1
+        text = (await http.body()).decode("utf-8", "replace")
+        fields = dict(fields_of(text))
+        if text.lstrip().startswith("{") and "q" not in {**in_url, **fields}:
+            raise RequestError(400, "this looks like JSON: send it with the header Content-Type: application/json")
+    return only_values({**in_url, **fields})
+
+
+def fields_of(form: str) -> dict[str, list[str]]:
+    """Return the values of each field of a form. Raises RequestError if there are too many."""
+    try:
+        return parse_qs(form, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise RequestError(400, f"the form has more than {MAX_FIELDS:,} fields") from None
+
+
+def only_values(fields: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return each field with its only value, or with the list of its values."""
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) -> dict[str, Any]:
+    """Return what the page shows for the answers to the lines of a text."""
+    best = [answer.translations[0] for answer in answers]
+    n_sentences = sum(len(answer.sentences) for answer in answers)
+    alternatives: list[Translation] = answers[0].translations if len(answers) == n_sentences == 1 else []
+    attention = answers[0].attention if alternatives else None
+    return {
+        "lines": [line_answer(one) for one in best],
+        "detectedLanguage": detected,
+        "notices": notices,
+        "alternatives": [{"text": one.text, "score": one.score, "doubts": one.doubts} for one in alternatives],
+        "attention": attention
+        and {
+            "source": attention.source,
+            "target": attention.target,
+            "rows": attention.weights[-1].mean(axis=0).tolist(),
+        },
+        "sentences": n_sentences,
+    }
+
+
+def line_answer(line: Translation) -> dict[str, Any]:
+    """Return what the page shows of a line's translation: of each sentence, so that it underlines these alone."""
+    sentences = [{"text": sentence.text, "doubts": sentence.doubts} for sentence in line.sentences]
+    return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
+
+
+def visible_text(text: str, is_html: bool) -> str:
+    """Return the text of a fragment of a page, roughly, to identify its language by."""
+    if not is_html:
+        return text
+    visible = TAG.sub(" ", text)
+    try:
+        return html.unescape(visible)
+    except ValueError:  # a number of too many digits
+        return visible
+
+
+def name_of(language: str) -> str:
+    """Return the English name of a language, or its code if there is none."""
+    try:
+        return Locale.parse(language.replace("-", "_")).english_name or language
+    except (UnknownLocaleError, ValueError):
+        return language
+
+
+def api_app(api: Api, version: str) -> FastAPI:
+    """Return the API as an application for a web server. It closes the queue when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(api.batches.close, api.limits.max_seconds)
+
+    app = FastAPIOffline(
+        title="Tapis",
+        version=version,
+        description="Translation by models that Tapis trained; the API of LibreTranslate.",
+        redoc_url=None,
+        redirect_slashes=False,  # no answer leads elsewhere
+        lifespan=lifespan,
+    )
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorAnswer, "description": description}
+        for status, description in {
+            400: "The request is wrong",
+            403: "A key is needed",
+            408: "The request arrived too slowly",
+            413: "The request is too long",
+            429: "Too many requests wait; Retry-After has the seconds to wait",
+            504: "The translation took too long",
+        }.items()
+    }
+
+    @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model=TranslateAnswer)
+    async def translate(http: Request) -> Response:
+        """Translate a text, or a list of texts."""
+        answer = await api.translate(http)
+        return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
+
+    @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
+    async def detect(http: Request) -> list[DetectedLanguage]:
+        """Return the languages that a text may be in, the most probable first."""
+        return await api.detect(http)
+
+    @app.post("/translate_file", responses=errors, openapi_extra=body_of(FileRequest, ["multipart/form-data"]))
+    async def translate_file(http: Request) -> FileAnswer:
+        """Translate a file. Its translation is kept in memory, for ten minutes."""
+        return await api.translate_file(http)
+
+    @app.get("/download_file/{name}", response_class=Response, responses={404: {"model": ErrorAnswer}, **errors})
+    async def download_file(http: Request, name: str) -> Response:
+        """Return a translated file. A server with keys wants the key that made it, as `Authorization: Bearer KEY`."""
+        return api.download(http, name)
+
+    @app.post("/page/translate", include_in_schema=False)
+    async def translate_page(http: Request) -> dict[str, Any]:
+        return await api.translate_page(http)
+
+    @app.post("/suggest", include_in_schema=False)
+    async def suggest() -> None:
+        raise RequestError(403, "Suggestions are disabled on this server.")
+
+    @app.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """Return the limits and the formats of files."""
+        return api.settings()
+
+    @app.get("/spec", include_in_schema=False)
+    async def spec() -> dict[str, Any]:
+        return app.openapi()
+
+    @app.get("/languages")
+    async def languages() -> list[Language]:
+        """Return the languages to translate from."""
+        return api.languages()
+
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Return "ok" while the server runs."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Return counters and times, for Prometheus."""
+        return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.exception_handler(RequestError)
+    async def on_request_error(_: Request, error: RequestError) -> JSONResponse:
+        return JSONResponse({"error": replace_lone_surrogates(str(error))}, error.status, error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(TapisError)
+    async def on_tapis_error(http: Request, error: TapisError) -> JSONResponse:
+        """Answer without its message, which may name files of this machine; only the server's log has it."""
+        say(f"{http.url.path}: {error}")
+        return JSONResponse({"error": FAILED}, 500)
+
+    # Middleware that is added last runs first.
+    limits = api.limits
+    max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
+    app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=limits.max_seconds)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=limits.origins,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After"],
+    )
+    app.add_middleware(Guard, hosts=limits.hosts, origins=limits.origins)
+    app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
+    return app
+
+
+def add_page(app: FastAPI, files: Mapping[str, tuple[str, bytes]]) -> None:
+    """Add the page: files has the media type and the content of each path."""
+    for path, (media_type, content) in files.items():
+        app.add_route(path, partial(file_response, media_type, content), methods=["GET"], include_in_schema=False)
+
+
+async def file_response(media_type: str, content: bytes, _: Request) -> Response:
+    """Return a file from memory."""
+    return Response(content, media_type=media_type)
+
+
+FORM_TYPES = ("application/json", "application/x-www-form-urlencoded")
+
+
+def body_of(form: type[BaseModel], types: Sequence[str] = FORM_TYPES) -> dict[str, Any]:
+    """Return the description of a body that may be of several types."""
+    schema = {"schema": form.model_json_schema()}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(types, schema)}}

@@ -1,0 +1,198 @@
+"""The models of a server: which one translates a language pair, and those in memory."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from unicodedata import category
+
+from tapis.attention import Attention
+from tapis.config import ConfigError, ModelConfig, names_of_pairs
+from tapis.ctranslate2 import exported_config, is_exported
+from tapis.release import CheckpointError, Release, RunFiles
+from tapis.search import Search
+from tapis.serving.batches import Check, Translate
+from tapis.system.terminal import say
+from tapis.text.languages import foreign_language, language_shares, repair
+from tapis.text.marks import take_out
+from tapis.text.markup import Markup
+from tapis.translation import Translation
+from tapis.translator import Translator
+from tapis.typed_text import sentences_as_translated, translate_lines
+
+
+class Kind(NamedTuple):
+    """What lines have in common that are translated in one batch."""
+
+    run: str
+    source: str
+    """Empty: the language of each line is identified"""
+    target: str
+    search: Search
+    markup: Markup = ""
+    with_details: bool = False
+    """Whether the doubts and the sentences of the answers are wanted"""
+    with_attention: bool = False
+    """Whether their attention is wanted, too, for which a line takes a search of its own"""
+
+
+class Answer(NamedTuple):
+    """The translations of a line, best first; its details if they are wanted."""
+
+    translations: list[Translation]
+    sentences: tuple[str, ...] = ()
+    """The sentences of the line, as the model saw them"""
+    attention: Attention | None = None
+    """Of the only sentence of a line, if the model gives access to it"""
+    unknown: str = ""
+    """The letters, numbers and symbols of the line that the model has not learned, each once"""
+
+
+class Models:
+    """Trained runs by name, of which the last used are in memory.
+
+    Several threads may use them. While one translates with a model that made room for another, both are in memory.
+    """
+
+    def __init__(self, configs: dict[str, ModelConfig], load: Callable[[str], Translator], max_loaded: int) -> None:
+        """Of two runs for one language pair, the first translates it. load is called with a run's name."""
+        self.configs = configs
+        self.pairs: dict[tuple[str, str], str] = {}  # the run for each language pair
+        for run, config in configs.items():
+            for pair in config.directions:
+                self.pairs.setdefault(pair, run)
+        self._load = load
+        self._max_loaded = max_loaded
+        self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
+        self._loading = threading.Lock()
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages of all models, in alphabetical order."""
+        return sorted({language for pair in self.pairs for language in pair})
+
+    def targets(self, source: str) -> list[str]:
+        """Return the languages that a language is translated into."""
+        return [target for one, target in self.pairs if one == source]
+
+    def run_for(self, source: str, target: str) -> str:
+        """Return the run that translates a language pair. Raises ConfigError if none does."""
+        if (source, target) not in self.pairs:
+            raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
+        return self.pairs[source, target]
+
+    @property
+    def target_languages(self) -> list[str]:
+        """The languages that any of the models translates into."""
+        return list(dict.fromkeys(target for _, target in self.pairs))
+
+    def languages_of_texts(self, target: str) -> list[str]:
+        """Return what a text to translate into a language may be in: a source language of it, or that language."""
+        return [*(source for source, one in self.pairs if one == target), target]
+
+    def identify(self, text: str, target: str) -> tuple[str, float]:
+        """Return the language of a text to translate, and its probability.
+
+        It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
+        nothing is translated into it, or if the text is clearly in another language.
+        """
+        if target not in self.target_languages:
+            raise ConfigError(f"no model translates into {target}, but into {', '.join(self.target_languages)}")
+        languages = self.languages_of_texts(target)
+        if foreign := foreign_language(text, languages):
+            raise ConfigError(
+                f"the text seems to be in another language ({foreign}) than the server's models translate into "
+                f"{target}: {', '.join(languages)}; name its source language to have it translated all the same"
+            )
+        return language_shares(text, languages)[0]
+
+    def n_tokens(self, run: str, lines: Sequence[str]) -> int:
+        """Return how many tokens lines have for a run; 0 if it is not in memory."""
+        translator = self._loaded.get(run)
+        texts = [line for line in lines if line.strip()]
+        return sum(map(len, translator.tokenizer.encode(texts))) if translator else 0
+
+    def load(self, run: str) -> Translator:
+        """Return the translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
+        with self._loading:
+            if run not in self._loaded:
+                # Make room first, so that there are never more models in memory.
+                while len(self._loaded) >= self._max_loaded:
+                    self._loaded.popitem(last=False)
+                self._loaded[run] = self._load(run)
+            self._loaded.move_to_end(run)
+            return self._loaded[run]
+
+    def translator_of(self, kind: Kind) -> Translate[Answer]:
+        """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
+        translator = self.load(kind.run).towards(kind.target, kind.source)
+        return partial(answers_of, translator, kind)
+
+
+def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
+    """Return the answers to lines of one kind."""
+    translator = translator.checked_by(check)
+    ranked = translate_lines(translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
+    if not kind.with_details:
+        return list(map(Answer, ranked))
+    answers = []
+    for line, translations in zip(lines, ranked, strict=True):
+        if not line.strip():
+            answers.append(Answer(translations))
+            continue
+        sentences = tuple(sentences_as_translated(translator, line))
+        known = translator.tokenizer.known_characters
+        unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
+        attention = None
+        if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
+            _, attention = translator.attention(sentences[0], kind.search)
+        answers.append(Answer(translations, sentences, attention, "".join(unknown)))
+    return answers
+
+
+def find_models(
+    runs: Sequence[str], files: type[RunFiles[ModelConfig]], load: Callable[[Path], Translator], max_loaded: int
+) -> Models:
+    """Return the models of some runs, given as to `RunFiles.find`, or of all trained runs. The first is loaded.
+
+    load is called with the folder of a run. Raises a TapisError if a named run cannot be used, or if there is no run.
+    """
+    folders = named_folders(runs, files) if runs else trained_folders(files)
+    if not folders:
+        folders = {"": files.find("").path}  # says why there is none
+    models = Models(
+        {name: config_of(folder) for name, folder in folders.items()}, lambda run: load(folders[run]), max_loaded
+    )
+    models.load(next(iter(folders)))
+    return models
+
+
+def named_folders(runs: Sequence[str], files: type[RunFiles[ModelConfig]]) -> dict[str, Path]:
+    """Return the folders of runs by name: the last part of a path, so that nobody sees where it is, or a hub id."""
+    folders: dict[str, Path] = {}
+    for run in runs:
+        name = Path(run).name if Path(run).exists() else run
+        if name in folders:
+            raise ConfigError(f"--run has two runs of the name {name}")
+        folders[name] = files.find(run).path
+    return folders
+
+
+def trained_folders(files: type[RunFiles[ModelConfig]]) -> dict[str, Path]:
+    """Return the folder of each trained run, the most recent first. Prints an error for each that cannot be read."""
+    folders = {}
+    for folder in files.trained():
+        try:
+            folder.load_config()
+        except CheckpointError as error:
+            say(f"left out: {error}")
+        else:
+            folders[folder.path.name] = folder.path
+    return folders
+
+
+def config_of(folder: Path) -> ModelConfig:
+    """Return the config of a run or of an export. Raises a TapisError if it cannot be read."""
+    return exported_config(folder, ModelConfig) if is_exported(folder) else Release(folder).load_config()

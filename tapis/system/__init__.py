@@ -1,0 +1,1 @@
+"""The machine around the translator: the command line, the terminal, files and the hub."""

@@ -1,0 +1,275 @@
+"""The command lines: the flags of each command, `parse`, which reads them, and `run_command`, which ends a command.
+
+`answer_early` answers --help and wrong flags before a command spends time on its imports.
+"""
+
+import contextlib
+import io
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import tyro
+
+from tapis.config import ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
+from tapis.search import LENGTH_PENALTY
+from tapis.system.terminal import is_first_on_machine, is_main, printable
+from tapis.system.usage import all_fields, usage_error
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model to load, and how it computes."""
+
+    run: str = ""
+    """Name of a run in weights/, folder, release archive, or hub id; by default the most recent run"""
+    device: DeviceName = "auto"
+    """Device to compute on; auto prefers cuda, then mps, then cpu"""
+    precision: TranslatingPrecision = "auto"
+    """Precision of matrix products; auto chooses the fastest on this hardware"""
+    plain: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate by the plain formulas of model.py in fp32, without fused or quantized layers"""
+
+
+@dataclass(frozen=True)
+class TranslateOptions(ModelOptions):
+    """Translate sentences with a trained model."""
+
+    sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Sentences to translate, one line of output each, or with --format one file; without any, standard input is
+    translated"""
+    format: Literal["text", "html", "markdown", "srt"] = "text"
+    """Lines of text, or a whole HTML page, Markdown document or SubRip file, of which only the text is translated"""
+    target: str = ""
+    """Language to translate into, with a model of several"""
+    source: str = ""
+    """Language of the sentences, with a model of several; by default it is identified"""
+    beam: int = 1
+    """Beam size; 1 is greedy search"""
+    n_best: int = 1
+    """Translations to print per line, best first, each as SCORE<tab>TEXT; at most --beam"""
+    length_penalty: float = LENGTH_PENALTY
+    """Exponent of the length penalty of beam search: higher values favour longer translations"""
+    doubts: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, unsure"""
+    attention: Path | None = None
+    """Draw the attention of one sentence's translation in this file, .png or .html"""
+    layer: int = 0
+    """Decoder layer to draw, from 1; 0 for the last"""
+    head: int = 0
+    """Attention head to draw, from 1; 0 for all heads and their mean"""
+
+
+@dataclass(frozen=True)
+class InfoOptions:
+    """Say how this machine computes and, of a model, what it is."""
+
+    run: str = ""
+    """Name of a run in weights/, folder, release archive, or hub id; its files are checked"""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Serve a page that translates, and the HTTP API of LibreTranslate."""
+
+    run: tuple[str, ...] = ()
+    """Names of runs in weights/, folders, release archives, or hub ids; of two for one language pair, the first
+    translates it; by default, all runs in weights/"""
+    device: DeviceName = "auto"
+    """Device to compute on; auto prefers cuda, then mps, then cpu"""
+    precision: TranslatingPrecision = "auto"
+    """Precision of matrix products; auto chooses the fastest on this hardware"""
+    plain: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Translate by the plain formulas of model.py in fp32, without fused or quantized layers"""
+    beam: int = 1
+    """Beam size of the API; 1 is greedy search"""
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 accepts connections from other machines"""
+    port: int = 7860
+    """Port to listen on"""
+    no_page: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Serve the API alone"""
+    loaded: int = 2
+    """Models in memory, of which the least recently used makes room for another"""
+    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = field(default=(), metadata={"may_repeat": True})
+    """A name by which clients reach the server, besides localhost and --host; may be given several times, and must be
+    given once at least with --host 0.0.0.0"""
+    trusted_proxy: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies, whose header X-Forwarded-For is believed"""
+    char_limit: int = 10_000
+    """Characters of one request, at most"""
+    work_limit: float = 100_000
+    """Work of one request, at most: its characters, times the size of the beam, times 1.5 for HTML"""
+    max_waiting: int = 256
+    """Requests that wait to be translated; further ones get status 429"""
+    max_lines: int = 256
+    """Lines of several requests that are translated together"""
+    timeout: float = 30.0
+    """Seconds for one request"""
+    api_key_file: Path | None = None
+    """File of API keys, one per line; requests to translate need one of them"""
+    cors: tuple[str, ...] = ()
+    """Sites whose pages may read answers, such as https://example.org; * for all"""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 65_535:
+            raise ConfigError(f"--port is {self.port}; it must be from 1 to 65535")
+        if not 1 <= self.beam <= 1000:
+            raise ConfigError(f"--beam is {self.beam}; it must be from 1 to 1000")
+        for name in ("loaded", "char_limit", "work_limit", "max_waiting", "max_lines", "timeout"):
+            if not 0 < getattr(self, name) < 1e9:
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0 and less than 1e9")
+        if self.host in ("0.0.0.0", "::", "") and not self.allow_host:
+            raise ConfigError(
+                f"--host {self.host} listens on all networks: name the server as clients do, with --allow-host, "
+                "such as --allow-host translate.example.org or 192.168.0.7"
+            )
+        for name in self.allow_host:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
+                raise ConfigError(f"--allow-host {name}: give a name or an address, without http:// and without a port")
+        for proxy in self.trusted_proxy:
+            if not is_network(proxy):
+                raise ConfigError(f"--trusted-proxy {proxy}: give an address or a network, such as 10.0.0.0/8")
+        for site in self.cors:
+            if not re.fullmatch(r"\*|https?://[^/]+", site):
+                raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
+
+
+def is_network(text: str) -> bool:
+    """Return whether a text is an address or a network."""
+    try:
+        return bool(ipaddress.ip_network(text))
+    except ValueError:
+        return False
+
+
+def parse(
+    options: type[T], args: Sequence[str], default: T | None = None, misplaced: Mapping[str, str] | None = None
+) -> T:
+    """Parse a command line into a dataclass. --help prints the fields' docstrings and their values in `default`.
+
+    misplaced has words that may stand elsewhere in the line, each with the error where it does not belong. Raises
+    ConfigError for a wrong line, and SystemExit(0) after --help.
+    """
+
+    def read(*, console_outputs: bool) -> T:
+        parsed: T = tyro.cli(  # type: ignore[assignment]
+            options,
+            description=options.__doc__,
+            args=list(args),
+            default=default,
+            console_outputs=console_outputs,
+        )
+        return parsed
+
+    reject_repeated(options, args)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # for some errors tyro ignores console_outputs=False
+            return read(console_outputs=False)
+    except SystemExit as exit:
+        is_help = not exit.code
+    if is_help:
+        read(console_outputs=True)  # prints the help and raises SystemExit(0)
+    raise ConfigError(usage_error(options, args, dict(misplaced or {})))
+
+
+def reject_repeated(options: type, args: Sequence[str]) -> None:
+    """Raise ConfigError for a flag of several values that is given twice.
+
+    Of a flag that is given twice, the last one counts, which would lose values.
+    """
+    names = [argument.partition("=")[0] for argument in args]
+    for one in all_fields(options):
+        is_single = isinstance(one.default, tuple) and not one.metadata.get("may_repeat")
+        if is_single and names.count(flag(one.name)) > 1:
+            raise ConfigError(f"{flag(one.name)} is given twice: all its values follow one {flag(one.name)}")
+
+
+def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:
+    """Answer --help and wrong flags at once. Call it above the slow imports of a command, with its `__name__`.
+
+    Also calls `share_cores`, which must come before torch. `read` parses the line and raises an error if the line is
+    wrong. Parsing the line a second time, in `main`, takes less than a tenth of a second. Does nothing if the module is
+    imported.
+    """
+    if module_name == "__main__":
+        share_cores()
+        run_command(read)
+
+
+def share_cores() -> None:
+    """Make the threads of libgomp, by which torch computes on Linux, wait for each other briefly. Call it before torch.
+
+    After its share of an operation, a thread spins until the others have theirs, by default for milliseconds. Beside
+    another busy program, threads then spin while those that they wait for have no core: two threads trained at 0.3 of
+    their speed alone. With this value they sleep after some microseconds, and train at half of it or more; alone, they
+    lose up to 5 % (benchmarks/busy_machine.py). Values already set in the environment have priority.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "800")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory ran out, on any device. On CPUs and mps, only torch's message tells."""
+    if isinstance(error, MemoryError):
+        return True
+    messages = ("can't allocate memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in messages)
+
+
+def run_command(main: Callable[[Sequence[str]], object]) -> None:
+    """Run a command's `main` with its arguments. Returns on success; otherwise ends the process.
+
+    Exit codes: 2 for a wrong flag, 1 for another error that the user can correct, 130 for Ctrl-C, 141 for a closed
+    pipe. Such errors are printed on standard error without a traceback.
+
+    Of several processes, the first on each machine prints its error: the processes of one machine usually raise the
+    same one, and each machine has its own standard error, where an error of that machine alone must appear. An error
+    that a single process may raise has `printed_by_every_process` set. Other processes than the main one add their
+    number.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        main(sys.argv[1:])
+        sys.stdout.flush()
+    except TapisError as error:
+        if is_first_on_machine() or error.printed_by_every_process:
+            print_error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # such as `| head`
+        discard_output()
+        sys.exit(141)
+    except (MemoryError, RuntimeError) as error:  # train.py raises its own error
+        if not is_out_of_memory(error):
+            raise
+        print_error("out of memory: shorter lines or a lower --beam need less")
+        sys.exit(1)
+    except OSError as error:  # a full disk, a folder without write permission
+        print_error(str(error))
+        try:
+            sys.stdout.flush()
+        except OSError:  # it was standard output that failed
+            discard_output()
+        sys.exit(1)
+
+
+def discard_output() -> None:
+    """Send the rest of standard output to devnull, so that Python's flush at exit does not fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_error(message: str) -> None:
+    """Print an error after the command's name and, except for the main process, the process's number."""
+    number = "" if is_main() else f" (process {os.environ['RANK']})"
+    print(printable(f"{Path(sys.argv[0]).name}{number}: {message}"), file=sys.stderr)

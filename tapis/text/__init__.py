@@ -1,0 +1,1 @@
+"""Text as people type it → sentences and tokens, and back."""

@@ -1,0 +1,48 @@
+"""Sentences typed in capitals, or With A Capital Before Each Word, as the same sentences in usual letter case.
+
+A model that was trained on few such sentences translates them badly. `usual_case` rewrites them. The vocabulary decides
+which words keep a capital, such as names and German nouns: the usual spelling of a word has the fewest tokens.
+"""
+
+import re
+
+from tapis.text.tokenizer import Tokenizer
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+MIN_CAPITALS = 6  # letters of a text in capitals that is more than an abbreviation or two
+MIN_WORDS = 4  # of a text in title case
+MIN_SHARE = 0.8  # of its words that begin with a capital
+
+
+def is_in_capitals(text: str) -> bool:
+    """Return whether a text has capitals only, and enough of them."""
+    return text.isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
+
+
+def is_in_title_case(text: str) -> bool:
+    """Return whether a text has several words, and almost all begin with a capital."""
+    words = _WORD.findall(text)
+    return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
+
+
+def usual_case(text: str, tokenizer: Tokenizer) -> str:
+    """Return the text in usual letter case; unchanged unless it is in capitals or in title case."""
+    if not (is_in_capitals(text) or is_in_title_case(text)):
+        return text
+    words = list(_WORD.finditer(text))
+    spellings = [[word.group().lower(), word.group().lower().capitalize(), word.group()] for word in words]
+    ids = iter(tokenizer.encode([spelling for of_word in spellings for spelling in of_word]))
+    result, end = "", 0
+    for word, of_word in zip(words, spellings, strict=True):
+        # Of spellings that are one token, the one that was learned first is more frequent. A word of several tokens is
+        # no usual one, perhaps a name: between equally many, it keeps its first capital.
+        ranks = {}
+        for spelling in of_word:
+            one = next(ids)
+            ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.istitle()
+        best = min(ranks, key=lambda spelling: ranks[spelling])
+        if not result:
+            best = best[0].upper() + best[1:]
+        result += text[end : word.start()] + best
+        end = word.end()
+    return result + text[end:]

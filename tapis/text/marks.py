@@ -1,0 +1,175 @@
+"""What a translation carries over as it is: markup, links, addresses, placeholders, codes and pictographs.
+
+`take_out` removes these marks from a line and remembers where they were. The words that are left are translated.
+placement.py puts every mark back, each exactly once: pairs of tags around the words that come from those they were
+around, everything else after the word that comes from the word before it.
+
+No mark is lost, doubled or changed, whatever the model does: it never sees any.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from tapis.text.mark_patterns import MARK, MARK_OR_NUMBER
+
+MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
+"""An element that is kept whole; an opening or a closing tag, or emphasis of Markdown, where the same sign opens and
+closes; anything else without a partner; a number. The names of the groups of `MARK`"""
+
+_VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b", re.IGNORECASE)
+PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
+_LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
+_BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
+_DASHES = ("-", "–", "—", "|")
+
+
+@dataclass
+class Mark:
+    """Something that is carried over."""
+
+    text: str
+    kind: MarkKind
+    word: int
+    """How many words are before it"""
+    start: int
+    end: int
+    """Where it begins and ends in the line"""
+    is_glued: bool
+    """Whether no space is before it"""
+    is_followed: bool = False
+    """Whether a word follows without a space"""
+    is_before_punctuation: bool = False
+    """Whether punctuation follows that is not its own; this goes to the word before it"""
+    partner: int = -1
+    """Of a pair of tags, the number of the other one among the marks; −1 for anything else"""
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether it may be one of a pair around words."""
+        return self.kind in ("open", "close", "emphasis")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A line after its marks were taken out."""
+
+    words: list[str]
+    marks: list[Mark]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def take_out(line: str, with_numbers: bool = False) -> Taken:
+    """Take the marks out of a line, and numbers too if wanted."""
+    reader = _read(line, with_numbers, frozenset())
+    # An asterisk that is no emphasis belongs to its word.
+    alone = {mark.start for mark in reader.marks if mark.kind == "emphasis" and mark.partner < 0}
+    if alone:
+        reader = _read(line, with_numbers, alone)
+    return Taken(reader.words, reader.marks)
+
+
+def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
+    """Read a line. skipped are the places of marks that are none."""
+    reader = _Reader(line)
+    for match in (MARK_OR_NUMBER if with_numbers else MARK).finditer(line):
+        start, end = match.start(), match.end()
+        if start in skipped or start < reader.end:
+            continue
+        reader.add_text(start)
+        kind = cast(MarkKind, match.lastgroup)
+        mark = Mark(match.group(), kind, len(reader.words), start, end, reader.is_glued(start))
+        reader.marks.append(mark)
+        reader.end = end
+        if not mark.is_tag:
+            reader.add_thing(mark)
+        else:
+            reader.add_tag(mark)
+    reader.add_text(len(line))
+    return reader
+
+
+class _Reader:
+    """Reads a line from left to right: its words, and its marks."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.end = 0  # of what was read
+        self.words: list[str] = []
+        self.marks: list[Mark] = []
+        self.is_open_word = False  # whether text that follows without a space belongs to the last word
+        self.unclosed: list[tuple[str, int]] = []  # tags that wait for their partners, by name and number
+        self.n_unclosed: Counter[str] = Counter()
+
+    def is_glued(self, place: int) -> bool:
+        """Return whether no space is before a place."""
+        return place > 0 and not self.line[place - 1].isspace()
+
+    def add_text(self, end: int) -> None:
+        """Read words up to a place. Punctuation after something that was taken out goes to the word before that."""
+        text, mark = self.line[self.end : end], self.marks[-1] if self.marks else None
+        if mark and mark.end == self.end and not mark.is_tag and (punctuation := _LEADING_PUNCTUATION.match(text)):
+            text = text[punctuation.end() :]
+            if self.words and mark.word == len(self.words) and not _ends_in_punctuation(self.words[-1]):
+                self.words[-1] += punctuation.group()
+                mark.is_before_punctuation = True
+            else:
+                mark.text += punctuation.group()
+        parts = text.split()
+        if parts and self.is_open_word and not text[0].isspace():
+            self.words[-1] += parts.pop(0)
+        self.words.extend(parts)
+        if text:
+            self.is_open_word = bool(self.words) and not text[-1].isspace()
+            if mark and not mark.is_tag and mark.end == self.end and not mark.is_before_punctuation:
+                mark.is_followed = bool(parts) and not text[0].isspace()
+
+    def add_thing(self, mark: Mark) -> None:
+        """Add a thing. A dash before it, or brackets around it, belong to it."""
+        words, following = self.words, self.line[self.end : self.end + 1]
+        is_in_link = self.line.startswith("](", self.end)
+        if words and not mark.is_glued and words[-1] in _DASHES:
+            mark.text = f"{words.pop()} {mark.text}"
+            mark.word -= 1
+        elif words and mark.is_glued and following and following == _BRACKETS.get(words[-1]) and not is_in_link:
+            mark.text = f"{words.pop()}{mark.text}{following}"
+            mark.word, mark.is_glued = mark.word - 1, False
+            self.end += 1
+            mark.end = self.end
+        self.is_open_word = False
+
+    def add_tag(self, mark: Mark) -> None:
+        """Add an opening tag, a closing one, or emphasis, which opens and closes alike."""
+        name, number = _name_of(mark.text), len(self.marks) - 1
+        if mark.kind == "close" or (mark.kind == "emphasis" and self.n_unclosed[name]):
+            mark.is_before_punctuation = bool(self.words) and not _ends_in_punctuation(self.words[-1])
+            while self.n_unclosed[name] and mark.partner < 0:
+                other_name, other = self.unclosed.pop()  # what does not match would cross this pair, and stays alone
+                self.n_unclosed[other_name] -= 1
+                if other_name == name:
+                    mark.partner, self.marks[other].partner = other, number
+        elif not _VOID.match(mark.text):
+            mark.word -= self.is_open_word and self.line[self.end : self.end + 1].isalnum()  # within a word
+            before = self.marks[number - 1] if number else None
+            if before and before.is_tag and before.end == mark.start and before.partner >= 0:
+                self.is_open_word = False  # </a><a> is between words, although there is no space
+                mark.word = len(self.words)
+            self.unclosed.append((name, number))
+            self.n_unclosed[name] += 1
+
+
+def _ends_in_punctuation(word: str) -> bool:
+    return word[-1] in PUNCTUATION
+
+
+def _name_of(tag: str) -> str:
+    """Return what an opening and a closing tag have in common."""
+    if tag[0] == "<":
+        match = re.match(r"</?([^\s/>]+)", tag)
+        return match[1].lower() if match else tag
+    return "[" if tag[0] in "![]" else tag

@@ -1,0 +1,102 @@
+"""Split lines of real text into sentences that a model can translate, and join the translations again.
+
+A line may be a paragraph, a list item or blank. `split_line` separates its list marker and finds its sentences with
+the library sentencex. A sentence that is too long for the model is cut at punctuation, otherwise at whitespace,
+otherwise anywhere. `Line.join` puts the translations together. Nothing but whitespace is lost.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sentencex
+
+from tapis.config import base_language
+
+_MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*")
+_INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
+# Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
+_CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
+LANGUAGES_WITHOUT_SPACES = ("zh", "ja")  # languages that put no space between sentences
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of text, split for translation."""
+
+    marker: str
+    """Bullets and numbers at the start of the line, which are not translated"""
+    units: list[str]
+    """The sentences, or pieces of long sentences, in order"""
+
+    def join(self, translations: Sequence[str], language: str) -> str:
+        """Return the translated line, given one translation for each unit, in `language`."""
+        separator = "" if base_language(language) in LANGUAGES_WITHOUT_SPACES else " "
+        body = separator.join(translation for translation in translations if translation)
+        words = [*self.marker.split(), body]
+        return " ".join(word for word in words if word)
+
+
+def has_letters(unit: str) -> bool:
+    """Return whether a unit needs translation. Units of digits and symbols alone are copied."""
+    return any(character.isalpha() for character in unit)
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Replace lone surrogates with U+FFFD (�). They occur in JSON escapes and in badly decoded arguments."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
+    """Split a line of any length into its marker and its units.
+
+    Args:
+        line: the line of text.
+        language: its language code.
+        fits: whether the model can translate a piece of text at once.
+
+    """
+    # separate the list marker
+    marker_match = _MARKER.match(line)
+    marker = marker_match.group() if marker_match else ""
+
+    # find the sentences, and rejoin those that were split after an initial
+    sentences: list[str] = []
+    for segment in sentencex.segment(base_language(language), line[len(marker) :]):
+        if sentences and _INITIAL.fullmatch(sentences[-1]):
+            sentences[-1] += segment
+        else:
+            sentences.append(segment)
+
+    # cut long sentences, and normalize whitespace
+    pieces: list[str] = []
+    for sentence in sentences:
+        pieces += cut_to_fit(sentence, fits) if has_letters(sentence) else [sentence]  # which is copied
+    units = [" ".join(piece.split()) for piece in pieces]
+    return Line(marker, [unit for unit in units if unit])
+
+
+def cut_to_fit(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Cut a text into pieces that fit, by halving: at the cut point nearest to the middle, of the best kind present.
+
+    A text that fits is returned whole. A single character is never cut, even if it does not fit. The pieces joined
+    are the text.
+    """
+    pieces = []
+    remaining = [text]  # a stack; the leftmost text is on top
+    while remaining:
+        piece = remaining.pop()
+        if len(piece) < 2 or fits(piece):
+            pieces.append(piece)
+            continue
+
+        middle = len(piece) // 2
+        cut = middle
+        for pattern in _CUT_POINTS:
+            candidates = [match.end() for match in re.finditer(pattern, piece) if 0 < match.end() < len(piece)]
+            if candidates:
+                cut = min(candidates, key=lambda candidate: abs(candidate - middle))
+                break
+        remaining.append(piece[cut:])
+        remaining.append(piece[:cut])
+    return pieces

@@ -1,0 +1,40 @@
+"""Dividing work: among the threads of a CPU, and into chunks."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def n_threads() -> int:
+    """Return how many threads may compute: OMP_NUM_THREADS, as for other libraries, or the cores of this process."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
+
+
+def spread(work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+    """Yield `work(item)` for each item, in order; threads work on different items at the same time."""
+    threads = min(n_threads(), len(items))
+    if threads < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, items)
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `size`. The last list may be shorter."""
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

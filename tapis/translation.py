@@ -1,0 +1,16 @@
+"""A translation, as a model makes it and as a person reads it."""
+
+from typing import Literal, NamedTuple
+
+Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
+DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
+
+
+class Translation(NamedTuple):
+    """A text, how the model scores it (`Hypothesis.score`), and what makes it doubtful (tapis/doubts.py)."""
+
+    text: str
+    score: float
+    doubts: tuple[Doubt, ...] = ()
+    sentences: tuple["Translation", ...] = ()
+    """Of a line: its sentences, before marks were put back"""

@@ -1,0 +1,339 @@
+"""Sentences → sentences: `Translator`, which is a searcher with its tokenizer.
+
+A searcher turns source ids into hypotheses: the engine (`tapis.engine.engine.Engine`), or CTranslate2 with the same
+weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which computes with torch
+(decoding/torch_searcher.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import ClassVar, Self, TypeVar
+
+from tapis.attention import Attention
+from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, TranslatingPrecision, names_of_pairs
+from tapis.ctranslate2 import exported_learned, is_exported, load_exported
+from tapis.engine.engine import Engine
+from tapis.lengths import Lengths
+from tapis.release import Release, RunFiles
+from tapis.search import GREEDY, Hypothesis, Search, Searcher, go_on
+from tapis.system.terminal import progress_bar
+from tapis.text.languages import language_shares, repair
+from tapis.text.markup import Markup
+from tapis.text.sentences import Line, replace_lone_surrogates, split_line
+from tapis.text.tokenizer import Tokenizer
+from tapis.translation import Translation
+from tapis.typed_text import translate_lines
+
+T = TypeVar("T")
+
+ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
+SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
+UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
+
+
+class Translator:
+    """A searcher with its tokenizer, as a function from sentences to sentences. It stays as it was made.
+
+    `towards` makes one for a language pair of a model of several; `check` is called before each step.
+    """
+
+    files: ClassVar[type[RunFiles[ModelConfig]]] = Release
+    """What finds and reads the files of a run"""
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        tokenizer: Tokenizer,
+        config: ModelConfig,
+        learned: Learned,
+        *,
+        target: str = "",
+        source: str = "",
+        check: Callable[[], None] = go_on,
+    ) -> None:
+        self.searcher = searcher
+        self.tokenizer = tokenizer
+        self.config = config
+        self.learned = learned
+        self.lengths = Lengths(learned.length_ratio, learned.length_spread)
+        self.unsure_below = learned.unsure_below or UNSURE_BELOW
+        self.target = target or config.target
+        self.source = source
+        of_target = [one for one, into in config.directions if into == target]
+        self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
+        self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
+        self.check = check
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path = "",
+        device: DeviceName = "auto",
+        precision: TranslatingPrecision = "auto",
+        *,
+        plain: bool = False,
+    ) -> Self:
+        """Load the best model of a run, given by its name under weights/ or its folder; by default, the latest run.
+
+        The run may also be a folder that export.py made, the archive of a release, or a release's id on the hub. Raises
+        a TapisError if there is no such run, if one of its files is damaged, or if this is not to be had: the engine
+        computes on CPUs, in int8; a checkout with torch, on GPUs and in other precisions, too. With plain, everything
+        is computed by the formulas of model.py in fp32.
+        """
+        if plain and precision not in ("auto", "fp32"):
+            raise ConfigError(f"--plain computes in fp32, not in {precision}")
+        folder = cls.files.find(str(run))
+        config: ModelConfig
+        searcher: Searcher
+        if is_exported(folder.path):
+            if plain:
+                raise ConfigError(f"--plain is for a run; {folder.path} is an export, which CTranslate2 computes")
+            config, tokenizer, searcher = load_exported(folder.path, device, precision)
+            return cls(searcher, tokenizer, config, exported_learned(folder.path))
+        config, tokenizer, searcher = cls.load_searcher(folder, device, precision, plain)
+        return cls(searcher, tokenizer, config, folder.load_learned())
+
+    @classmethod
+    def load_searcher(
+        cls, folder: RunFiles[ModelConfig], device: DeviceName, precision: TranslatingPrecision, plain: bool
+    ) -> tuple[ModelConfig, Tokenizer, Searcher]:
+        """Load a run. Raises what `load` raises."""
+        if plain or device not in ("auto", "cpu") or precision not in ("auto", "int8"):
+            wanted = "--plain" if plain else f"--device {device}, --precision {precision}"
+            raise ConfigError(f"{wanted}: this installation computes on the CPU, in int8; for more, use a checkout")
+        config, tokenizer, weights = folder.load_weights()
+        return config, tokenizer, Engine(weights, config, list(tokenizer.tags.values()))
+
+    def towards(self, target: str = "", source: str = "") -> Self:
+        """Return the same model for one of its target languages.
+
+        The source language matters only for taking texts apart into sentences; by default, it is that of each text.
+        Without a target, the model must have one target language only. Raises ConfigError if the model has not learned
+        to translate so.
+        """
+        directions = self.config.directions
+        targets = list(dict.fromkeys(target for _, target in directions))
+        pairs = names_of_pairs(directions)
+        if not target and len(targets) > 1:
+            raise ConfigError(f"the model translates into {', '.join(targets)}: choose one with --target")
+        target = target or targets[0]
+        if target not in targets:
+            raise ConfigError(f"the model does not translate into {target}; its language pairs are {pairs}")
+        if source and (source, target) not in directions:
+            ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
+            hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
+            raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
+        made_of = self.searcher, self.tokenizer, self.config, self.learned
+        return type(self)(*made_of, target=target, source=source, check=self.check)
+
+    def checked_by(self, check: Callable[[], None]) -> Self:
+        """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
+        made_of = self.searcher, self.tokenizer, self.config, self.learned
+        target = self.target if self.tag else ""
+        return type(self)(*made_of, target=target, source=self.source, check=check)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The model's languages but the target, also those that it has not learned to translate into the target."""
+        return tuple(language for language in self.config.all_languages if language != self.target)
+
+    def identify(self, text: str) -> tuple[str, float]:
+        """Return the most probable of `languages` for a text, and its probability."""
+        return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
+
+    def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Return the ids of sentences, each after the tag of the target language if the model has several pairs."""
+        if self.tokenizer.tags and not self.tag:
+            return self.towards().source_ids(sentences)
+        encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
+        return [[*self.tag, *ids] for ids in encoded]
+
+    def __call__(
+        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
+    ) -> list[str]:
+        """Return one translation of each sentence, in order; a blank sentence has an empty one."""
+        return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
+
+    def in_directions(
+        self, sentences: Sequence[str], directions: Sequence[tuple[str, str]], search: Search = GREEDY, bar: str = ""
+    ) -> list[str]:
+        """Return one translation of each sentence, in order. directions has the source and target language of each."""
+        translations = [""] * len(sentences)
+        for translator, rows in self.rows_of_directions(directions):
+            texts = translator([sentences[row] for row in rows], search, bar=bar)
+            for row, text in zip(rows, texts, strict=True):
+                translations[row] = text
+        return translations
+
+    def rows_of_directions(self, directions: Sequence[tuple[str, str]]) -> Iterator[tuple[Self, list[int]]]:
+        """Yield for each language pair among directions the translator for it, and where the pair occurs."""
+        for (source, target), rows in rows_by_direction(directions).items():
+            yield self.towards(target, source), rows
+
+    def n_best(
+        self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
+    ) -> list[list[Translation]]:
+        """Return the search.n_best best translations of each sentence, best first.
+
+        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
+        Memory grows with it; 0 is the searcher's number. bar describes the progress bar;
+        without a description, none is shown.
+        """
+        batch_tokens = batch_tokens or self.searcher.batch_tokens
+
+        # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
+        sources = self.source_ids(sentences)
+        longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+        rows = [row for row in longest_first if sentences[row].strip()]
+        lengths = [max(SHORTEST, len(ids) + 1) for ids in sources]
+        batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
+
+        # Search.
+        hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
+        progress = progress_bar(bar, len(rows), "sentence", leave=False) if bar else None
+        with progress or nullcontext():
+            for batch, batch_hypotheses in search_batches(
+                self.searcher, sources, batches, search, self.lengths, self.check
+            ):
+                for row, row_hypotheses in zip(batch, batch_hypotheses, strict=True):
+                    hypotheses[row] = row_hypotheses
+                if progress:
+                    progress.update(len(batch))
+
+        # Back to text, all at once.
+        texts = self._texts([hypothesis for row in hypotheses for hypothesis in row])
+        translations, start = [], 0
+        for row_hypotheses in hypotheses:
+            end = start + len(row_hypotheses)
+            pairs = zip(texts[start:end], row_hypotheses, strict=True)
+            translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
+            start = end
+        return translations
+
+    def text(
+        self, lines: Sequence[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
+    ) -> list[list[Translation]]:
+        """Translate lines of text as people type them: `tapis.typed_text.translate_lines`."""
+        return translate_lines(self, lines, search, markup=markup, with_doubts=with_doubts)
+
+    def split_line(self, line: str) -> Line:
+        """Return a line of text as the sentences that are translated one by one."""
+        longest = self.config.max_length
+
+        def fits(piece: str) -> bool:
+            # A token has at least one byte, so that short pieces need not be encoded to know.
+            return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
+
+        is_known = len(self.sources) == 1
+        language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]
+        line = replace_lone_surrogates(line)
+        return split_line(line if "unicode" in self.config.skip_rules else repair(line), language, fits)
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+        """Return log P(target | source) of each pair in nats, without length penalty, and its target tokens.
+
+        Both include the end token. Raises ConfigError for an export.
+        """
+        sources = self.source_ids([source for source, _ in pairs])
+        targets = self.tokenizer.encode([replace_lone_surrogates(target) for _, target in pairs])
+        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+        longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
+        batches = at_least(self.searcher.at_once, list(_batches(longest_first, lengths, self.searcher.batch_tokens)))
+
+        def of_rows(rows: list[int]) -> list[float]:
+            return self.searcher.log_probabilities(
+                [sources[row] for row in rows], [targets[row] for row in rows], self.check
+            )
+
+        values = [0.0] * len(pairs)
+        for rows, of_batch in zip(batches, self.searcher.spread(of_rows, batches), strict=True):
+            for row, value in zip(rows, of_batch, strict=True):
+                values[row] = value
+        return [(value, len(target) + 1) for value, target in zip(values, targets, strict=True)]
+
+    def log_probabilities_in_directions(
+        self, pairs: Sequence[tuple[str, str]], directions: Sequence[tuple[str, str]]
+    ) -> list[tuple[float, int]]:
+        """Return `log_probabilities` of pairs. directions has the source and target language of each."""
+        values = [(0.0, 0)] * len(pairs)
+        for translator, rows in self.rows_of_directions(directions):
+            for row, value in zip(rows, translator.log_probabilities([pairs[row] for row in rows]), strict=True):
+                values[row] = value
+        return values
+
+    @property
+    def can_show_attention(self) -> bool:
+        """Whether `attention` works. An export does not give access to its weights."""
+        return self.searcher.can_force
+
+    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
+        """Return a translation, and what each of its tokens attended to. Raises ConfigError for an export."""
+        source = self.source_ids([sentence])[0]
+        best = self.searcher([source], [self.lengths.limit(len(source))], search)[0][0]
+        (weights,) = self.searcher.attention([source], [best.ids])
+        return Translation(self._texts([best])[0], best.score), Attention.of(weights, self.tokenizer, source, best.ids)
+
+    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
+        """Yield what each token of a given translation attends to, for each (source, translation), in order.
+
+        Raises ConfigError for an export.
+        """
+        sources = self.source_ids([source for source, _ in pairs])
+        targets = self.tokenizer.encode([target for _, target in pairs])
+        for start in range(0, len(pairs), ALIGNED_TOGETHER):
+            rows = slice(start, start + ALIGNED_TOGETHER)
+            weights = self.searcher.attention(sources[rows], targets[rows], self.check)
+            for one in zip(weights, sources[rows], targets[rows], strict=True):
+                yield Attention.of(one[0], self.tokenizer, one[1], one[2])
+
+    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
+        return [" ".join(text.split()) for text in texts]
+
+
+def rows_by_direction(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
+    """Return the positions of each language pair."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, direction in enumerate(directions):
+        rows.setdefault(direction, []).append(row)
+    return rows
+
+
+def search_batches(
+    searcher: Searcher,
+    sources: Sequence[list[int]],
+    batches: list[list[int]],
+    search: Search,
+    lengths: Lengths,
+    check: Callable[[], None] = go_on,
+) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+    """Search batches of rows of sources, one on each thread of a CPU: rows and, for each row, its hypotheses.
+
+    Too few batches for the threads are cut, so that the batches that come out may be smaller than those that went in.
+    """
+    batches = at_least(searcher.at_once, batches)
+
+    def search_rows(rows: list[int]) -> list[list[Hypothesis]]:
+        chosen = [sources[row] for row in rows]
+        return searcher(chosen, [lengths.limit(len(source)) for source in chosen], search, check)
+
+    return zip(batches, searcher.spread(search_rows, batches), strict=True)
+
+
+def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
+    """Cut batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
+    n_parts = -(-n // max(1, len(batches)))
+    return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
+
+
+def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Cut rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
+    batch: list[int] = []
+    for row in rows:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

@@ -1,0 +1,207 @@
+"""Lines of text as people type them, translated: paragraphs, markup, links, capitals.
+
+The model translates sentences as they are in its corpus. `translate_lines` takes a line apart into such sentences and
+puts their translations together again:
+
+1. Marks, such as tags and links, are taken out (tapis/text/marks.py).
+2. The line is split into its list marker and its sentences (tapis/text/sentences.py).
+3. Sentences in capitals, or with a capital before each word, get usual letter case (tapis/text/letter_case.py).
+4. The model translates the sentences of all lines together. Those whose translation repeats itself are searched for
+   again, with a larger beam (tapis/text/loops.py).
+5. Translations of sentences in capitals are put into capitals.
+6. The marks are put back, by the words that the model attended to.
+
+If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapis.attention import word_alignment
+from tapis.doubts import doubts, numbers
+from tapis.search import GREEDY, Search
+from tapis.text.alignment import Alignment, SamePlaces, same_places
+from tapis.text.letter_case import is_in_capitals, usual_case
+from tapis.text.loops import loops, without_loops
+from tapis.text.marks import Taken, take_out
+from tapis.text.markup import ESCAPES, Markup
+from tapis.text.placement import put_back
+from tapis.text.sentences import Line, has_letters
+from tapis.translation import DOUBTS, Doubt, Translation
+
+if TYPE_CHECKING:
+    from tapis.translator import Translator
+
+# For each (source, translation), (words of the target, words of the source): how much each word comes from each.
+Alignments = dict[tuple[str, str], NDArray[np.float64]]
+WIDER_BEAM = 5  # for translations that repeated themselves
+
+
+def translate_lines(
+    translator: "Translator",
+    lines: Sequence[str],
+    search: Search = GREEDY,
+    *,
+    markup: Markup = "",
+    with_doubts: bool = False,
+) -> list[list[Translation]]:
+    """Translate lines of real text: N lines in, N lists out, of which each has the best translations, best first.
+
+    A line may have several sentences, markup, links and capitals. The k-th translation of a line joins the k-th best of
+    its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
+    translations of one of the sentences. What a document of this markup would take for markup is escaped in a
+    translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
+    """
+    translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts)
+
+    # Translate the lines that are not blank.
+    results = [[Translation("", 0.0)] * search.n_best for _ in lines]
+    rows = [i for i, line in enumerate(lines) if line.strip()]
+    for i, result in zip(rows, translated([take_out(lines[i]) for i in rows]), strict=True):
+        results[i] = result
+
+    # Translate again where numbers are missing, with the numbers taken out.
+    changed = [i for i in rows if not has_numbers_of(lines[i], results[i])]
+    if changed:
+        again = translated([take_out(lines[i], with_numbers=True) for i in changed])
+        for i, result in zip(changed, again, strict=True):
+            if has_numbers_of(lines[i], result):
+                results[i] = result
+    return results
+
+
+def sentences_as_translated(translator: "Translator", line: str) -> list[str]:
+    """Return the sentences of a line as the model sees them: without marks, and in usual letter case."""
+    units = translator.split_line(take_out(line).text).units
+    return [usual_case(unit, translator.tokenizer) for unit in units if has_letters(unit)]
+
+
+def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
+    """Return whether each translation has the numbers of the line."""
+    expected = numbers(line)
+    return all(numbers(translation.text) == expected for translation in translations)
+
+
+def _translated(
+    translator: "Translator", taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
+) -> list[list[Translation]]:
+    """Translate lines whose marks were taken out, and put the marks back."""
+    # Translate the sentences of all lines together.
+    lines = [translator.split_line(line.text) for line in taken]
+    sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
+    usual = [usual_case(sentence, translator.tokenizer) for sentence in sentences]
+    ranked = _n_best_without_loops(translator, usual, search)
+    if with_doubts:
+        ranked = _with_doubts(translator, usual, ranked)
+    translations = iter(zip(usual, ranked, strict=True))
+
+    # Put the lines together again: the translations of each line by rank, and the marks by alignments.
+    of_lines: list[list[tuple[str, Sequence[Translation]]]] = [
+        [next(translations) if has_letters(unit) else (unit, []) for unit in line.units] for line in lines
+    ]
+    marked = [units for units, line_taken in zip(of_lines, taken, strict=True) if line_taken.marks]
+    pairs = [(source, one.text) for units in marked for source, ranked in units for one in ranked]
+    alignments = _alignments(translator, pairs) if pairs else {}
+    results = []
+    for line, line_taken, units in zip(lines, taken, of_lines, strict=True):
+        n_ranks = min((len(ranked) for _, ranked in units if ranked), default=search.n_best)
+        results.append(
+            [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
+        )
+    return results
+
+
+def _n_best_without_loops(
+    translator: "Translator", sentences: Sequence[str], search: Search
+) -> list[list[Translation]]:
+    """Return the best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
+    results = translator.n_best(sentences, search)
+    looping = [i for i, ranked in enumerate(results) if any(loops(sentences[i], one.text) for one in ranked)]
+    if not looping:
+        return results
+    width = max(search.beam, WIDER_BEAM)
+    wider = Search(width, n_best=width, length_penalty=search.length_penalty)
+    for i, others in zip(looping, translator.n_best([sentences[i] for i in looping], wider), strict=True):
+        candidates = [*results[i], *others]
+        good = [one for one in candidates if not loops(sentences[i], one.text)]
+        cut = [one._replace(text=without_loops(one.text)) for one in candidates]
+        by_text: dict[str, Translation] = {}
+        for one in (*good, *cut):
+            by_text.setdefault(one.text, one._replace(doubts=("loop",)))
+        results[i] = list(by_text.values())[: len(results[i])]
+    return results
+
+
+def _with_doubts(
+    translator: "Translator", sentences: Sequence[str], results: Sequence[Sequence[Translation]]
+) -> list[list[Translation]]:
+    """Return the translations of each sentence with all of their doubts."""
+    # Judge all translations of all sentences together.
+    sources = [source for source, ranked in zip(sentences, results, strict=True) for _ in ranked]
+    translations = [one for ranked in results for one in ranked]
+    found = doubts(translator, sources, [one.text for one in translations])
+    judged = [
+        one._replace(doubts=_in_order({*one.doubts, *marks})) for one, marks in zip(translations, found, strict=True)
+    ]
+
+    # Cut them by sentence again.
+    ends = list(accumulate(len(ranked) for ranked in results))
+    return [judged[start:end] for start, end in pairwise([0, *ends])]
+
+
+def _in_order(found: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    return tuple(doubt for doubt in DOUBTS if doubt in found)
+
+
+def _joined(
+    translator: "Translator",
+    line: Line,
+    taken: Taken,
+    of_units: Sequence[tuple[str, Sequence[Translation]]],
+    rank: int,
+    alignments: Alignments,
+    markup: Markup,
+) -> Translation:
+    """Return one translation of a line. of_units has each of its sentences, as translated, with its translations.
+
+    A sentence without translations is copied.
+    """
+    sentences = [ranked[rank] if ranked else Translation(source, 0.0) for source, ranked in of_units]
+    all_doubts = {doubt for sentence in sentences for doubt in sentence.doubts}
+    cased = tuple(
+        sentence._replace(text=sentence.text.upper()) if is_in_capitals(unit) else sentence
+        for unit, sentence in zip(line.units, sentences, strict=True)
+    )
+    text = line.join([sentence.text for sentence in cased], translator.target)
+    escape = ESCAPES[markup]
+    if not taken.marks:
+        text = escape(text)
+    else:
+        blocks = [np.eye(len(line.marker.split()))]
+        for (source, ranked), sentence in zip(of_units, sentences, strict=True):
+            blocks.append(alignments[source, sentence.text] if ranked else np.eye(len(source.split())))
+        alignment = Alignment(blocks)
+        shape = len(text.split()), len(taken.words)
+        if alignment.shape != shape:  # words were cut, or have no spaces between them
+            alignment = SamePlaces(*shape)
+        text = put_back(text, taken, alignment, escape)
+    score = sum(sentence.score for sentence in sentences) / max(1, len(sentences))
+    return Translation(text, score, _in_order(all_doubts), cased)
+
+
+def _alignments(translator: "Translator", pairs: Sequence[tuple[str, str]]) -> Alignments:
+    """Return the alignment of each (source, translation) by attention; of an export, which has none, by place."""
+    distinct = list(dict.fromkeys(pairs))
+    alignments: Alignments = {}
+    if translator.can_show_attention:
+        attended = [pair for pair in distinct if pair[1]]
+        alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
+    for source, target in distinct:
+        if (source, target) not in alignments:
+            alignments[source, target] = same_places(len(target.split()), len(source.split()))
+    return alignments

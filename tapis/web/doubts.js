@@ -1,0 +1,39 @@
+// What makes a translation doubtful, without knowing the right one, as tapis/doubts.py.
+
+const UNSURE_BELOW = -2; // mean log P of a token, for runs that did not learn a limit
+const NUMBER = /\p{Nd}(?:[.,:/\u00a0\u202f-]?\p{Nd})+/gu;
+const THOUSANDS = /(?<=\p{Nd})[ \u00a0\u202f](?=\p{Nd}{3}(?!\p{Nd}))/gu; // a space between groups of digits
+
+// The value of a decimal digit of any script: its block of ten begins at the nearest digit that none precedes.
+function digitValue(character) {
+  let value = 0;
+  const code = character.codePointAt(0);
+  while (value < 9 && /\p{Nd}/u.test(String.fromCodePoint(code - value - 1))) value += 1;
+  return value;
+}
+
+// The numbers of two digits or more in a text, by their digits and sorted, however the language writes them.
+function numbersOf(text) {
+  const found = text.replace(THOUSANDS, "").match(NUMBER) ?? [];
+  return found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join("")).sort();
+}
+
+// How unusual a length is: −1 is as short, and 1 as long, as one in a hundred training pairs; 0 if unknown.
+function deviation(nSource, nTarget, { length_ratio: ratio, length_spread: spread }) {
+  if (!ratio) return 0;
+  return (nTarget - ratio * nSource) / (Math.max(spread, 1e-6) * Math.sqrt(nSource));
+}
+
+// The doubts about a translation, in the order of the table in doubts.py. nSource and nTarget are tokens, and
+// meanLogP is log P of the translation for each of its tokens and its end.
+function doubtsAbout(source, translation, { nSource, nTarget, meanLogP, config }) {
+  const unusual = deviation(nSource, nTarget, config);
+  const doubts = {
+    loop: loops(source, translation),
+    short: unusual < -1,
+    long: unusual > 1,
+    numbers: numbersOf(source).join(" ") !== numbersOf(translation).join(" "),
+    unsure: meanLogP < (config.unsure_below || UNSURE_BELOW),
+  };
+  return Object.keys(doubts).filter((doubt) => doubts[doubt]);
+}

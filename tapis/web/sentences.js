@@ -1,0 +1,94 @@
+// Lines of text ↔ the sentences that a model can translate, as tapis/text/sentences.py.
+
+const MARKER = /^\s*(?:(?:[-*•·>#]+|\(?(?:(?:\p{Nd}{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*/u;
+const INITIAL = /^[^\p{L}\p{N}_]*(?:[A-Z]|\p{Nd}+)\.\s*$/u; // "M. Dupont" is not two sentences
+const SENTENCE = /[^.!?。！？]*[.!?。！？]*\s*/gu; // where the browser has no Intl.Segmenter
+// Where a long sentence may be cut, best first: beside punctuation within a sentence, then at whitespace.
+const CUT_POINTS = [/(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])/gu, /\s+/gu];
+const LANGUAGES_WITHOUT_SPACES = ["zh", "ja"];
+
+function normalizeSpaces(text) {
+  return text.split(/\s+/u).filter(Boolean).join(" ");
+}
+
+// Whether a unit needs translation. Units of digits and symbols alone are copied.
+function hasLetters(unit) {
+  return /\p{L}/u.test(unit);
+}
+
+// The line as `repair` in pairs/cleaning.py writes it: in NFC, without invisible characters, and with the characters that
+// Windows-1252 has at the places of control characters.
+const REPAIRED = /[\u0080-\u009f\u200b\u2060\ufeff\u00ad]/g;
+const WINDOWS = new TextDecoder("windows-1252");
+function repaired(line) {
+  const replaced = line.replace(REPAIRED, (character) => {
+    const code = character.charCodeAt(0);
+    const other = code < 0xa0 ? WINDOWS.decode(Uint8Array.of(code)) : "";
+    return other === character ? "" : other;
+  });
+  return normalizeSpaces(replaced.normalize("NFC"));
+}
+
+// The code of a language without its region or script.
+function baseLanguage(code) {
+  return code.split(/[-_]/)[0].toLowerCase();
+}
+
+// A language as the browser names it; undefined, which stands for the browser's own, if it has none.
+function locale(language) {
+  if (!language) return undefined;
+  try {
+    return Intl.getCanonicalLocales(baseLanguage(language))[0];
+  } catch {
+    return undefined;
+  }
+}
+
+function segments(text, language) {
+  if (!globalThis.Intl?.Segmenter) return text.match(SENTENCE).filter(Boolean);
+  const segmenter = new Intl.Segmenter(locale(language), { granularity: "sentence" });
+  return Array.from(segmenter.segment(text), ({ segment }) => segment);
+}
+
+// A line → its list marker and its units: sentences, or pieces of long ones. fits tells what is short enough.
+function splitLine(line, language, fits) {
+  const marker = line.match(MARKER)[0];
+  const rest = line.slice(marker.length);
+  const marks = Array.from(rest.matchAll(ANY_MARK), (match) => [match.index, match.index + match[0].length]);
+  const sentences = [];
+  let start = 0;
+  for (const segment of segments(rest, language)) {
+    const isWithinMark = marks.some(([first, end]) => first < start && start < end); // a link may contain "?"
+    const last = sentences.length - 1;
+    if (last >= 0 && (isWithinMark || INITIAL.test(sentences[last]))) sentences[last] += segment;
+    else sentences.push(segment);
+    start += segment.length;
+  }
+  const pieces = sentences.flatMap((sentence) => (hasLetters(sentence) ? cutToFit(sentence, fits) : [sentence]));
+  return { marker, units: pieces.map(normalizeSpaces).filter(Boolean) };
+}
+
+// Cut a text by halving, at the cut point nearest to the middle, until its pieces fit.
+function cutToFit(text, fits) {
+  if (text.length < 2 || fits(text)) return [text];
+  const middle = Math.floor(text.length / 2);
+  let cut = middle;
+  if (/[\uDC00-\uDFFF]/.test(text[cut])) cut -= 1; // not within a character of two units
+  if (cut === 0) return [text];
+  for (const pattern of CUT_POINTS) {
+    const ends = Array.from(text.matchAll(pattern), (match) => match.index + match[0].length);
+    const candidates = ends.filter((end) => end > 0 && end < text.length);
+    if (candidates.length) {
+      cut = candidates.reduce((a, b) => (Math.abs(b - middle) < Math.abs(a - middle) ? b : a));
+      break;
+    }
+  }
+  return [...cutToFit(text.slice(0, cut), fits), ...cutToFit(text.slice(cut), fits)];
+}
+
+// The translated line, from the translation of each unit.
+function joinLine(marker, translations, language) {
+  const separator = LANGUAGES_WITHOUT_SPACES.includes(baseLanguage(language)) ? "" : " ";
+  const body = translations.filter(Boolean).join(separator);
+  return [...marker.split(/\s+/u), body].filter(Boolean).join(" ");
+}

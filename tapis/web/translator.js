@@ -1,0 +1,119 @@
+// Sentences → sentences: the model with its tokenizer and its search, as tapis/translator.py.
+
+const BEAM = 5;
+const LIMIT_SPREADS = 3; // as in tapis/lengths.py
+const LARGEST = 20;
+const EXTRA_LENGTH = 10;
+const PAPERS_EXTRA_LENGTH = 50;
+const END = "⟨end⟩"; // EOS, in pictures
+
+class Translator {
+  // description: what exporting/web_page.py wrote. bytes: the weights, an ArrayBuffer.
+  constructor(description, bytes) {
+    this.config = description.config;
+    this.tags = description.tags;
+    this.directions = description.directions;
+    this.repairs = description.repairs;
+    this.tokenizer = new Tokenizer(description.tokens, description.merges, description.first_text_id);
+    this.model = new Transformer(this.config, new Weights(description.weights, bytes));
+    this.vocabSize = description.tokens.length;
+    this.known = knownCharacters(this.tokenizer);
+  }
+
+  // The ids of a sentence, after the tag of the target language if the model has several.
+  sourceIds(sentence, target) {
+    const tag = target in this.tags ? [this.tags[target]] : [];
+    return [...tag, ...this.tokenizer.encode(sentence)];
+  }
+
+  // How many tokens the translation of a source may have.
+  limit(sourceLength) {
+    const ratio = Math.min(this.config.length_ratio, LARGEST), spread = Math.min(this.config.length_spread, LARGEST);
+    if (!ratio) return sourceLength + PAPERS_EXTRA_LENGTH;
+    return Math.ceil(ratio * sourceLength + LIMIT_SPREADS * spread * Math.sqrt(sourceLength)) + EXTRA_LENGTH;
+  }
+
+  // A sentence → its best translations, best first: the text, the ids of both, and log P. With a beam of 1, the search
+  // is greedy. `pause` is awaited before each step, and may throw.
+  async nBest(sentence, target, { beam = 1, nBest = 1 }, pause = async () => {}) {
+    const source = this.sourceIds(sentence, target);
+    const cache = new DecoderCache(this.model.encode([...source, EOS]));
+    const step = async (tokens, parents) => {
+      await pause();
+      cache.select(parents);
+      return this.model.project(this.model.decode(tokens, cache));
+    };
+    const limit = this.limit(source.length);
+    const { firstTextId } = this.tokenizer;
+    const found =
+      beam === 1
+        ? [await greedySearch(step, limit, this.vocabSize, firstTextId)]
+        : await beamSearch(step, limit, beam, nBest, this.vocabSize, firstTextId);
+    return found.map((one) => ({ ...one, text: normalizeSpaces(this.tokenizer.decode(one.ids)), source }));
+  }
+
+  // A unit of a line → its best translations with their doubts, as tapis/typed_text.py. The model sees the unit
+  // without marks and in usual letter case. If the best translation repeats itself, it is searched for again.
+  async translateUnit(unit, target, search, pause) {
+    const { before, body, after } = unit;
+    const sentence = usualCase(body, this.tokenizer);
+    let found = await this.nBest(sentence, target, search, pause);
+    const isGood = ({ text }) => !loops(sentence, text);
+    const hasLooped = !isGood(found[0]);
+    if (hasLooped) {
+      const others = await this.nBest(sentence, target, { beam: BEAM, nBest: BEAM }, pause);
+      const candidates = [...found, ...others];
+      const cut = candidates.map((one) => ({ ...one, text: withoutLoops(one.text) }));
+      found = distinct([...candidates.filter(isGood), ...cut]).slice(0, found.length);
+    }
+
+    // Judge them, and put back what the model has not seen.
+    found = distinct(hasLooped ? found : found.filter(isGood));
+    return found.map((one) => {
+      const doubts = doubtsAbout(sentence, one.text, {
+        nSource: one.source.length,
+        nTarget: this.tokenizer.encode(one.text).length,
+        meanLogP: one.logP / (one.ids.length + 1),
+        config: this.config,
+      });
+      const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
+      const cased = isInCapitals(body) ? one.text.toLocaleUpperCase(locale(target)) : one.text;
+      return { ...one, text: before + cased + after, doubts: all };
+    });
+  }
+
+  // A line of text as the units that are translated one by one: each with the marks before and after it.
+  splitLine(line, source) {
+    const longest = this.config.max_length;
+    // A token has at least one byte, and a character at most three: short pieces need not be encoded.
+    const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
+    const { marker, units } = splitLine(this.repairs ? repaired(line) : line, source, fits);
+    return { marker, units: units.map(takeMarks) };
+  }
+
+  // What a reader of the translations of these units should know.
+  notices(units) {
+    const translated = units.filter(({ body }) => hasLetters(body)); // the others are copied
+    return noticesAbout(translated, this.known);
+  }
+
+  // What each token of a translation attended to: in the last layer, the mean of the heads.
+  async attention(source, ids, pause = async () => {}) {
+    const cache = new DecoderCache(this.model.encode([...source, EOS]));
+    const rows = [];
+    for (const token of [BOS, ...ids]) {
+      await pause();
+      const row = new Array(source.length + 1).fill(0);
+      this.model.decode([token], cache, (weights) => {
+        weights.forEach((weight, s) => (row[s] += weight / this.config.n_heads));
+      });
+      rows.push(row);
+    }
+    return { source: [...this.tokenizer.pieces(source), END], target: [...this.tokenizer.pieces(ids), END], rows };
+  }
+}
+
+// The translations of different texts.
+function distinct(translations) {
+  return translations.filter(({ text }, i) => translations.findIndex((one) => one.text === text) === i);
+}

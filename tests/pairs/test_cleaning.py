@@ -1,0 +1,212 @@
+"""Tests of each cleaning rule: what it must repair or drop, what it must leave alone, and swapped columns at scale."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from conftest import SHARED, needs_shared
+
+from config import RuleName
+from pairs.cleaning import RULES, Cleaner, TextCleaner, _words, is_heading
+from pairs.corpus import Corpus
+from pairs.readers import Pair, read_parts
+from tapis.text.languages import foreign_language, repair
+
+
+def clean(
+    pairs: list[Pair], *skip: RuleName, languages: tuple[str, str] = ("en", "fr")
+) -> tuple[list[Pair], dict[str, int]]:
+    """The pairs that the rules keep, and how many pairs each rule changed or dropped."""
+    cleaner = Cleaner(*languages, skip, sample=pairs)
+    verdicts = [cleaner.judge(pair) for pair in pairs]
+    counts: Counter[str] = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
+    counts["unicode"] = sum(verdict.repaired for verdict in verdicts)
+    counts["swapped-columns"] = sum(verdict.swapped for verdict in verdicts)
+    return [verdict.pair for verdict in verdicts if verdict.dropped is None], dict(+counts)
+
+
+GOOD = [
+    ("The cat is sleeping on the bed.", "Le chat dort sur le lit."),
+    ("Yes.", "Oui."),
+    ("It is 5 o'clock", "Il est 5 h"),
+]
+
+
+def test_good_pairs_are_unchanged() -> None:
+    assert clean(GOOD) == (GOOD, {})
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("it\x92s \x93good\x94\x85", "it’s “good”…"),
+        ("e\u0301te\u0301", "été"),
+        ("a\u00a0b\u202fc\u2009d\u3000e", "a b c d e"),
+        ("  a \t b\n", "a b"),
+        ("co\u00adop\u200berate\ufeff", "cooperate"),
+        (
+            "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 👩\u200d🚀",
+            "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 👩\u200d🚀",
+        ),
+        ("x\x81y\x90", "xy"),
+        ("— “plain” text, 1½", "— “plain” text, 1½"),
+    ],
+)
+def test_repair_normalizes_characters_and_is_idempotent(raw: str, expected: str) -> None:
+    assert repair(raw) == expected
+    assert repair(expected) == expected
+
+
+def test_each_rule_counts_its_pairs_and_can_be_switched_off() -> None:
+    bad: dict[RuleName, Pair] = {
+        "unicode": ("The dog\x92s bed is red.", "Le lit du chien est rouge."),
+        "empty-side": ("", "Rien."),
+        "identical-sides": ("Alain-Fournier", "Alain-Fournier"),
+        "headings": ("XVII", "CHAPITRE XVII"),
+        "swapped-columns": ("Le roi mange une pomme.", "The king eats an apple."),
+        "wrong-language": ("He went to the market in the morning.", "He bought some bread and went home again."),
+        "length-ratio": ("No, and that is the end of the story which I wanted to tell you all this evening.", "Non !"),
+    }
+    kept, counts = clean(GOOD + list(bad.values()))
+    assert counts == dict.fromkeys(bad, 1)
+    repaired = [("The dog’s bed is red.", bad["unicode"][1]), bad["swapped-columns"][::-1]]
+    assert kept == GOOD + repaired
+    for name in bad:
+        assert name not in clean(GOOD + list(bad.values()), name)[1], "a rule that is switched off does nothing"
+    assert set(RULES) == {*bad, "duplicates", "held-out"}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("Source: http://www.gutenberg.org", "Source: Project GutenbergAudiobook available here"),
+        ("Chapter 3", "III"),
+        ("I", "CHAPITRE PREMIER"),
+        ("<h1>IV</h1>", "4."),
+        ("CAPITOLO X", "Chapter X."),
+    ],
+)
+def test_book_headers_and_chapter_labels_are_headings(pair: Pair) -> None:
+    assert is_heading(pair)
+
+
+@pytest.mark.parametrize(
+    "pair", [("I see.", "Je vois."), ("Mix it.", "Mixe."), ("The source: a river", "La source"), ("Part of it", "I")]
+)
+def test_sentences_that_resemble_headings_are_not_headings(pair: Pair) -> None:
+    assert not is_heading(pair)
+
+
+def test_length_ratio_is_compared_with_the_corpus_median() -> None:
+    """Chinese needs a third of the characters of English, so the ratio 1 is not the normal one."""
+    pairs = [(f"This is the sentence of the number {i}, no more.", f"這是第{i}句") for i in range(50)]
+    outlier = ("So short.", "這是一個很長的句子，其中有很多很多的字，而另一邊卻什麼都沒有說，這是不對的。")
+    kept, counts = clean([*pairs, outlier], languages=("en", "zh"))
+    assert kept == pairs and counts == {"length-ratio": 1}
+
+
+@pytest.mark.parametrize("languages", [("en", "tlh"), ("en-GB", "en-US")])
+def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart(languages: tuple[str, str]) -> None:
+    cleaner = Cleaner(*languages)
+    source, target = languages
+    assert cleaner.notes == [
+        f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
+    ]
+    pair = ("Le roi mange une pomme.", "The king eats an apple.")
+    assert cleaner.judge(pair).pair == pair
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Das Wetter ist heute sehr schön.", "de"),
+        ("El gato está sentado en la alfombra.", "es"),
+        ("مرحبا بالعالم", "ar"),
+        ("The weather is nice today.", None),
+        ("Il fait beau.", None),
+        ("OK", None),
+        ("", None),
+        ("12 + 34", None),
+    ],
+)
+def test_a_text_in_another_language_is_foreign_if_that_is_clear(text: str, language: str | None) -> None:
+    assert foreign_language(text, ["en", "fr"]) == language
+    assert foreign_language(text, ["en", "xx"]) is None  # py3langid does not know xx
+
+
+@needs_shared("tatoeba")
+def test_short_sentences_are_not_foreign_to_their_language() -> None:
+    for language in ("en", "fr"):
+        lines = (SHARED / f"tatoeba/valid.{language}").read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if foreign_language(line, ["en", "fr"])]
+
+
+def test_words_have_their_vowel_signs() -> None:
+    assert _words("हिंदी में, 2020: don't <b>go</b>") == "हिंदी में don't go"
+
+
+def test_languages_with_regions_have_the_language_rules() -> None:
+    cleaner = Cleaner("fr-CA", "en-GB")
+    pair = ("Le roi mange une pomme.", "The king eats an apple.")
+    assert cleaner.notes == [] and cleaner.judge(pair[::-1]).pair == pair
+    text = TextCleaner("fr-CA")
+    sentence = "The king eats an apple in the garden of his castle."
+    assert text.notes == [] and text.judge(("", sentence)).dropped == "wrong-language"
+    assert text.judge(("", pair[0])).dropped is None
+
+
+def swap_rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> tuple[float, float]:
+    """Swap 8 % of the pairs. Returns the shares of swapped and of unswapped pairs that the cleaner swaps."""
+    draw = random.Random(8)
+    was_swapped = [draw.random() < 0.08 for _ in pairs]
+    mixed = [pair[::-1] if swap else pair for pair, swap in zip(pairs, was_swapped, strict=True)]
+
+    cleaner = Cleaner(*languages, [name for name in RULES if name != "swapped-columns"])
+    verdicts = [cleaner.judge(pair).swapped for pair in mixed]
+
+    n_swapped = sum(was_swapped)
+    repaired = sum(verdict and truth for verdict, truth in zip(verdicts, was_swapped, strict=True))
+    spoiled = sum(verdict and not truth for verdict, truth in zip(verdicts, was_swapped, strict=True))
+    return repaired / n_swapped, spoiled / (len(pairs) - n_swapped)
+
+
+def test_swapped_columns_of_the_demo_are_all_repaired(demo: Corpus) -> None:
+    assert swap_rates(list(demo.train)) == (1.0, 0.0)
+
+
+@needs_shared("tatoeba")
+def test_swapped_columns_of_tatoeba_are_repaired() -> None:
+    pairs = list(read_parts(str(SHARED / "tatoeba"), "en", "fr")["train"].pairs)[:20_000]
+    repaired, spoiled = swap_rates(pairs)
+    assert repaired >= 0.98 and spoiled <= 0.002
+
+
+@pytest.mark.slow
+@needs_shared("opus_books")
+def test_swapped_works_of_opus_books_are_repaired() -> None:
+    """In this stand-in for opus_books, whole works are swapped and listed. Identical sides do not count."""
+    import pyarrow.parquet as pq
+
+    truth = json.loads((SHARED / "opus_books_truth.json").read_text(encoding="utf-8"))
+    for language_pair in ("en-fr", "en-it"):
+        rows = pq.read_table(SHARED / "opus_books" / language_pair / "train-00000-of-00001.parquet").to_pylist()
+        source, target = language_pair.split("-")
+        cleaner = Cleaner(source, target)
+        swapped_works = set(truth[language_pair]["swapped_works"])
+        authentic = set(truth[language_pair]["authentic"])
+
+        n_swapped = n_repaired = n_unswapped = n_spoiled = 0
+        for row in rows:
+            raw = (repair(row["translation"][source] or ""), repair(row["translation"][target] or ""))
+            if row["id"] in authentic or raw[0] == raw[1] or not all(raw):
+                continue
+            verdict = cleaner.judge(raw).swapped
+            if row["id"] in swapped_works:
+                n_swapped += 1
+                n_repaired += verdict
+            else:
+                n_unswapped += 1
+                n_spoiled += verdict
+        assert n_repaired >= 0.98 * n_swapped
+        assert n_spoiled <= 0.002 * n_unswapped

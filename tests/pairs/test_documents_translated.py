@@ -1,0 +1,336 @@
+"""Pages and subtitles: their text is translated, everything else stays byte for byte."""
+
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tapis.text.alignment import Alignment
+from tapis.text.documents import FORMATS, DocumentError, Translate, translated_html, translated_markdown, translated_srt
+from tapis.text.marks import take_out
+from tapis.text.placement import put_back
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><title>A page</title><style>p { color: red }</style><script>if (a<b) alert("No")</script></head>
+<body class="x">
+ <h1>The   cat</h1>
+ <p>The <b>cat</b> is
+   sleeping &amp; <a href="x?a=1&b=2">the dog</a> eats <code>x &lt; y</code>.</p><!-- No -->
+ <ul><li>caf&eacute;</li><li><img src=a alt="No"></li><li translate="no">No <i>no</i></li><li>1 &lt; 2</li></ul>
+ <pre>No</pre> tail <br> end
+</body></html>
+"""
+CUES = (
+    *("1", "00:00:01,000 --> 00:00:02,000", "The cat", "sleeps.", ""),
+    *("2", "00:00:03,000 --> 00:00:04,000", "<i>No</i>", ""),
+)
+SUBTITLES = "\r\n".join(CUES)
+FRAGMENTS = (
+    *("<p>", "</p>", "<b>", "</b>", "text ", "<", "&", "&amp;", "<!--", "-->", "<script>", "</script>", "<a href='"),
+    *("'>", "\n", "<?x", "<![CDATA[", "]]>", "<!x", "é", "\r\n", "<br/>", "<code>", "</code>", "<pre>", "</pre>"),
+)
+
+
+def test_only_the_text_of_a_page_is_translated() -> None:
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{i}»" for i in range(len(lines))]
+
+    translated = translated_html(PAGE, translate)
+    assert seen == [
+        "A page",
+        "The cat",
+        'The <b>cat</b> is sleeping &amp; <a href="x?a=1&b=2">the dog</a> eats <code>x &lt; y</code>.',
+        "café",
+        "tail",
+        "end",
+    ]
+    expected = PAGE
+    for i, text in enumerate(("A page", "The   cat", "caf&eacute;", "tail", "end")):
+        expected = expected.replace(text, f"«{i if i < 2 else i + 1}»", 1)
+    start, end = expected.index("The <b>"), expected.index("</p>")
+    assert translated == expected[:start] + "«2»" + expected[end:]
+
+
+def seen_in(document: str, translated: Callable[[str, Translate], str]) -> tuple[list[str], str]:
+    """The lines of a document that would be translated, and the document with each in guillemets."""
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{line}»" for line in lines]
+
+    return seen, translated(document, translate)
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        # text that is written as entities
+        ("<p>&#1055;&#1088;&#1080;&#x432;&#1110;&#1090;</p>", ["Привіт"]),
+        (f"<p>a &#{'1' * 5000};</p>", [f"a &#{'1' * 5000};"]),
+        # elements of XHTML without content
+        ('<head><title/></head><p>One.</p><script>var a="two words"</script><p>Three.</p>', ["One.", "Three."]),
+        ('<script src="x.js"/><p>One.</p><script>no</script>', ["One."]),
+        # tags that cannot be part of a line
+        ('<p>See <a href="x" title="a < b">this</a>.</p>', ["See", "this</a>."]),
+        ("<p>See <a title=it's>this</a>.</p>", ["See", "this</a>."]),
+        # lists within what is kept
+        ('<ul><li translate="no">no <ul><li>no</li></ul> no</li><li>One.</li></ul>', ["One."]),
+        ("<table><tr><td class=notranslate><table><tr><td>no</table><td>One.</table>", ["One."]),
+    ],
+)
+def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
+    seen, translated = seen_in(page, translated_html)
+    assert seen == lines
+    if "&#" not in page:
+        assert translated.replace("«", "").replace("»", "") == page
+
+
+@pytest.mark.parametrize(
+    ("document", "lines", "expected"),
+    [
+        ("\ufeff---\ntitle: No\n---\n\n# One\n", ["One"], "\ufeff---\ntitle: No\n---\n\n# «One»\n"),
+        ("\ufeff# One\n", ["One"], "\ufeff# «One»\n"),
+        (
+            "See [the docs]: or [The Docs][], not [this].\n\n[the docs]: http://x\n",
+            ["See [the docs][the docs]: or [The Docs][The Docs], not [this]."],
+            "«See [the docs][the docs]: or [The Docs][The Docs], not [this].»\n\n[the docs]: http://x\n",
+        ),
+        (
+            'A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1].\n\n[^1]: http://x\n\n[1]: http://y\n',
+            ['A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].'],
+            '«A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].»\n\n[^1]: http://x\n\n[1]: http://y\n',
+        ),
+    ],
+)
+def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: str) -> None:
+    assert seen_in(document, translated_markdown) == (lines, expected)
+
+
+def test_any_page_comes_back_whole() -> None:
+    """If nothing is changed in translation, nothing but the spaces within a text changes."""
+    choose = random.Random(1)
+    for _ in range(5000):
+        page = "".join(choose.choice(FRAGMENTS) for _ in range(choose.randrange(15)))
+        assert "".join(translated_html(page, list).split()) == "".join(page.split()), page
+
+
+def test_subtitles_keep_numbers_times_and_line_endings() -> None:
+    expected = SUBTITLES.replace("The cat\r\nsleeps.", "THE CAT SLEEPS.").replace("<i>No</i>", "<I>NO</I>")
+    assert translated_srt(SUBTITLES, lambda lines: [line.upper() for line in lines]) == expected
+    assert translated_srt("", list) == "" and translated_srt("1\n0:00:01.0 --> 0:00:02.0\n", list).count("\n") == 2
+
+
+def test_what_has_no_times_is_no_subtitles() -> None:
+    with pytest.raises(DocumentError, match="no line has times"):
+        translated_srt("The cat\n", list)
+
+
+def test_a_page_without_optional_end_tags_is_translated() -> None:
+    for page, expected in (
+        ("<p translate=no>No<p>cat</p><p>dog</p>", ["cat", "dog"]),
+        ("<ul><li class=notranslate>No<li>cat</ul><p>dog</p>", ["cat", "dog"]),
+        ("<ul><li class=notranslate>No <b>no</b></ul><p>dog</p>", ["dog"]),
+        ("<p>&quot;A&quot; soft&shy;ware</p>", ['"A" software']),
+        ("<p>A  <a title='a  &quot;\nb'>cat</a></p>", ["A <a title='a  &quot;\nb'>cat</a>"]),
+    ):
+        seen: list[str] = []
+        translated_html(page, lambda lines, seen=seen: seen.extend(lines) or list(lines))  # type: ignore[misc]
+        assert seen == expected, page
+
+
+def test_a_cue_ends_where_the_next_begins() -> None:
+    cues = "1\n00:00:01.000 --> 00:00:02.000\ncat\n2\n00:00:03,000 --> 00:00:04,000\ndog\n"
+    assert translated_srt(cues, lambda lines: [line.upper() for line in lines]) == cues.replace("cat", "CAT").replace(
+        "dog", "DOG"
+    )
+
+
+MARKDOWN = r"""---
+title: No
+---
+
+# The cat #
+
+A first
+line of **text** with a [link](http://a.b "No").SPACES
+After a hard break\
+and another.
+
+> > Quoted text
+lazily.
+
+1. 1
+2. two
+   - [x] done
+
+Setext
+======
+
+| a | ab | a |
+|---|:--:|--:|
+| a \| b | ab | |
+
+    No
+
+```python
+print("No")
+```
+
+<div>
+No
+</div>
+
+[ref]: http://example.org "No"
+""".replace("SPACES", "  ")
+
+
+def test_only_the_text_of_markdown_is_translated() -> None:
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return [f"«{i}»" for i in range(len(lines))]
+
+    for ending in ("\n", "\r\n"):
+        seen.clear()
+        translated = translated_markdown(MARKDOWN.replace("\n", ending), translate)
+        assert seen == [
+            "The cat",
+            'A first line of **text** with a [link](http://a.b "No").',
+            "After a hard break",
+            "and another.",
+            "Quoted text lazily.",
+            *("two", "done", "Setext", "a", "ab", "a", r"a \| b", "ab"),
+        ]
+        expected = MARKDOWN.replace("A first\nline", "A first line").replace("text\nlazily", "text lazily")
+        end = 0
+        for i, text in enumerate(seen):
+            start = expected.index(text, end)
+            expected = expected[:start] + f"«{i}»" + expected[start + len(text) :]
+            end = start
+        assert translated == expected.replace("\n", ending)
+    mixed = "# One\r\n\r\ntwo\nthree\r\n"
+    assert translated_markdown(mixed, translate) == "# «0»\r\n\r\n«1»\r\n"
+
+
+def test_any_markdown_comes_back_whole() -> None:
+    """If nothing is changed in translation, nothing but the signs before continued lines change."""
+    choose = random.Random(1)
+    signs = [
+        "# ",
+        "- ",
+        "> ",
+        "1. ",
+        "|",
+        "\n",
+        "\n\n",
+        "    ",
+        "```",
+        "*",
+        "text ",
+        "a",
+        "[x](y)",
+        "\\",
+        "  \n",
+        "---",
+    ]
+    for _ in range(1000):
+        document = "".join(choose.choice(signs) for _ in range(choose.randrange(15)))
+        translated = translated_markdown(document, list)
+        assert re.sub(r"[\s>]", "", translated) == re.sub(r"[\s>]", "", document), document
+
+
+@pytest.mark.parametrize(
+    "fragment", ["<", "<a", "</", "<!", "<!--", "<a '", '<a ="', "<a b=", "<![CDATA[", "<script>", "&"]
+)
+def test_a_hostile_page_takes_time_in_proportion(fragment: str) -> None:
+    """html.parser, which was used before, takes minutes for some of these."""
+    page = fragment * (100_000 // len(fragment))
+    start = time.perf_counter()
+    translated = translated_html(page, list)
+    assert time.perf_counter() - start < 10
+    assert "".join(translated.split()) == "".join(page.split())
+
+
+def with_marks_put_back(lines: Sequence[str]) -> list[str]:
+    """Translates word by word, in sentences of at most twenty words."""
+    takens = [take_out(line) for line in lines]
+    sizes = [[min(20, len(taken.words) - i) for i in range(0, len(taken.words), 20)] for taken in takens]
+    return [
+        put_back(taken.text, taken, Alignment([np.eye(size) for size in sizes_of_line]))
+        for taken, sizes_of_line in zip(takens, sizes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("html", ["<p translate=no><ul>", "<p>"]),
+        ("html", ["", "<svg>", "</x>"]),
+        ("html", ["<pre>", "<b>", "</x>"]),
+        ("html", ["<li translate=no>", "<ul>", "<li>", "</ul>"]),
+        ("html", ["", '="<a']),
+        ("html", ["", "<a='"]),
+        ("html", ["", "<p>x"]),
+        ("markdown", ["a", " ", "b\nc"]),
+        ("markdown", ["", "[[a](b)"]),
+        ("markdown", ["", "[a]: b\n"]),
+        ("markdown", ["", "a\n"]),
+        ("markdown", ["", "![](", "*a "]),
+        ("markdown", ["", "*a "]),
+        ("markdown", ["", "[a](b) "]),
+        ("markdown", ["", "[a]: /u\n[b\n"]),
+        ("html", ["", "<b>a ", "</b>"]),
+        ("html", ["", "<b><i>a</b></i> "]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),
+    ],
+)
+def test_a_hostile_document_takes_time_in_proportion(kind: str, parts: Sequence[str]) -> None:
+    """The first part once, and each of the others many times."""
+
+    def seconds(size: int) -> float:
+        document = parts[0] + "".join(part * (size // len(parts[1:]) // len(part)) for part in parts[1:])
+        start = time.process_time()
+        FORMATS[kind](document, with_marks_put_back)
+        return time.process_time() - start
+
+    seconds(1000)
+    short, long = seconds(50_000), seconds(200_000)
+    assert long < 8 * short + 0.5
+
+
+def test_links_and_emphasis_of_markdown_within_each_other_stay_as_they_are() -> None:
+    """Only the blocks of a document are parsed: what is in a line is up to tapis/text/marks.py."""
+    document = '# A [[b](c)] *d* `e`\n\n| [f](g "h") |\n|---|\n| ~~i~~ \\| j |\n\n[k]\n\n[k]: l\n'
+    seen: list[str] = []
+    translated_markdown(document, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert seen == ["A [[b](c)] *d* `e`", '[f](g "h")', "~~i~~ \\| j", "[k][k]"]
+
+
+def test_a_tag_may_have_brackets_and_quotation_marks_in_its_attributes() -> None:
+    page = """<p onclick="if (a<b) c>d" title=it's>No</p><p class='x notranslate'>No</p><p TRANSLATE=NO>No</p>"""
+    seen: list[str] = []
+    translated_html(page, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert seen == ["No"]
+
+
+def test_cues_that_only_their_times_separate_stay_apart_in_linear_time() -> None:
+    times = "00:00:01,000 --> 00:00:02,000\n"
+    texts: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        texts.extend(lines)
+        return [line.upper() for line in lines]
+
+    assert translated_srt(f"{times}a b\n{times}c\n{times}d\n", translate) == f"{times}A B\n{times}C\n{times}D\n"
+    assert texts == ["a b", "c", "d"]
+    start = time.monotonic()
+    assert translated_srt(times * 20_000, translate) == times * 20_000
+    assert time.monotonic() - start < 10

@@ -1,0 +1,41 @@
+"""Sentences in capitals and in title case, and which words keep a capital."""
+
+import pytest
+
+from tapis.text.letter_case import is_in_capitals, is_in_title_case, usual_case
+from tapis.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def knowing() -> Tokenizer:
+    """A vocabulary that knows some words, each in its usual spelling."""
+    texts = ["I think that the old dog of Paris is tired.", "Der Hund aus Berlin ist müde.", "The NATO is here."]
+    return Tokenizer.train(texts * 50, 600)
+
+
+@pytest.mark.parametrize(
+    ("typed", "usual"),
+    [
+        ("THE OLD DOG OF PARIS IS TIRED.", "The old dog of Paris is tired."),
+        ("The Old Dog Of Paris Is Tired.", "The old dog of Paris is tired."),
+        ("DER HUND AUS BERLIN IST MÜDE!", "Der Hund aus Berlin ist müde!"),
+        ("I THINK THAT THE NATO IS OLD.", "I think that the NATO is old."),
+        ("“THE DOG”, I THINK.", "“The dog”, I think."),
+    ],
+)
+def test_the_usual_spelling_is_that_of_the_vocabulary(knowing: Tokenizer, typed: str, usual: str) -> None:
+    assert usual_case(typed, knowing) == usual
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The dog.", "NATO", "Paris Berlin", "The Old Dog is tired of Berlin.", "OK!", "", "123 456", "日本語の文です"],
+)
+def test_other_text_stays_as_it_is(knowing: Tokenizer, text: str) -> None:
+    assert usual_case(text, knowing) == text
+
+
+def test_what_counts_as_capitals_and_as_title_case() -> None:
+    assert is_in_capitals("GO AWAY") and not is_in_capitals("USA") and not is_in_capitals("GO away NOW")
+    assert is_in_title_case("A Cat On the Red Mat") and not is_in_title_case("Ann Smith met Bob Jones in Rome.")
+    assert not is_in_title_case("Red Mat")

@@ -1,0 +1,529 @@
+"""Tests of the readers: every data format gives the same pairs, and every defect is reported with its location."""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairs.lines import MAX_LINE_BYTES
+from pairs.readers import DataError, Pair, lines, read_parts
+
+PAIRS = [
+    ("One.", "Un."),
+    ("Two, “or so”.", "Deux, « environ »."),
+    ("Three\u2028lines", "Trois\x0blignes"),
+    ("😀", "e\u0301"),
+]
+SOURCE_TEXT = "".join(source + "\n" for source, _ in PAIRS)
+TARGET_TEXT = "".join(target + "\n" for _, target in PAIRS)
+
+
+def zstd(raw: bytes) -> bytes:
+    """Compress into one frame."""
+    return pa.compress(raw, codec="zstd", asbytes=True)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
+ENDINGS = ["", *COMPRESS]
+
+
+def read(
+    data: str = "data", source: str = "en", target: str = "fr", columns: tuple[str, ...] = ()
+) -> dict[str, list[Pair]]:
+    """Read all pairs of each part."""
+    return {name: list(part.pairs) for name, part in read_parts(data, source, target, columns).items()}
+
+
+def write(name: str, content: str | bytes) -> None:
+    """Write a file, compressed as its name says."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(raw))
+
+
+def write_parquet(name: str, **columns: list[object]) -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), name)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_folder_of_parallel_files(ending: str) -> None:
+    for part in ("train", "valid", "test"):
+        write(f"data/{part}.en{ending}", SOURCE_TEXT)
+        write(f"data/{part}.fr{ending}", TARGET_TEXT)
+    assert read() == {"train": PAIRS, "valid": PAIRS, "test": PAIRS}
+    assert read(source="fr", target="en")["train"] == [(b, a) for a, b in PAIRS]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_pair_of_parallel_files(ending: str) -> None:
+    write(f"sub/books.en{ending}", SOURCE_TEXT)
+    write(f"sub/books.fr{ending}", TARGET_TEXT)
+    assert read("sub/books") == {"train": PAIRS}
+
+
+def test_files_of_a_pair_may_be_compressed_differently() -> None:
+    write("books.en.zst", SOURCE_TEXT)
+    write("books.fr.xz", TARGET_TEXT)
+    assert read("books") == {"train": PAIRS}
+
+
+JSONL = "".join(json.dumps({"en": en, "fr": fr}) + "\n" for en, fr in PAIRS)
+HUB_JSONL = "".join(json.dumps({"id": 1, "translation": {"en": en, "fr": fr}}) + "\n\n" for en, fr in PAIRS)
+TSV = "".join(f"{en}\t{fr}\n" for en, fr in PAIRS)
+CSV = "".join(f'"{en}","{fr}"\n' for en, fr in PAIRS)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("tsv", TSV),
+        ("tsv", "en\tfr\n" + TSV),
+        ("tsv", TSV.replace("\n", "\r\n")),
+        ("tsv", "\ufeff" + TSV),
+        ("tsv", "\ufeff\ufeff" + TSV),
+        ("tsv", "id\tFR\tEN\n" + "".join(f"1\t{fr}\t{en}\n" for en, fr in PAIRS)),
+        ("csv", CSV),
+        ("csv", "fr,en\n" + "".join(f'"{fr}","{en}"\n' for en, fr in PAIRS)),
+        ("jsonl", JSONL),
+        ("jsonl", HUB_JSONL),
+    ],
+)
+def test_single_file_formats(kind: str, content: str, ending: str) -> None:
+    write(f"data.{kind}{ending}", content)
+    assert read(f"data.{kind}{ending}") == {"train": PAIRS}
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_files_compressed_in_several_pieces_are_read_whole(ending: str) -> None:
+    whole = TSV.encode()
+    compress = COMPRESS[ending]
+    for cut in (0, 7, len(whole) // 2):
+        Path(f"d.tsv{ending}").write_bytes(compress(whole[:cut]) + compress(whole[cut:]))
+        assert read(f"d.tsv{ending}") == {"train": PAIRS}
+
+
+def test_parquet_with_columns_or_translation_records() -> None:
+    sources, targets = zip(*PAIRS, strict=True)
+    write_parquet("a.parquet", id=list(range(4)), fr=list(targets), en=list(sources))
+    write_parquet("b.parquet", translation=[{"en": en, "fr": fr} for en, fr in PAIRS])
+    assert read("a.parquet") == read("b.parquet") == {"train": PAIRS}
+
+
+def test_quoted_csv_field_may_contain_line_breaks_and_commas() -> None:
+    write("data.csv", 'en,fr\n"a, b","c ""d""\ne"\n')
+    assert read("data.csv") == {"train": [("a, b", 'c "d"\ne')]}
+
+
+def test_columns_name_the_fields_of_records() -> None:
+    sources, targets = zip(*PAIRS, strict=True)
+    write("d.jsonl", "".join(json.dumps({"Text": en, "text": fr, "id": 1}) + "\n" for en, fr in PAIRS))
+    write_parquet("d.parquet", text=list(targets), id=list(range(4)), Text=list(sources))
+    assert read("d.jsonl", columns=("Text", "text")) == {"train": PAIRS}
+    assert read("d.parquet", columns=("Text", "text")) == {"train": PAIRS}
+
+
+def test_fields_come_before_those_of_a_translation() -> None:
+    write("d.jsonl", '{"a": "x", "b": "y", "translation": {"en": "1", "fr": "2", "de": "3"}}\n')
+    assert read("d.jsonl", columns=("b", "a")) == {"train": [("y", "x")]}
+    assert read("d.jsonl", columns=("de", "en")) == {"train": [("3", "1")]}
+
+
+def test_part_key_depends_on_columns_and_file_type() -> None:
+    for name in ("a.tsv", "b.tsv", "a.csv"):
+        write(name, "x\ty\n")
+    keys = [
+        read_parts(data, "en", "fr", columns)["train"].key
+        for data, columns in [("a.tsv", ()), ("a.tsv", ("1", "2")), ("a.tsv", ("2", "1")), ("a.csv", ())]
+    ]
+    assert len(set(keys)) == len(keys)
+    assert read_parts("b.tsv", "en", "fr")["train"].key == keys[0]
+
+
+@pytest.mark.parametrize("data", ["data", "books", "d.tmx", "d.zip", "owner/books", "nowhere"])
+def test_columns_are_for_tables(data: str) -> None:
+    for name in ("data/train.en", "data/train.fr", "books.en", "books.fr", "d.tmx", "d.zip"):
+        write(name, "")
+    with pytest.raises(DataError, match=rf"^--columns is for \.tsv, \.csv, .* files, not for --data {data}$"):
+        read(data, columns=("1", "2"))
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
+def test_records_have_no_numbered_columns(name: str) -> None:
+    write("d.jsonl", JSONL)
+    write_parquet("d.parquet", en=["a"], fr=["b"])
+    with pytest.raises(DataError, match=f"^{name} has fields, not numbered columns: type --columns"):
+        read(name, columns=("en", "2"))
+
+
+def test_null_becomes_an_empty_side() -> None:
+    write("data.jsonl", '{"en": null, "fr": "x"}\n')
+    assert read("data.jsonl") == {"train": [("", "x")]}
+
+
+def test_final_line_break_is_optional() -> None:
+    write("f", "a\n\nb")
+    assert list(lines(Path("f"))) == ["a", "", "b"]
+    write("empty", "")
+    assert list(lines(Path("empty"))) == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_lines_may_be_long_but_not_endless(ending: str) -> None:
+    longest = b"a" * (MAX_LINE_BYTES - 1) + b"\n"
+    write(f"f{ending}", longest + b"b")
+    assert [len(line) for line in lines(Path(f"f{ending}"))] == [MAX_LINE_BYTES - 1, 1]
+    write(f"f{ending}", b"b\n" + b"a" * 20 * MAX_LINE_BYTES)
+    with pytest.raises(DataError, match=rf"^f{ending} line 2: longer than 1 MB"):
+        list(lines(Path(f"f{ending}")))
+
+
+GOOD_ROW = "a\tb\n"
+
+# Case → files, --data, and a pattern of the message. A name that ends in ! is written without compression.
+BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
+    "row with three columns": ({"d.tsv": GOOD_ROW * 6 + "x\ty\tz\n"}, "d.tsv", "d.tsv line 7: 3 columns, expected 2"),
+    "row with one column": ({"d.tsv": GOOD_ROW + "xy\n"}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
+    "empty line in a table": ({"d.tsv": GOOD_ROW + "\n" + GOOD_ROW}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
+    "short row under a header": ({"d.csv": "id,en,fr\n1,a\n"}, "d.csv", "d.csv line 2: 2 columns, expected 3"),
+    "unclosed quote": ({"d.csv": 'a,b\n"c,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "quote inside a word": ({"d.csv": 'a,b\n"c"x,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "field that is too long": (
+        {"d.csv": "a," + "b" * 200_000 + "\n"},
+        "d.csv",
+        r"d.csv line 1: not CSV \(field larger",
+    ),
+    "line that is not JSON": ({"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n'}, "d.jsonl", "d.jsonl line 2: not JSON"),
+    "deeply nested JSON": ({"d.jsonl": "[" * 100_000}, "d.jsonl", "d.jsonl line 1: not JSON"),
+    "JSON list": ({"d.jsonl": "[1, 2]\n"}, "d.jsonl", r'd.jsonl line 1: expected {"en": …, "fr": …}, got \[1, 2\]'),
+    "missing language": (
+        {"d.jsonl": '{"en": "a", "de": "b"}\n'},
+        "d.jsonl",
+        r'd.jsonl line 1: no field "fr" \(fields: en, de\)',
+    ),
+    "number instead of text": (
+        {"d.jsonl": '{"en": "a", "fr": 5}\n'},
+        "d.jsonl",
+        'd.jsonl line 1: "fr" must be a string, got 5',
+    ),
+    "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
+    "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 7: not UTF-8"),
+    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8, but UTF-16"),
+    "Latin-1 in a folder": (
+        {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
+        "data",
+        r"train.en line 401, byte 1,200: not UTF-8",
+    ),
+    "truncated gzip file": (
+        {"d.tsv.gz!": gzip.compress(GOOD_ROW.encode() * 999)[:-20]},
+        "d.tsv.gz",
+        "not a complete gzip file",
+    ),
+    "plain text named .gz": ({"d.tsv.gz!": b"a\tb\n"}, "d.tsv.gz", "not a complete gzip file"),
+    "damaged gzip file": (
+        {"d.tsv.gz!": gzip.compress(b"a\tb\n")[:10] + b"\xff" * 30},
+        "d.tsv.gz",
+        "not a complete gzip file",
+    ),
+    "truncated xz file": (
+        {"d.tsv.xz!": lzma.compress(GOOD_ROW.encode() * 999)[:-20]},
+        "d.tsv.xz",
+        "^d.tsv.xz is not a complete xz file: ",
+    ),
+    "plain text named .xz": ({"d.tsv.xz!": b"a\tb\n"}, "d.tsv.xz", "^d.tsv.xz is not a complete xz file: "),
+    "truncated zstd file": (
+        {"d.tsv.zst!": zstd(GOOD_ROW.encode() * 99_999)[:-3]},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: Truncated",
+    ),
+    "second zstd frame truncated": (
+        {"d.tsv.zst!": zstd(GOOD_ROW.encode() * 99) + zstd(GOOD_ROW.encode() * 99)[:-3]},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: Truncated",
+    ),
+    "plain text named .zst": ({"d.tsv.zst!": b"a\tb\n"}, "d.tsv.zst", "^d.tsv.zst is not a complete zstd file: "),
+    "zstd file with a window of 2 GB": (  # magic number, frame descriptor, window descriptor, empty block
+        {"d.tsv.zst!": b"\x28\xb5\x2f\xfd\x00" + bytes([21 << 3]) + b"\x01\x00\x00"},
+        "d.tsv.zst",
+        "^d.tsv.zst is not a complete zstd file: .*too much memory",
+    ),
+    "Parquet compressed again": ({"d.parquet.zst": b""}, "d.parquet.zst", "all but .parquet and .zip may add .gz, .xz"),
+    "file that is not Parquet": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a valid Parquet file"),
+    "empty Parquet file": ({"d.parquet": b""}, "d.parquet", "not a valid Parquet file"),
+    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet, .tmx, .zip;"),
+    "file of one language": (
+        {"books.en": "a\n"},
+        "books.en",
+        r"for two files, NAME.en and NAME.fr, type: --data NAME",
+    ),
+    "one of two files": ({"books.en": "a\n"}, "books", r"books.en exists, but books.fr does not"),
+    "target file with fewer lines": (
+        {"data/train.en": "a\n" * 29_000, "data/train.fr": "b\n" * 28_999},
+        "data",
+        r"train.en and data/train.fr must have the same number of lines, but have 29,000 and 28,999",
+    ),
+    "target file with more lines": (
+        {"data/train.en": "a\n", "data/train.fr": "b\nc\nd\n"},
+        "data",
+        "train.en and data/train.fr must have the same number of lines, but have 1 and 3",
+    ),
+    "part in one language": (
+        {"data/train.en": "a\n", "data/train.fr": "b\n", "data/valid.fr": "c\n"},
+        "data",
+        "valid.en is missing, but valid.fr exists",
+    ),
+    "folder of other languages": (
+        {"data/train.de": "a\n", "data/train.cs": "b\n"},
+        "data",
+        r"no train.en\navailable languages \(choose with --source and --target, or --pairs\): cs, de",
+    ),
+    "folder without data": (
+        {"data/notes.md": "hello"},
+        "data",
+        r"data has no train.en and train.fr, and is not a dataset in the hub's layout\n",
+    ),
+    "nothing": ({}, "data", r"no such file or folder.*\n.*python train.py demo"),
+    "path that does not exist": ({}, "/no/such/file.tsv", "no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_data_is_reported_with_its_location(case: str) -> None:
+    files, data, message = BROKEN[case]
+    for name, content in files.items():
+        if isinstance(content, bytes) and name.endswith("!"):  # content that is written as it is
+            Path(name[:-1]).write_bytes(content)
+        else:
+            write(name, content)
+    with pytest.raises(DataError, match=message) as error:
+        read(data)
+    assert len(str(error.value).splitlines()) <= 2
+
+
+def test_unreadable_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("d.tsv", GOOD_ROW)
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"d\.tsv cannot be read: Permission denied"):
+        read("d.tsv")
+
+
+# Bombs: small files that would fill the memory or the disk
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_compressed_file_expands_to_a_hundred_times_its_size_at_most(ending: str) -> None:
+    path = Path(f"bomb.tsv{ending}")
+    path.write_bytes(COMPRESS[ending](b"a b c\td e f\n" * 1_000_000))
+    n_pairs = 0
+    with pytest.raises(
+        DataError, match=f"^bomb.tsv{ending} expands to more than 10 MB, far more than compressed text does: "
+    ):
+        for _ in read_parts(str(path), "en", "fr")["train"].pairs:
+            n_pairs += 1
+    assert n_pairs < 1_000_000
+
+
+@pytest.mark.parametrize("between", [b"", bytes(4), bytes(100_000)])
+def test_all_streams_of_an_xz_file_are_read(between: bytes) -> None:
+    """As xz does; lzma.open stops at the padding between them."""
+    one, other = (lzma.compress(text.encode()) for text in ("a\n" * 50_000, "b\n"))
+    Path("two.xz").write_bytes(one + between + other + between)
+    assert list(lines(Path("two.xz"))) == [*["a"] * 50_000, "b"]
+    for damaged in (one + between + b"\xfe" + other[1:], one + between + other[:-3], one + between + b"rest"):
+        Path("two.xz").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"two\.xz is not a complete xz file"):
+            list(lines(Path("two.xz")))
+
+
+@pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.jsonl.xz", "bomb.zip"])
+def test_empty_lines_count_in_what_a_compressed_file_expands_to(name: str) -> None:
+    """They take no space, but a second for every 50,000."""
+    line = {"bomb.tsv.gz": "\t\n", "bomb.jsonl.xz": "\n", "bomb.zip": "\n"}[name]
+    if name == "bomb.zip":
+        with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for language in ("en", "fr"):
+                archive.writestr(f"x.{language}", line * 1_000_000)
+    else:
+        write(name, line * 1_000_000)
+    n_pairs = 0
+    with pytest.raises(DataError, match="expands to more than 10 MB"):
+        for _ in read_parts(name, "en", "fr")["train"].pairs:
+            n_pairs += 1
+    assert n_pairs <= 500_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("d.csv", '"x\n",' + '"\na",' * 2_000_000, "a row of more than 1,000,000 characters"),
+        ("d.csv", "en,fr\n" + '"\na",' * 2_000_000, "a row of more than 1,000,000 characters"),
+        ("d.tsv", "some words\tdes mots\n" + ("a\t" * 300_000 + "\n") * 30, "line 2: 300001 columns, expected 2"),
+    ],
+)
+def test_a_row_of_endless_cells_takes_little_memory(name: str, content: str, says: str) -> None:
+    write(name, content)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=says):
+        read(name)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200e6
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_cached() -> None:
+    write("d.tsv", "a\tb\n" * 5)
+    pairs = iter(read_parts("d.tsv", "en", "fr")["train"].pairs)
+    next(pairs)
+    write("d.tsv", "c\td\n" * 5)
+    with pytest.raises(DataError, match=r"^d\.tsv changed while it was read: start again$"):
+        list(pairs)
+
+
+def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None:
+    with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for language in ("en", "fr"):
+            archive.writestr(f"x.{language}", "a b c\n" * 2_000_000)
+    with pytest.raises(DataError, match=r"^bomb.zip: x.en expands to more than 10 MB"):
+        for _ in read_parts("bomb.zip", "en", "fr")["train"].pairs:
+            pass
+
+
+def parquet_of(values: list[str], rows: int) -> None:
+    """A file that has each value once, and says it many times; without values it says null."""
+    column = pa.nulls(rows, pa.string())
+    if values:
+        column = pa.DictionaryArray.from_arrays(pa.array([i % len(values) for i in range(rows)], pa.int32()), values)
+    pq.write_table(pa.table({"en": column, "fr": column}), "bomb.parquet", compression="zstd")
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "says"),
+    [
+        (["a" * 900_000], 65_536, "expands to more than 10 MB"),  # 118 GB
+        (["a"], 10_000_000, "expands to more than 10 MB"),
+        (["a" * 2_000_000], 10, 'rows 1 to 10: "en" has a text of 2,000,000 bytes'),
+        (["a" * 9_000_000], 65_536, 'rows 1 to 1,024: "en" has a text of 9,000,000 bytes'),
+        ([], 10_000_000, "expands to more than 10 MB"),
+        (["a" * 50_000_000], 10, "expands to more than 10 MB"),
+    ],
+)
+def test_a_parquet_file_is_read_within_bounds(values: list[str], rows: int, says: str) -> None:
+    parquet_of(values, rows)
+    assert Path("bomb.parquet").stat().st_size < 100_000
+    pool = pa.default_memory_pool()
+    before = pool.max_memory()
+    with pytest.raises(DataError, match=f"bomb.parquet.*{says}"):
+        for _ in read_parts("bomb.parquet", "en", "fr")["train"].pairs:
+            pass
+    assert pool.max_memory() - before < 300e6
+
+
+def parquet_of_types(**columns: pa.Array) -> bytes:
+    """A file with these columns, whose names are cut at an underscore: several may have the same."""
+    table = pa.table(list(columns.values()), [name.partition("_")[0] for name in columns])
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+TEXTS = pa.array(["x", None])
+LATIN = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"\xe9", b"x"], pa.binary()).buffers()[1:]])
+TWICE = pa.StructArray.from_arrays([TEXTS, TEXTS, TEXTS], ["en", "fr", "fr"])
+PARQUET_ERRORS = {
+    "dates": (
+        {"en": TEXTS, "fr": pa.array([2**62, 0], pa.timestamp("ms"))},
+        '"fr" must be texts, not of type timestamp',
+    ),
+    "times of a zone": ({"en": TEXTS, "fr": pa.array([0, 0], pa.timestamp("s", "No/Zone"))}, "must be texts, not"),
+    "lists": ({"en": TEXTS, "fr": pa.array([["a"], []])}, '"fr" must be texts, not of type list'),
+    "bytes": ({"en": TEXTS, "fr": pa.array([b"a", b"b"])}, '"fr" must be texts, not of type binary'),
+    "another encoding": ({"en": TEXTS, "fr": LATIN}, 'rows 1 to 2: "fr" has a text that is not UTF-8'),
+    "a column twice": ({"en": TEXTS, "fr": TEXTS, "fr_": TEXTS}, r"several fields fr \(fields: en, fr, fr\)"),
+    "a field twice": ({"translation": TWICE}, r"several fields fr \(fields: en, fr, fr\)"),
+    "no column": ({"en": TEXTS, "de": TEXTS}, r'no field "fr" \(fields: en, de\)'),
+    "no field": ({"translation": pa.array([{"en": "a", "de\n": "b"}])}, r'no field "fr" \(fields: en, de\)'),
+}
+
+
+@pytest.mark.parametrize("case", PARQUET_ERRORS)
+def test_columns_of_parquet_that_are_no_texts_are_errors_in_a_line(case: str) -> None:
+    columns, says = PARQUET_ERRORS[case]
+    Path("d.parquet").write_bytes(parquet_of_types(**columns))
+    with pytest.raises(DataError, match=rf"^d\.parquet.*{says}") as error:
+        read("d.parquet")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_texts_of_parquet_may_be_null_and_of_any_type_of_text(kind: pa.DataType) -> None:
+    columns = {"en": TEXTS.cast(kind), "fr": pa.nulls(2), "junk": pa.array([2**62, 0], pa.timestamp("ms"))}
+    Path("d.parquet").write_bytes(parquet_of_types(**columns))
+    assert read("d.parquet") == {"train": [("x", ""), ("", "")]}
+    record = pa.StructArray.from_arrays([TEXTS.cast(kind), TEXTS.cast(kind)], ["en", "fr"])
+    Path("d.parquet").write_bytes(parquet_of_types(translation=record))
+    assert read("d.parquet") == {"train": [("x", "x"), ("", "")]}
+
+
+def test_a_null_record_is_a_pair_of_empty_sides() -> None:
+    write_parquet("d.parquet", translation=[{"en": "a", "fr": "b"}, None])
+    assert read("d.parquet") == {"train": [("a", "b"), ("", "")]}
+
+
+@pytest.mark.parametrize("depth", [100, 900, 980, 1000, 20_000])
+def test_a_nested_value_of_json_is_an_error_in_a_line(depth: int) -> None:
+    """Reading nests less deeply than writing does."""
+    write("d.jsonl", '{"en": "a", "fr": ' + "[" * depth + "]" * depth + "}\n")
+    with pytest.raises(DataError, match=r"^d\.jsonl line 1: (\"fr\" must be a string, got (\[|a list)|not JSON)"):
+        read("d.jsonl")
+
+
+def test_names_of_fields_and_files_add_no_lines_to_an_error() -> None:
+    write("d.jsonl", json.dumps({"en": "a", **{f"x{i}\nerror: {i}": "" for i in range(1000)}}) + "\n")
+    with pytest.raises(DataError, match=r'no field "fr" \(fields: en, x0 error: 0, .*…\)') as error:
+        read("d.jsonl")
+    assert "\n" not in str(error.value)
+    write("data/train.en", "")
+    write("data/train.a\nerror", "")
+    with pytest.raises(DataError, match="available languages") as error:
+        read("data")
+    assert str(error.value).count("\n") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize("place", ["books", "books/data", "books/en-fr", "books/data/fr-en"])
+def test_a_local_folder_in_the_hubs_layout_is_read_without_its_readme(place: str) -> None:
+    """Which could name any path or address. Here it is a pipe: reading it would never end."""
+    folder = Path(place)
+    folder.mkdir(parents=True)
+    os.mkfifo("books/README.md")
+    for split, n in (("train-00000-of-00002", 3), ("train-00001-of-00002", 2), ("validation-00000-of-00001", 1)):
+        rows = [{"translation": {"en": f"a {i}", "fr": f"b {i}"}} for i in range(n)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
+    (folder / "notes.parquet").write_bytes(b"no table")
+    parts = {name: list(part.pairs) for name, part in read_parts("books", "en", "fr").items()}
+    assert {name: len(pairs) for name, pairs in parts.items()} == {"train": 5, "valid": 1}
+    assert parts["train"][3] == ("a 0", "b 0")
+
+
+def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
+    for pair in ("en-it", "de-en"):
+        Path("books", pair).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"books has neither en-fr nor fr-en\navailable pairs .*: de-en, en-it"):
+        read_parts("books", "en", "fr")
+    with pytest.raises(DataError, match=r"no tables whose names begin with train"):
+        read_parts("books", "en", "it")

@@ -1,0 +1,161 @@
+"""Tests of tables: every separator, quoting and header gives the same pairs, and what is ambiguous is an error."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from pairs.readers import DataError, Pair, read_parts
+
+PAIRS = [
+    ("Hello, you; and you.", "Bonjour, toi ; et toi."),
+    ('A “quote”, a "quote".', "Une « citation »."),
+    ("Two\nlines.", "Deux\nlignes."),
+    ("A\ttab.", "Une tabulation ; oui."),
+]
+
+
+def read(name: str, columns: tuple[str, ...] = ()) -> list[Pair]:
+    return list(read_parts(name, "en", "fr", columns)["train"].pairs)
+
+
+def table(rows: list[tuple[str, ...]], separator: str) -> str:
+    """The rows as CSV, with quotes only where needed."""
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_bytes(text.encode())
+
+
+def error_of(name: str, columns: tuple[str, ...] = ()) -> str:
+    with pytest.raises(DataError) as error:
+        read(name, columns)
+    message = str(error.value)
+    assert message.startswith(f"{name} line ") and len(message.splitlines()) <= 2
+    return message
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_every_separator_gives_the_same_pairs(separator: str, mark: str) -> None:
+    numbered = [(str(number), fr, en) for number, (en, fr) in enumerate(PAIRS)]
+    tables: list[tuple[list[tuple[str, ...]], tuple[str, ...]]] = [
+        ([*PAIRS], ()),
+        ([("en", "FR"), *PAIRS], ()),
+        ([("id", " fr ", "en"), *numbered], ()),
+        ([("id", "fr", "en"), *numbered], ("3", "2")),
+        ([*numbered], ("3", "2")),
+        ([("Nr, or; id", "Français", "Anglais"), *numbered], ("anglais", "FRANÇAIS")),
+        ([("id", "Français", "Anglais"), *numbered], ("3", "français")),
+    ]
+    for rows, columns in tables:
+        write("d.csv", mark + table(rows, separator))
+        assert read("d.csv", columns) == PAIRS
+        write("d.csv", f"{mark}sep={separator}\r\n" + table(rows, separator))
+        assert read("d.csv", columns) == PAIRS
+
+
+def test_separator_line_may_be_quoted_and_counts_as_a_line() -> None:
+    write("d.csv", '"sep=|"\na|b\nc\n')
+    assert error_of("d.csv") == "d.csv line 3: 1 column, expected 2 (en and fr)"
+    write("d.csv", "sep=;\n")
+    assert read("d.csv") == []
+
+
+def test_separator_is_the_one_that_makes_rows_alike() -> None:
+    write("d.csv", "a, b.;c.\nd.;e, f, g.\n")
+    assert read("d.csv") == [("a, b.", "c."), ("d.", "e, f, g.")]
+    write("d.csv", "a;b,c;d\n")  # alike with both: the comma wins
+    assert read("d.csv") == [("a;b", "c;d")]
+    write("d.csv", "en;fr\na,b;c\n")  # a header decides
+    assert read("d.csv") == [("a,b", "c")]
+
+
+def test_errors_keep_the_separator_of_the_rows_before() -> None:
+    for bad_row, actual in [("", "0 columns"), ("x", "1 column"), ("x;y;z", "3 columns")]:
+        write("d.csv", f"a, b;c\nd;e\n{bad_row}\nf;g\n")
+        assert error_of("d.csv") == f"d.csv line 3: {actual}, expected 2 (en and fr)"
+
+
+def test_rows_after_the_sample_are_read_with_its_separator() -> None:
+    write("d.csv", "a.;b.\n" * 500 + "c.;d.;e.\n")
+    pairs = iter(read_parts("d.csv", "en", "fr")["train"].pairs)
+    assert [next(pairs) for _ in range(500)] == [("a.", "b.")] * 500
+    with pytest.raises(DataError, match="line 501: 3 columns"):
+        next(pairs)
+
+
+# Headers in words
+
+
+@pytest.mark.parametrize("header", ["English,French", "Anglais;Français", "source text\ttarget text"])
+def test_header_in_words_is_not_taken_for_a_pair(header: str) -> None:
+    separator = re.sub(r"[\w ]", "", header)
+    names = tuple(header.split(separator))
+    write("d.csv", header + "\n" + table([*PAIRS], separator))
+    message = error_of("d.csv")
+    assert f'is this a header or a pair? 1 "{names[0]}", 2 "{names[1]}"\nchoose with --columns' in message
+    assert read("d.csv", names) == PAIRS
+    assert read("d.csv", (names[1], names[0])) == [(fr, en) for en, fr in PAIRS]
+    assert read("d.csv", ("1", "2")) == [names, *PAIRS]
+
+
+def test_tsv_header_in_words_is_not_taken_for_a_pair() -> None:
+    write("d.tsv", "English\tFrench\nHello, you.\tBonjour.\n")
+    assert "is this a header or a pair?" in error_of("d.tsv")
+    assert read("d.tsv", ("english", "french")) == [("Hello, you.", "Bonjour.")]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("English", "French")],
+        [("dog", "chien"), ("cat", "chat"), ("black cat", "chat noir")],
+        [("Go.", "Va !"), ("Hello, you.", "Bonjour, toi.")],
+        [("The black cat", "Le chat noir"), ("Hello, you.", "Bonjour, toi.")],
+        [("", "x"), ("Hello, you.", "Bonjour, toi.")],
+    ],
+)
+def test_pairs_are_not_taken_for_headers(rows: list[tuple[str, ...]]) -> None:
+    write("d.csv", table(rows, ","))
+    assert read("d.csv") == rows
+
+
+# The choice of columns
+
+
+def test_ambiguous_columns_are_listed() -> None:
+    write("d.csv", "\u2028id,English text of the whole line,c\n1,b,c\n")
+    assert error_of("d.csv").splitlines() == [
+        'd.csv line 1: 3 columns, expected 2 (en and fr): 1 "id", 2 "English text of the…", 3 "c"',
+        "choose with --columns 2 3, or with two names if this row is a header",
+    ]
+    write("d.tsv", "\t".join("abcdefghijk") + "\n")
+    assert '10 "j", …\nchoose with' in error_of("d.tsv")
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (("0", "1"), "no column 0 (columns: "),
+        (("4", "1"), "no column 4 (columns: "),
+        (("9" * 5000, "1"), f"no column {'9' * 39}… (columns: "),
+        (("German", "text"), 'no column German (columns: 1 "id", 2 "text", 3 "text"'),
+        (("id", "text"), "several columns text, choose by number (columns: "),
+        (("2", "2"), "both of --columns are column 2 (columns: "),
+        (("id", "1"), "both of --columns are column 1 (columns: "),
+    ],
+)
+def test_columns_that_do_not_exist_are_errors(columns: tuple[str, ...], problem: str) -> None:
+    write("d.csv", "id,text,text\n1,a,b\n")
+    assert error_of("d.csv", columns).startswith(f"d.csv line 1: {problem}")
+
+
+def test_rows_must_have_as_many_columns_as_the_first() -> None:
+    write("d.tsv", "1\ta\tb\n2\tc\n")
+    assert error_of("d.tsv", ("2", "3")) == "d.tsv line 2: 2 columns, expected 3 (en and fr)"

@@ -1,1 +1,0 @@
-"""Raw text → clean sentence pairs → token ids."""
