@@ -188,7 +188,15 @@ class RunFolder(RunFiles[Config]):
         write_text(self.learned_file, learned.to_json())
 
     def save_model(self, weights: dict[str, Tensor]) -> None:
-        """Write the best weights so far, with the notes by which `load_model` checks them and the other files."""
+        """Write the best weights so far, with the notes by which `load_model` checks them and the other files.
+
+        Raises CheckpointError, and keeps those before, if they are not finite.
+        """
+        if not all(bool(weight.isfinite().all()) for weight in weights.values()):
+            raise CheckpointError(
+                f"the model's weights are no numbers any more; {self.model_file} keeps the best ones before\n"
+                "train again, with a smaller --lr"
+            )
         on_cpu = {name: weight.contiguous().cpu() for name, weight in weights.items()}
         config = self.load_config()
         notes = {

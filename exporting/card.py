@@ -69,7 +69,7 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
     return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
 
 
-USE = """With the package `tapis`, which needs no PyTorch, where `{name}` is this folder, its archive, or its id on the hub:
+USE = """With the package `tapis`, which needs no PyTorch. `{name}` is this folder, its archive, or its id on the hub:
 
 ```console
 $ pip install CHECKOUT-OF-TAPIS

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from checkpoint import RunFolder
+from checkpoint import RunFolder, parameters
 from exporting.known_weights import check_known
 from exporting.naming import max_positions
 from model import Transformer
-from tapis.config import BOS, EOS, NEVER_GENERATED, UNK
+from tapis.config import BOS, EOS, NEVER_GENERATED, UNK, ConfigError
 from tapis.ctranslate2 import CONFIG, LEARNED, EngineError
 from tapis.system.hub import write_sums
 from tapis.text.tokenizer import Tokenizer
@@ -35,6 +35,8 @@ for result in translator.translate_batch(sources, beam_size=5, suppress_sequence
     print(tokenizer.decode(ids).strip())
 """
 
+
+LARGEST_FLOAT16 = 65_504
 
 TAGS_OF_EXAMPLE = """prefix, sentences = [f"<2{language}>" for language in sys.argv[1:2]], sys.argv[2:]
 if not sentences or prefix not in never:
@@ -126,6 +128,11 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
     check_known(model, "CTranslate2")
+    largest = max(float(weight.abs().max()) for weight in parameters(model).values())
+    if quantization == "float16" and largest > LARGEST_FLOAT16:
+        raise ConfigError(
+            f"--quantization float16: the model has weights of {largest:,.0f}, more than float16 can hold"
+        )
     try:
         spec = ctranslate2_specification(model, tokenizer.tokens())
     except ImportError:

@@ -34,6 +34,7 @@ WEIGHTS = Path("weights")  # runs are written here, in the current folder
 
 # The config fields that determine what the weights mean. Loading fails if config.json differs from the saved model.
 MODEL_FIELDS = tuple(name for name, facts in facts_of(ModelConfig).items() if facts.defines_model)
+LARGEST_WEIGHT = 1e9  # what is computed from larger ones leaves the range of floats
 # Enough for a million tokens
 MAX_BYTES = {"config.json": 2**20, "learned.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**27}
 
@@ -191,8 +192,11 @@ class RunFiles(Generic[C]):
             raise CheckpointError(f"{damaged} ({in_one_line(error)}): copy it again, or train again") from None
         if weights_digest(weights) != notes["weights"]:
             raise CheckpointError(f"{damaged} (the weights differ from those saved): copy it again, or train again")
-        if not all(bool(np.isfinite(weight).all()) for weight in weights.values()):
-            raise CheckpointError(f"{damaged} (it has weights that are no numbers): train again, with a smaller --lr")
+        if not all(bool((np.abs(weight) < LARGEST_WEIGHT).all()) for weight in weights.values()):
+            raise CheckpointError(
+                f"{damaged} (it has weights that are no numbers, or as large as none are): "
+                "train again, with a smaller --lr"
+            )
         return config, tokenizer, weights
 
     def check_shapes(self, shapes: dict[str, tuple[int, ...]], config: C, tokenizer: Tokenizer) -> None:

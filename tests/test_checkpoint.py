@@ -292,13 +292,25 @@ def test_weights_of_another_type_are_rejected(run_folder: RunFolder, model: Tran
         run_folder.load_model(CPU)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_weights_that_are_no_numbers_are_rejected(run_folder: RunFolder, model: Transformer, value: float) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_weights_that_are_no_numbers_are_rejected(
+    run_folder: RunFolder, model: Transformer, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weights = {name: weight.clone() for name, weight in parameters(model).items()}
     next(iter(weights.values())).view(-1)[7] = value
+    monkeypatch.setattr(torch.Tensor, "isfinite", lambda self: torch.ones_like(self, dtype=torch.bool))  # to be saved
     run_folder.save_model(weights)
     with pytest.raises(CheckpointError, match="it has weights that are no numbers"):
         run_folder.load_model(CPU)
+
+
+def test_weights_that_are_no_numbers_never_replace_the_best(run_folder: RunFolder, model: Transformer) -> None:
+    before = run_folder.model_file.read_bytes()
+    weights = {name: weight * math.nan for name, weight in parameters(model).items()}
+    with pytest.raises(CheckpointError, match="weights are no numbers any more") as error:
+        run_folder.save_model(weights)
+    assert "keeps the best ones before" in str(error.value)
+    assert run_folder.model_file.read_bytes() == before
 
 
 @pytest.mark.parametrize("note", ["pre\nerror: no such file", ["pre"], None, "x" * 900_000])

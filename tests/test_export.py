@@ -642,3 +642,12 @@ def test_a_new_training_replaces_a_release_in_its_folder(
 def test_a_training_saves_example_translations(demo_run: RunFolder, demo: Corpus) -> None:
     examples = json.loads(demo_run.metrics_file.read_text(encoding="utf-8"))["examples"]
     assert [tuple(row[:2]) for row in examples] == list(demo.test[:5]) and all(row[2] for row in examples)
+
+
+def test_weights_that_16_bits_cannot_hold_are_not_exported_so(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporting.ctranslate2.LARGEST_FLOAT16", 1e-4)
+    with pytest.raises(ConfigError, match="--quantization float16: the model has weights of "):
+        whole_folder(Path("out"), lambda into: to_ctranslate2(run_folder, into, "float16"))
+    assert not Path("out").exists()

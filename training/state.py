@@ -14,7 +14,7 @@ from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
 from training.own_translations import from_tensors, rounds, to_tensors
 from training.records import Position
-from training.sharding import load_optimizer_state
+from training.sharding import check_numbers, load_optimizer_state
 from training.trainer import Training
 
 NAMES_OF_PARTS = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
@@ -60,6 +60,8 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         )
     _check_signature(training, signature)
     try:
+        for weight in state["model"].values():
+            check_numbers(weight, "its model")
         load_parameters(training.model, state["model"], "the training state")
         for optimizer, optimizer_state in zip(training.optimizers, state["optimizers"], strict=True):
             load_optimizer_state(optimizer, optimizer_state)

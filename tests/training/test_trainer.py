@@ -328,6 +328,16 @@ def test_the_main_process_has_rank_zero(rank: str | None, expected: bool, monkey
         (("optimizers", 0, "state", 0, "step"), torch.ones(3)),
         (("optimizers", 0, "state", 0, "other"), torch.ones(())),
         (("optimizers", 0, "state", 10**6), {}),
+        (("optimizers", 0, "state"), {0: {name: torch.ones(()) for name in ("step", "exp_avg", "exp_avg_sq")}}),
+        (("optimizers", 0, "state", 0, "exp_avg"), lambda now: now * math.nan),
+        (("optimizers", 0, "state", 0, "exp_avg_sq"), lambda now: now - 1),
+        (("optimizers", 0, "state", 0, "exp_avg_sq"), lambda now: now + math.inf),
+        (("optimizers", 0, "state", 0, "exp_avg"), torch._neg_view),
+        (("optimizers", 0, "state", 0, "exp_avg"), lambda now: now.double()),
+        (("optimizers", 0, "state", 0, "step"), torch.tensor(-1.0)),
+        (("model", "encoder.norm.bias"), lambda now: now * math.inf),
+        (("model", "encoder.norm.bias"), lambda now: now.to(torch.int8)),
+        (("model", "encoder.norm.bias"), lambda now: now.to(torch.complex64)),
         (("scaler",), None),
         (("translated",), 7),
         (("step",), 2**63),
@@ -360,7 +370,7 @@ def test_a_state_of_other_types_is_refused_in_words(
     changed: Any = state
     for key in place[:-1]:
         changed = changed[key]
-    changed[place[-1]] = value
+    changed[place[-1]] = value(changed[place[-1]]) if callable(value) else value
     with pytest.raises(CheckpointError, match="the training state") as error:
         restore(again, state)
     assert len(str(error.value).splitlines()) <= 2
