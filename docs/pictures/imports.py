@@ -12,18 +12,26 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 HERE = Path(__file__).parent
+# Modules of the package that are floors of their own; the others are the room "tapis".
+FLOORS_OF_PACKAGE = {f"tapis.{name}" for name in ("config", "search", "threads", "release", "__main__")}
 BESIDE = {"tests", "benchmarks", "demo", "docs", "notebooks", "pictures"}  # no part of the program
 
 
 def modules(root: Path) -> dict[str, tuple[str, Path]]:
     """By its full name, the place of each module, a room or itself, and its file."""
     found = {file.stem: (file.stem, file) for file in root.glob("*.py")}
-    for file in root.glob("*/*.py"):
-        room = file.parent.name
+    for file in (*root.glob("*/*.py"), *root.glob("tapis/*/*.py")):
+        room = ".".join(file.relative_to(root).parent.parts)
         if room not in BESIDE and not room.startswith("."):
             name = room if file.stem == "__init__" else f"{room}.{file.stem}"
-            found[name] = room, file
+            found[name] = name if name in FLOORS_OF_PACKAGE else room, file
     return found
+
+
+def for_types(tree: ast.Module) -> set[ast.AST]:
+    """Return what a module has for type checkers alone."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {node for block in blocks for node in ast.walk(block)}
 
 
 def imports(root: Path) -> dict[str, set[str]]:
@@ -31,7 +39,8 @@ def imports(root: Path) -> dict[str, set[str]]:
     known = modules(root)
     places: dict[str, set[str]] = {place: set() for place, _ in known.values()}
     for place, file in known.values():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in set(ast.walk(tree)) - for_types(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
