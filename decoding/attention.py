@@ -21,7 +21,7 @@ def cross_attention(model: Transformer, source: list[int], target: list[int]) ->
     return cross_attentions(model, [source], [target])[0]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def cross_attentions(
     model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]
 ) -> list[NDArray[np.float32]]:

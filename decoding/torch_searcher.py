@@ -130,7 +130,8 @@ class TorchSearcher:
         self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
     ) -> list[NDArray[np.float32]]:
         check()
-        return cross_attentions(self.original, sources, targets)
+        with torch.inference_mode():
+            return cross_attentions(self.original, sources, targets)
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         # A thread that first computes while another has torch's threads set to one would stay at one.

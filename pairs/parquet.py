@@ -50,7 +50,7 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
                         raise expands_too_much(str(path), path)
                     yield pair
                 n_rows += len(batch)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a valid Parquet file: {in_one_line(error)}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {in_one_line(error)}") from None

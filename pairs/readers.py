@@ -93,6 +93,8 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         missing_language = target if source_file else source
         raise DataError(f"{source_file or target_file} exists, but {path}.{missing_language} does not")
 
+    if path.exists():
+        raise DataError(f"--data {data} is neither a file nor a folder")
     if is_hub_id(data):
         return _read_hub(data, source, target)
 

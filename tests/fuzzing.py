@@ -52,7 +52,7 @@ from pairs.readers import read_parts
 from pairs.tables import Pairs
 from tapis.config import TapisError
 from tapis.ctranslate2 import is_exported
-from tapis.system.files import whole_folder
+from tapis.system.files import cache_folder, whole_folder
 from tapis.system.hub import unpack
 from tapis.system.terminal import printable
 from tapis.text.documents import FORMATS
@@ -406,8 +406,9 @@ def run_case(number: int, seeds: list[Seed], work: Path) -> str:
 def _read_within_limits(seed: Seed, folder: Path, said: Path) -> int:
     """Return 0 if the reader returns or says in words what is wrong, and 1 after writing down what it did instead."""
     wrong: list[str] = []
-    cache = datasets.config.HF_DATASETS_CACHE
-    allowed = tuple(map(os.path.realpath, (folder, cache, sys.prefix, sys.base_prefix, ROOT, "/proc", "/sys")))
+    cache = cache_folder()
+    places = (folder, cache, sys.prefix, sys.base_prefix, ROOT, "/proc", "/sys")
+    allowed = tuple(os.path.realpath(place) for place in places)
 
     temporary = os.path.realpath(tempfile.gettempdir())
 
@@ -450,6 +451,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
+        os.environ["HF_DATASETS_CACHE"] = str(work / "cache")
         datasets.config.HF_DATASETS_CACHE = work / "cache"
         seeds = make_seeds(work)
         began = time.monotonic()

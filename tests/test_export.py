@@ -43,6 +43,7 @@ from tapis.engine import engine
 from tapis.search import Search
 from tapis.system.files import whole_folder
 from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums
+from tapis.system.terminal import escape_controls
 from tapis.text.tokenizer import Tokenizer
 from training.report import Metrics, load_metrics
 
@@ -399,7 +400,8 @@ def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, -1e999, "x", "<b>\n\n# x", [], [1], {}, {"x": {}}, [["a", "b", "c"]], 10**30]
+    "value",
+    [None, 7, -1e999, "x", "<b>\n\n# x", "\ud800\x1b[2J\u202e", [], [1], {}, {"x": {}}, [["a", "b", "c"]], 10**30],
 )
 def test_metrics_of_any_types_are_released(demo_run: RunFolder, value: object) -> None:
     """One after the other, and in each of the records."""
@@ -410,13 +412,14 @@ def test_metrics_of_any_types_are_released(demo_run: RunFolder, value: object) -
     for name, of_run in good.items():
         inner = of_run if isinstance(of_run, dict) else {}
         for changed in (value, *({**inner, key: value} for key in inner)):
-            run.save_metrics({**good, name: changed})
+            run.metrics_file.write_text(json.dumps({**good, name: changed}))
             metrics = load_metrics(run)
             text = card(run.load_config(), metrics, "mit")
             rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
             assert rendered.count("<h1>") == 1 and "<b>" not in rendered
+            assert escape_controls(text) == text and text.encode()
             assert web_facts(run.load_config(), metrics, model, "mit")
-    run.save_metrics(dict.fromkeys(good, value))
+    run.metrics_file.write_text(json.dumps(dict.fromkeys(good, value)))
     whole_folder(Path("given"), lambda into: to_release(run, into, "mit"))
 
 

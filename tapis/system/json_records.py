@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from tapis.system.terminal import escape_controls
+
 T = TypeVar("T")
 
 
@@ -23,8 +25,9 @@ def to_json_value(record: Any) -> dict[str, Any]:
 def from_json_value(kind: type[T], value: object) -> T:
     """Return the record of this kind that a JSON object holds.
 
-    A field that is missing or of another type gets its default. Raises ValueError where it has none, and for what is
-    no JSON object. Names count without regard to what separates their words: earlier versions wrote "trained on".
+    A field that is missing or of another type gets its default. Texts are such as a terminal may show. Raises
+    ValueError where it has none, and for what is no JSON object. Names count without regard to what separates their
+    words: earlier versions wrote "trained on".
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"no {kind.__name__}")
@@ -62,14 +65,14 @@ def _checked(kind: Any, value: object) -> Any:
     if kind is float and is_number:
         return float(value)  # type: ignore[arg-type]
     if kind is Any or (isinstance(value, kind) and (kind not in (int, float) or is_number)):
-        return value
+        return escape_controls(value) if isinstance(value, str) else value
     raise ValueError(f"no {kind}")
 
 
 def _checked_container(container: Any, kinds: tuple[Any, ...], value: object) -> Any:
     """Return the JSON value as a dict, a list, a tuple or a literal of these kinds. Raises ValueError if it is none."""
     if container is dict and isinstance(value, Mapping):
-        return {str(name): _checked(kinds[1], one) for name, one in value.items()}
+        return {escape_controls(str(name)): _checked(kinds[1], one) for name, one in value.items()}
     if container is list and isinstance(value, list):
         return [_checked(kinds[0], one) for one in value]
     if container is Literal and isinstance(value, str) and value in kinds:

@@ -33,8 +33,9 @@ def is_first_on_machine() -> bool:
 
 
 LONGEST_LINE, MOST_LINES = 1000, 40  # characters of a line of a message, and its lines
-# Control characters but ends of lines and tabs, and those that turn the direction of what follows.
-_OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters but ends of lines and tabs, those that turn the direction of what follows, and lone surrogates,
+# which no file can hold.
+_OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escape_controls(text: str) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from ctypes import c_long, c_void_p
 from dataclasses import replace
@@ -592,6 +593,44 @@ def test_all_variants_compute_the_same(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{n_compared} variants agree" in done.stdout
+
+
+N_FUZZED = 60  # a tenth of a second each; every night tries thousands
+
+
+def compiled_with(options: list[str], source: Path, output: str) -> None:
+    """Compile C code as pip does, but for the options."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    flags = [flag for flag in compiler_flags() if flag != "-O3"]
+    command = ["gcc", "-O1", "-g", *flags, "-Wno-psabi", *options, str(source), "-o", output, "-lm"]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are preloaded as on Linux")
+@pytest.mark.usefixtures("variant")
+@pytest.mark.parametrize("variant", ["plain"], indirect=True)
+def test_whatever_a_search_is_given_the_memory_is_its_own() -> None:
+    """tests/decoding/engine_fuzz.py, in a library with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    sanitizers = ["-shared", "-fPIC", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+    compiled_with(sanitizers, ROOT / "tapis/engine/engine.c", "engine.so")
+    preloaded = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout
+    environment = {"LD_PRELOAD": preloaded.strip(), "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tests/decoding/engine_fuzz.py"), "./engine.so", "1", str(N_FUZZED)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == f"{N_FUZZED} cases\n", done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ThreadSanitizer, as on Linux")
+def test_threads_that_translate_with_one_model_do_not_disturb_each_other() -> None:
+    """tests/decoding/engine_threads.c, with ThreadSanitizer."""
+    compiled_with(["-fsanitize=thread", "-pthread"], ROOT / "tests/decoding/engine_threads.c", "threads")
+    done = subprocess.run(["./threads"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "threads found what one found" in done.stdout, done.stderr[-3000:]
 
 
 def compiler_flags() -> list[str]:

@@ -5,6 +5,7 @@ and, on a simulated GPU, its waits for the GPU by reason and place.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -168,6 +169,7 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
 
 def main(cache: str) -> None:
     datasets.config.HF_DATASETS_CACHE = cache
+    os.environ["HF_DATASETS_CACHE"] = str(cache)
     torch.set_num_threads(1)
     corpus = load_corpus(Config(data=("demo",)))
     corpus = replace(

@@ -527,3 +527,20 @@ def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
         read_parts("books", "en", "fr")
     with pytest.raises(DataError, match=r"no tables whose names begin with train"):
         read_parts("books", "en", "it")
+
+
+def test_a_column_whose_name_is_no_utf8_is_an_error_in_words(tmp_path: Path) -> None:
+    """One damaged byte is enough, also in a column that nobody reads."""
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"en": ["a"], "fr": ["b"], "zzzz": ["c"]}), file)
+    file.write_bytes(file.read_bytes().replace(b"zzzz", b"zz\xffz"))
+    with pytest.raises(DataError, match="is not a valid Parquet file"):
+        list(read_parts(str(file), "en", "fr")["train"].pairs)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_no_hub_id() -> None:
+    Path("folder").mkdir()
+    os.mkfifo("folder/pairs.tsv")
+    with pytest.raises(DataError, match=r"--data folder/pairs\.tsv is neither a file nor a folder"):
+        read_parts("folder/pairs.tsv", "en", "fr")
