@@ -7,21 +7,15 @@ import torch
 from checkpoint import RunFolder
 from config import Config
 from exporting.naming import data_name, language_pairs
-from exporting.web_page import MOST_INPUTS, web_page
+from exporting.web_page import web_page
 from model import Transformer
-from tapis.config import ConfigError
 from tapis.system.files import write_text
 from training.report import Metrics, load_metrics
 
 
 def to_web(folder: RunFolder, file: Path, license: str) -> None:
-    """Write a run as one HTML file that translates in a browser; exporting/web_page.py describes it.
-
-    Raises ConfigError if a layer is wider than the page can compute.
-    """
+    """Write a run as one HTML file that translates in a browser; exporting/web_page.py describes it."""
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    if max(config.d_model, config.d_ff) > MOST_INPUTS:
-        raise ConfigError(f"--to web: d_model and d_ff may be at most {MOST_INPUTS}")
     title = f"Translate {language_pairs(config)}"
     facts = web_facts(config, load_metrics(folder), model, license)
     page = web_page(config, folder.load_learned(), tokenizer, model, title, facts)

@@ -2,14 +2,15 @@
 
 The sources of the page are in tapis/web/, which the page of a server shares. `web_page` puts them and the model
 together.
-Weights are in 8 bits, rounded as for the engine, and model.js computes with them as engine.c does. The file
-holds, in this order:
+Weights are in 8 bits, rounded as for the engine, and the engine itself computes with them, compiled to WebAssembly. The
+file holds, in this order:
 
     page.css      how the page looks
     page.js       shows the page
-    offline.js    checks the four parts below by their checksums, and starts the worker
-    engine        the tokenizer, the model and the search, as text
+    offline.js    checks the five parts below by their checksums, and starts the worker
+    engine        the tokenizer and all that is around the model, as text
     worker        the script of the page's worker, as text: it runs the engine
+    module        the model and the search (tapis/engine/engine.c) as WebAssembly, in Base64
     description   what the model is, its sizes, its vocabulary, and where each weight is, as JSON
     weights       in Base64: numbers of 32 bits, then of 16 bits, then of 8 bits
 """
@@ -30,22 +31,21 @@ from model import LayerNormalization, Transformer
 from tapis.config import Learned
 from tapis.engine.weights import quantize_rows
 from tapis.text.tokenizer import Tokenizer
-from tapis.web import filled_in, web_files
+from tapis.web import engine_module, filled_in, web_files
 
 # The files that a worker of the page runs, in the order of what they need.
 ENGINE = (
-    *("tokenizer.js", "linear.js", "model.js", "search.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
+    *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
     *("marks.js", "notices.js", "translator.js"),
 )
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' blob:; worker-src blob:; style-src 'unsafe-inline'; "
+    "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; style-src 'unsafe-inline'; "
     "form-action 'none'; base-uri 'none'"
 )
 LOADING = "Loading the model. If this line stays, the file is damaged or the browser is too old."
-# What model.js reads of the config, by the same names
+# What the page reads of the config, by the same names
 PAGE_FIELDS = [name for name, facts in FACTS.items() if facts.is_on_page]
 EMBEDDINGS = ("src_embed", "tgt_embed")
-MOST_INPUTS = 4160  # of a layer, as in tapis/web/linear.js
 REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
 
 
@@ -78,6 +78,7 @@ def web_page(
     parts = (
         checked("engine", "\n".join(files[name] for name in ENGINE)),
         checked("worker", files["worker.js"]),
+        checked("module", base64.b64encode(engine_module()).decode("ascii")),
         checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
         checked("weights", base64.b64encode(weights).decode("ascii")),
     )

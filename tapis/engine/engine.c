@@ -251,6 +251,25 @@ INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, co
 typedef int32_t integers_128 __attribute__((vector_size(16)));
 typedef int16_t shorts_128 __attribute__((vector_size(16)));
 
+#ifdef __wasm_simd128__
+#include <wasm_simd128.h>
+
+/* Browsers. Bytes 0 and 2 of each column, and 1 and 3, are widened to 16 bits, multiplied and added in pairs. */
+#define VARIANT wasm_simd128
+#define TARGET
+#define RUNS 1
+#define INTEGERS integers_128
+#define TILE_ROWS 1
+#define OFFSET 0
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, const int8_t *four_columns) {
+    v128_t x = wasm_i32x4_splat(four_numbers), w = wasm_v128_load(four_columns);
+    v128_t even_x = wasm_i16x8_shr(wasm_i16x8_shl(x, 8), 8), odd_x = wasm_i16x8_shr(x, 8);
+    v128_t even_w = wasm_i16x8_shr(wasm_i16x8_shl(w, 8), 8), odd_w = wasm_i16x8_shr(w, 8);
+    return totals + (INTEGERS)wasm_i32x4_dot_i16x8(even_x, even_w) + (INTEGERS)wasm_i32x4_dot_i16x8(odd_x, odd_w);
+}
+#include "transformer.h"
+#endif
+
 #ifdef __aarch64__
 #include <arm_neon.h>
 #ifdef __linux__

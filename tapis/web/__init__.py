@@ -15,7 +15,7 @@ HTML = "text/html; charset=utf-8"
 
 FILES = (
     *("page.html", "page.css", "page.js", "http.js", "offline.js", "worker.js"),
-    *("tokenizer.js", "linear.js", "model.js", "search.js", "sentences.js", "letter_case.js", "loops.js"),
+    *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js"),
     *("doubts.js", "marks.js", "notices.js", "translator.js"),
 )
 
@@ -42,6 +42,11 @@ def web_files() -> dict[str, str]:
     """Return the text of each file of the page by its name."""
     folder = Path(__file__).parent
     return {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
+
+
+def engine_module() -> bytes:
+    """Return the engine as a WebAssembly module, which tapis/engine/build_wasm.py compiles."""
+    return (Path(__file__).parent / "engine.wasm").read_bytes()
 
 
 def filled_in(parts: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 // page.js describes what a back end is.
 "use strict";
 
-const PARTS = ["engine", "worker", "description", "weights"];
+const PARTS = ["engine", "worker", "module", "description", "weights"];
 const DAMAGED = "This file is damaged: copy or download it again.";
 
 // CRC-32, as zlib computes it.
@@ -50,9 +50,9 @@ const offlineBackEnd = {
   async describe() {
     let model = null;
     try {
-      const [engine, code, description, weights] = PARTS.map(part);
+      const [engine, code, module, description, weights] = PARTS.map(part);
       model = JSON.parse(description);
-      await this.startWorker(`${engine}\n${code}`, { description: model, weights });
+      await this.startWorker(`${engine}\n${code}`, { description: model, weights, module });
       for (const name of PARTS) document.getElementById(name).remove(); // the worker has them
     } catch (error) {
       throw error.isFatal ? error : fatal(`This browser cannot run the page: ${error.message}`);

@@ -8,15 +8,15 @@ const PAPERS_EXTRA_LENGTH = 50;
 const END = "⟨end⟩"; // EOS, in pictures
 
 class Translator {
-  // description: what exporting/web_page.py wrote. bytes: the weights, an ArrayBuffer.
-  constructor(description, bytes) {
+  // description: what exporting/web_page.py wrote. weights and code: the bytes of the weights and of the engine's module.
+  constructor(description, weights, code) {
     this.config = description.config;
     this.tags = description.tags;
     this.directions = description.directions;
     this.repairs = description.repairs;
     this.tokenizer = new Tokenizer(description.tokens, description.merges, description.first_text_id);
-    this.model = new Transformer(this.config, new Weights(description.weights, bytes));
-    this.vocabSize = description.tokens.length;
+    const { firstTextId } = this.tokenizer;
+    this.engine = new Engine(code, this.config, new Weights(description.weights, weights), firstTextId);
     this.known = knownCharacters(this.tokenizer);
   }
 
@@ -33,35 +33,24 @@ class Translator {
     return Math.ceil(ratio * sourceLength + LIMIT_SPREADS * spread * Math.sqrt(sourceLength)) + EXTRA_LENGTH;
   }
 
-  // A sentence → its best translations, best first: the text, the ids of both, and log P. With a beam of 1, the search
-  // is greedy. `pause` is awaited before each step, and may throw.
-  async nBest(sentence, target, { beam = 1, nBest = 1 }, pause = async () => {}) {
+  // A sentence → its best translations, best first: the text, the ids of both, and the score. With a beam of 1, the
+  // search is greedy, and has no score.
+  nBest(sentence, target, search) {
     const source = this.sourceIds(sentence, target);
-    const cache = new DecoderCache(this.model.encode([...source, EOS]));
-    const step = async (tokens, parents) => {
-      await pause();
-      cache.select(parents);
-      return this.model.project(this.model.decode(tokens, cache));
-    };
-    const limit = this.limit(source.length);
-    const { firstTextId } = this.tokenizer;
-    const found =
-      beam === 1
-        ? [await greedySearch(step, limit, this.vocabSize, firstTextId)]
-        : await beamSearch(step, limit, beam, nBest, this.vocabSize, firstTextId);
+    const found = this.engine.translate(source, this.limit(source.length), search);
     return found.map((one) => ({ ...one, text: normalizeSpaces(this.tokenizer.decode(one.ids)), source }));
   }
 
   // A unit of a line → its best translations with their doubts, as tapis/typed_text.py. The model sees the unit
   // without marks and in usual letter case. If the best translation repeats itself, it is searched for again.
-  async translateUnit(unit, target, search, pause) {
+  translateUnit(unit, target, search) {
     const { before, body, after } = unit;
     const sentence = usualCase(body, this.tokenizer);
-    let found = await this.nBest(sentence, target, search, pause);
+    let found = this.nBest(sentence, target, search);
     const isGood = ({ text }) => !loops(sentence, text);
     const hasLooped = !isGood(found[0]);
     if (hasLooped) {
-      const others = await this.nBest(sentence, target, { beam: BEAM, nBest: BEAM }, pause);
+      const others = this.nBest(sentence, target, { beam: BEAM, nBest: BEAM });
       const candidates = [...found, ...others];
       const cut = candidates.map((one) => ({ ...one, text: withoutLoops(one.text) }));
       found = distinct([...candidates.filter(isGood), ...cut]).slice(0, found.length);
@@ -70,10 +59,11 @@ class Translator {
     // Judge them, and put back what the model has not seen.
     found = distinct(hasLooped ? found : found.filter(isGood));
     return found.map((one) => {
+      const ids = this.tokenizer.encode(one.text);
       const doubts = doubtsAbout(sentence, one.text, {
         nSource: one.source.length,
-        nTarget: this.tokenizer.encode(one.text).length,
-        meanLogP: one.logP / (one.ids.length + 1),
+        nTarget: ids.length,
+        meanLogP: this.engine.logP(one.source, ids) / (ids.length + 1),
         config: this.config,
       });
       const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
@@ -97,18 +87,9 @@ class Translator {
     return noticesAbout(translated, this.known);
   }
 
-  // What each token of a translation attended to: in the last layer, the mean of the heads.
-  async attention(source, ids, pause = async () => {}) {
-    const cache = new DecoderCache(this.model.encode([...source, EOS]));
-    const rows = [];
-    for (const token of [BOS, ...ids]) {
-      await pause();
-      const row = new Array(source.length + 1).fill(0);
-      this.model.decode([token], cache, (weights) => {
-        weights.forEach((weight, s) => (row[s] += weight / this.config.n_heads));
-      });
-      rows.push(row);
-    }
+  // What each token of a translation attended to.
+  attention(source, ids) {
+    const rows = this.engine.attention(source, ids);
     return { source: [...this.tokenizer.pieces(source), END], target: [...this.tokenizer.pieces(ids), END], rows };
   }
 }

@@ -1,6 +1,6 @@
 // The worker: it translates, so that the page stays responsive. The engine's files stand before this one.
 //
-// In: { description, weights }, once; then { job, text, source, target, isBeam }, and { cancel: job }.
+// In: { description, weights, module }, once; then { job, text, source, target, isBeam }, and { cancel: job }.
 // Out: { kind: "ready" }; { kind: "progress" | "done", job, result }, with a result as page.js describes it;
 //      { kind: "failed", message }.
 
@@ -74,7 +74,7 @@ async function translateText({ job, text, source, target, isBeam }) {
     for (const unit of line.units) {
       await pauseOfJob();
       const isText = hasLetters(unit.body);
-      [last] = isText ? await translator.translateUnit(unit, target, search, pauseOfJob) : [null];
+      [last] = isText ? translator.translateUnit(unit, target, search) : [null];
       line.translations.push(last ?? { text: unit.sentence, doubts: [] });
       nDone += 1;
       if (nDone < units.length && performance.now() - lastProgress > PROGRESS_PAUSE) postProgress();
@@ -85,8 +85,10 @@ async function translateText({ job, text, source, target, isBeam }) {
   let extras = nothing;
   if (units.length === 1 && last) {
     postProgress();
-    const attention = await translator.attention(last.source, last.ids, pauseOfJob);
-    const best = await translator.translateUnit(units[0], target, { beam: BEAM, nBest: BEAM }, pauseOfJob);
+    await pauseOfJob();
+    const attention = translator.attention(last.source, last.ids);
+    await pauseOfJob();
+    const best = translator.translateUnit(units[0], target, { beam: BEAM, nBest: BEAM });
     const { marker } = lines.find((line) => line.units.length);
     const alternatives = best.map((one) => ({ ...one, text: joinLine(marker, [one.text], target) }));
     extras = { attention, alternatives: alternatives.map(({ text, score, doubts }) => ({ text, score, doubts })) };
@@ -95,14 +97,14 @@ async function translateText({ job, text, source, target, isBeam }) {
 }
 
 // Browsers compile what runs often. Without this, the first sentence would take several times as long as the others.
-async function warmUp() {
-  for (const beam of [1, BEAM]) await translator.nBest("A, b.", "", { beam });
+function warmUp() {
+  for (const beam of [1, BEAM]) translator.nBest("A, b.", "", { beam });
 }
 
 onmessage = async ({ data }) => {
   if (data.description) {
-    translator = new Translator(data.description, bytesOf(data.weights));
-    await warmUp();
+    translator = new Translator(data.description, bytesOf(data.weights), bytesOf(data.module));
+    warmUp();
     postMessage({ kind: "ready" });
   } else if (data.cancel !== undefined) {
     jobs.delete(data.cancel);
