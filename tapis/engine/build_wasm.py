@@ -5,15 +5,19 @@
 
 The module is committed, since an export must not need a compiler. The compiler is pinned: it writes the same bytes on
 every machine, which a test compares. ziglang has clang, its linker and a C library for WebAssembly.
+
+Unlike the native engine, the module adds numbers in the order of the source (no -fassociative-math). It therefore
+computes the same as the variant `plain`, compiled in this way, to the last bit; a test holds the two equal. -Os halves
+the module of -O3, which needs a tenth to a fifth less time.
 """
 
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 COMPILER = "0.17.1"  # of ziglang
+STRICT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-ffinite-math-only")
 EXPORTS = ("malloc", "free", "layout", "use_positions", "translate_wasm_simd128", "force_wasm_simd128", "release")
 PACKAGE = Path(__file__).parent.parent
 MODULE = PACKAGE / "web" / "engine.wasm"
@@ -28,12 +32,10 @@ def has_compiler() -> bool:
 
 
 def build(module: Path) -> None:
-    """Compile the module to a file, with the flags of the native engine."""
-    settings = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    (extension,) = settings["tool"]["setuptools"]["ext-modules"]
+    """Compile the module to a file."""
     linker = ["--no-entry", "--strip-all", *(f"--export={name}" for name in EXPORTS)]
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128"]
-    command += [*extension["extra-compile-args"], *(f"-Wl,{argument}" for argument in linker)]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-Os"]
+    command += [*STRICT, *(f"-Wl,{argument}" for argument in linker)]
     subprocess.run([*command, "-o", str(module), "wasm.c"], cwd=PACKAGE / "engine", check=True)
 
 

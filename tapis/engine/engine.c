@@ -259,7 +259,7 @@ typedef int16_t shorts_128 __attribute__((vector_size(16)));
 #define TARGET
 #define RUNS 1
 #define INTEGERS integers_128
-#define TILE_ROWS 1
+#define TILE_ROWS 2
 #define OFFSET 0
 INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, const int8_t *four_columns) {
     v128_t x = wasm_i32x4_splat(four_numbers), w = wasm_v128_load(four_columns);
