@@ -17,13 +17,14 @@ from checkpoint import RunFolder
 from config import Config
 from decoding.translator import Translator
 from exporting.web import to_web
-from exporting.web_page import ENGINE, MOST_INPUTS, PAGE_FIELDS, REMAINDERS, web_page
+from exporting.web_page import ENGINE, PAGE_FIELDS, REMAINDERS, web_page
 from model import Transformer
 from pairs.corpus import Corpus
 from tapis import lengths
-from tapis.config import BOS, EOS, PAD, UNK, ConfigError, Learned
+from tapis.config import EOS, Learned
 from tapis.doubts import doubts, numbers
 from tapis.engine import engine
+from tapis.engine.weights import PANEL
 from tapis.search import LENGTH_PENALTY, Search
 from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
 from tapis.text.loops import loops, without_loops
@@ -77,7 +78,9 @@ def test_constants_that_are_written_twice_are_equal() -> None:
         "LIMIT_SPREADS": lengths.LIMIT,
         "EXTRA_LENGTH": lengths.EXTRA_LENGTH,
         "PAPERS_EXTRA_LENGTH": lengths.PAPERS_EXTRA_LENGTH,
-        "MOST_INPUTS": MOST_INPUTS,
+        "EOS": EOS,
+        "PANEL": PANEL,
+        "DONE": engine.DONE,
         "REMAINDERS": REMAINDERS,
         "MIN_CAPITALS": MIN_CAPITALS,
         "MIN_WORDS": MIN_WORDS,
@@ -85,7 +88,6 @@ def test_constants_that_are_written_twice_are_equal() -> None:
         "UNSURE_BELOW": UNSURE_BELOW,
     }
     assert {name: float(constants[name]) for name in expected} == expected
-    assert f"const [PAD, UNK, BOS, EOS] = [{PAD}, {UNK}, {BOS}, {EOS}];" in code
 
 
 def part(page: str, name: str) -> str:
@@ -156,15 +158,13 @@ def finished(browser: Any) -> list[str]:
 
 def greedily_translated(browser: Any, page: str, sentences: Sequence[str], target: str) -> list[str]:
     """What the search of the engine finds: untrained models repeat themselves, which the page would not show."""
-    function = """async (description, weights, sentences, target) => {
-        const bytes = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
-        const translator = new Translator(JSON.parse(description), bytes.buffer);
-        const texts = [];
-        for (const sentence of sentences) texts.push((await translator.nBest(sentence, target, {}))[0].text);
-        return texts;
+    function = """(description, weights, code, sentences, target) => {
+        const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
+        const translator = new Translator(JSON.parse(description), bytesOf(weights), bytesOf(code));
+        return sentences.map((sentence) => translator.nBest(sentence, target, {})[0].text);
     }"""
-    texts = evaluate(browser, page, function, part(page, "description"), part(page, "weights"), sentences, target)
-    return list(texts)
+    parts = [part(page, name) for name in ("description", "weights", "module")]
+    return list(evaluate(browser, page, function, *parts, sentences, target))
 
 
 def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
@@ -269,25 +269,6 @@ def test_the_tokenizer_gives_the_ids_of_python(run_folder: RunFolder, tokenizer:
     assert evaluate(browser, page, function, description, rows)[1] == tokenizer.decode(rows)
 
 
-@browsing
-def test_packed_linear_layers_equal_the_plain_sum(run_folder: RunFolder, browser: Any) -> None:
-    page = exported(run_folder, browser)
-    nearly = evaluate(
-        browser,
-        page,
-        """(nIn, nOut) => {
-            const weight = new Int8Array(nIn * nOut).map((_, i) => (i < 2 * nIn ? 127 : (i * 7919) % 255 - 127));
-            const layer = new Linear(weight, new Float32Array(nOut).fill(1), null, nIn);
-            const x = { integers: new Float64Array(nIn).fill(127), scales: [1], n: 1, d: nIn };
-            const plain = (c) => x.integers.reduce((sum, value, i) => sum + value * weight[c * nIn + i], 0);
-            return Array.from(layer.forward(x), (value, c) => value - Math.fround(plain(c)));
-        }""",
-        MOST_INPUTS,
-        19,
-    )
-    assert nearly == [0] * 19
-
-
 def open_damaged(browser: Any, page: str, damage: str) -> None:
     """Opens a page that was truncated, or of which a character of the part `damage` was changed."""
     if damage == "truncated":
@@ -302,7 +283,7 @@ def open_damaged(browser: Any, page: str, damage: str) -> None:
 
 
 @browsing
-@pytest.mark.parametrize("damage", ["engine", "worker", "description", "weights", "truncated"])
+@pytest.mark.parametrize("damage", ["engine", "worker", "module", "description", "weights", "truncated"])
 def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
     open_damaged(browser, exported(run_folder), damage)
 
@@ -565,9 +546,3 @@ def test_the_command_writes_one_file(run_folder: RunFolder, called: Command) -> 
     done = called("export.py", "--run", "tiny", "--to", "web", "new.html")
     assert (done.returncode, done.stdout) == (0, "new.html\n"), done.stderr
     assert {path.name for path in Path().iterdir()} == {"weights", "new.html"}
-
-
-def test_a_model_that_is_too_wide_for_the_page_is_refused(tiny: Config, tokenizer: Tokenizer) -> None:
-    folder = saved_untrained(replace(tiny, d_ff=MOST_INPUTS + 8), tokenizer)
-    with pytest.raises(ConfigError, match="at most 4160"):
-        to_web(folder, Path("page.html"), "unknown")
