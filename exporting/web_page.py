@@ -18,6 +18,7 @@ file holds, in this order:
 import base64
 import html
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -39,8 +40,8 @@ ENGINE = (
     *("marks.js", "notices.js", "translator.js"),
 )
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; style-src 'unsafe-inline'; "
-    "form-action 'none'; base-uri 'none'"
+    "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; "
+    "style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 )
 LOADING = "Loading the model. If this line stays, the file is damaged or the browser is too old."
 # What the page reads of the config, by the same names
@@ -79,7 +80,7 @@ def web_page(
         checked("engine", "\n".join(files[name] for name in ENGINE)),
         checked("worker", files["worker.js"]),
         checked("module", base64.b64encode(engine_module()).decode("ascii")),
-        checked("description", json.dumps(description, separators=(",", ":")).replace("<", "\\u003c")),
+        checked("description", as_json(description)),
         checked("weights", base64.b64encode(weights).decode("ascii")),
     )
     return filled_in(
@@ -91,6 +92,12 @@ def web_page(
             "parts": "\n".join(parts),
         }
     )
+
+
+def as_json(value: object) -> str:
+    """Return JSON that may stand in a script: with letters as they are, but for `<` and lone surrogates."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return re.sub("[<\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def script(code: str) -> str:
@@ -131,8 +138,7 @@ def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
         rounded, scale = quantize_rows(values)
         integers[name], floats[f"{name}.scale"] = rounded, scale
         if name.startswith(EMBEDDINGS):
-            remainder = (values.astype(np.float64) / scale - rounded) * REMAINDERS
-            remainders[f"{name}.remainder"] = remainder.round().astype(np.int16)
+            remainders[f"{name}.remainder"] = remainder_of(values, rounded, scale)
 
     # Store the widest numbers first, so that each begins at a multiple of its size
     stored: dict[str, dict[str, Any]] = {}
@@ -154,3 +160,17 @@ def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
             if f"{first}.{part}" in stored:
                 table[f"{name}.{part}"] = stored[f"{first}.{part}"]
     return table, bytes(raw)
+
+
+def remainder_of(
+    values: NDArray[np.float32], rounded: NDArray[np.int8], scale: NDArray[np.float32]
+) -> NDArray[np.int16]:
+    """Return what rounding to 8 bits has taken from values, in 65,534 steps of a number of 8 bits."""
+    return ((values.astype(np.float64) / scale - rounded) * REMAINDERS).round().astype(np.int16)
+
+
+def rounded_embedding(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return an embedding as the page reads it, in 24 bits."""
+    rounded, scale = quantize_rows(values)
+    remainder = remainder_of(values, rounded, scale).astype(np.float64)
+    return ((rounded + remainder / REMAINDERS) * scale).astype(np.float32)

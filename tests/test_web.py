@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECK_ACCESSIBILITY, Command, eventually, saved_untrained
+import torch
+from conftest import CHECK_ACCESSIBILITY, SHARED, Command, eventually, needs_shared, saved_untrained
+from strict_engine import strict_engine
 
 from checkpoint import RunFolder
 from config import Config
@@ -156,15 +158,15 @@ def finished(browser: Any) -> list[str]:
     return text_of(browser, "output").split("\n")
 
 
-def greedily_translated(browser: Any, page: str, sentences: Sequence[str], target: str) -> list[str]:
+def searched(browser: Any, page: str, sentences: Sequence[str], target: str, beam: int = 1) -> list[str]:
     """What the search of the engine finds: untrained models repeat themselves, which the page would not show."""
-    function = """(description, weights, code, sentences, target) => {
+    function = """(description, weights, code, sentences, target, beam) => {
         const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
         const translator = new Translator(JSON.parse(description), bytesOf(weights), bytesOf(code));
-        return sentences.map((sentence) => translator.nBest(sentence, target, {})[0].text);
+        return sentences.map((sentence) => translator.nBest(sentence, target, { beam })[0].text);
     }"""
     parts = [part(page, name) for name in ("description", "weights", "module")]
-    return list(evaluate(browser, page, function, *parts, sentences, target))
+    return list(evaluate(browser, page, function, *parts, sentences, target, beam))
 
 
 def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
@@ -186,6 +188,27 @@ def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Cor
     (one,) = translate([SENTENCE], Search(beam=5))
     assert lines == [f"{one} {one}", "", f"- {one}", "12 + 3"]
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@browsing
+@needs_shared("multi30k")
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_thousand_translations_are_those_of_the_engine_in_c(
+    beam: int, demo_run: RunFolder, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them: the engine adds in the same order and has the same embeddings."""
+    page = exported(demo_run, browser)
+    config, tokenizer, model = demo_run.load_model(torch.device("cpu"))
+    strict = strict_engine(model, [], tmp_path, monkeypatch)
+    translate = Translator(strict, tokenizer, config, demo_run.load_learned())
+    sentences = (SHARED / "multi30k" / "valid.en").read_text(encoding="utf-8").splitlines()
+    assert len(sentences) == 1014
+    found = [
+        one
+        for start in range(0, 1014, 100)
+        for one in searched(browser, page, sentences[start : start + 100], "fr", beam)
+    ]
+    assert n_different(found, translate(sentences, Search(beam=beam))) == 0
 
 
 @browsing
@@ -218,7 +241,7 @@ def test_models_of_other_shapes_give_the_same_translations(
     sentences = [source for source, _ in demo.test[:30]]
     expected = Translator.load(folder.path, "cpu", EXACT)(sentences)
     assert len(set(expected)) > 3
-    found = greedily_translated(browser, page, sentences, "fr")
+    found = searched(browser, page, sentences, "fr")
     assert n_different(found, expected) <= 3  # untrained models decide by little
 
 
@@ -233,7 +256,7 @@ def test_a_model_of_several_languages_offers_its_targets(tiny: Config, demo: Cor
     for source, target in (("en", "fr"), ("fr", "en")):
         choose(browser, "source", source)
         assert browser.execute_script("return target.value") == target
-        found = greedily_translated(browser, page, sentences, target)
+        found = searched(browser, page, sentences, target)
         assert n_different(found, translate.towards(target)(sentences)) <= 1
 
     # swapped

@@ -34,7 +34,17 @@ def has_compiler() -> bool:
 def build(module: Path) -> None:
     """Compile the module to a file."""
     linker = ["--no-entry", "--strip-all", *(f"--export={name}" for name in EXPORTS)]
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-Os"]
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        "wasm32-wasi",
+        "-mexec-model=reactor",
+        "-msimd128",
+        "-Os",
+    ]
     command += [*STRICT, *(f"-Wl,{argument}" for argument in linker)]
     subprocess.run([*command, "-o", str(module), "wasm.c"], cwd=PACKAGE / "engine", check=True)
 

@@ -1,0 +1,41 @@
+"""The native engine as the exported page computes: plain C without leave to reorder sums, and embeddings of 24 bits."""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from checkpoint import parameters
+from exporting.web_page import rounded_embedding
+from model import Transformer
+from tapis.engine import engine
+from tapis.engine.build_wasm import STRICT
+from tapis.engine.engine import Engine
+
+ROOT = Path(__file__).parent.parent
+
+
+def compiled_strictly(folder: Path) -> ctypes.CDLL:
+    """engine.c, compiled into a folder. Where there is no C compiler, the test is skipped."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    library = folder / "engine.so"
+    source = ROOT / "tapis" / "engine" / "engine.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", *STRICT, str(source), "-o", str(library), "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def strict_engine(model: Transformer, tags: Sequence[int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine of a model, in place of the one that was installed until the test ends."""
+    library = compiled_strictly(folder)
+    monkeypatch.setattr(engine, "library", lambda: library)
+    weights = {name: weight.numpy() for name, weight in parameters(model).items()}
+    strict = Engine(weights, model.config, tags, "plain")
+    source = weights["src_embed.embedding.weight"]
+    target = source if model.config.tie_embeddings else weights["tgt_embed.embedding.weight"]
+    strict.model.source_embedding = strict._pointer(rounded_embedding(source))
+    strict.model.target_embedding = strict._pointer(rounded_embedding(target))
+    return strict
