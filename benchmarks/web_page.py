@@ -3,7 +3,8 @@
     python benchmarks/web_page.py RUN SOURCE [REFERENCE] [--beam]
 
 SOURCE and REFERENCE are files of one sentence a line. A worker with the code of the file translates the sentences one
-by one, as its page does. They are compared with those of `Translator` in int8. Needs chromium and chromedriver.
+by one, as its page does. They are compared with those of `Translator` in int8. Times are those of the search, and of
+all that the page does with a sentence: doubts, too. Needs chromium and chromedriver.
 """
 
 import json
@@ -35,20 +36,24 @@ BEAM = 5
 WORDS = 12  # of the sentences that are timed apart
 AT_ONCE = 200  # sentences in a call, which may take two minutes
 
-# Translates sentences in a worker that has the engine: their texts and milliseconds. Warm, as the page after its start.
+# Translates sentences in a worker that has the engine: of each the text, the milliseconds of its search, and those of
+# all that the page does with it. Warm, as the page after its start.
 TRANSLATE = """
-const [engine, description, weights, sentences, target, isBeam, done] = arguments;
-const work = async ({ data: [description, weights, sentences, target, isBeam] }) => {
-  const bytes = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
-  const translator = new Translator(JSON.parse(description), bytes.buffer);
-  for (const isBeam of [false, true]) await translator.translateSentence("A, b.", target, isBeam);
-  const results = [];
-  for (const sentence of sentences) {
+const [engine, parts, sentences, target, beam, done] = arguments;
+const work = ({ data: [[description, weights, module], sentences, target, beam] }) => {
+  const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
+  const translator = new Translator(JSON.parse(description), bytesOf(weights), bytesOf(module));
+  const timed = (work) => {
     const start = performance.now();
-    const { text } = await translator.translateSentence(sentence, target, isBeam);
-    results.push([text, performance.now() - start]);
-  }
-  postMessage(results);
+    const found = work();
+    return [found, performance.now() - start];
+  };
+  for (let i = 0; i < 20; i++) translator.nBest("A, b.", target, { beam });
+  postMessage(sentences.map((sentence) => {
+    const [[{ text }], ofSearch] = timed(() => translator.nBest(sentence, target, { beam }));
+    const [, ofAll] = timed(() => translator.translateUnit(takeMarks(sentence), target, { beam }));
+    return [text, ofSearch, ofAll];
+  }));
 };
 const worker = new Worker(URL.createObjectURL(new Blob([`${engine}\\nonmessage = ${work};`])));
 worker.onmessage = ({ data }) => {
@@ -56,7 +61,7 @@ worker.onmessage = ({ data }) => {
   done(data);
 };
 worker.onerror = (event) => done(event.message);
-worker.postMessage([description, weights, sentences, target, isBeam]);
+worker.postMessage([parts, sentences, target, beam]);
 """
 
 
@@ -88,10 +93,10 @@ def chromium() -> Any:
 
 
 def seconds_until_ready(browser: Any, file: Path) -> float:
-    """Open the file until its page can translate."""
+    """Open the file until its page can translate, which has then chosen a language."""
     start = time.perf_counter()
     browser.get(file.as_uri())
-    while browser.find_element("id", "status").text != "Ready.":
+    while not browser.execute_script("return target.value"):
         assert time.perf_counter() - start < 60, browser.find_element("id", "status").text
         time.sleep(0.01)
     return time.perf_counter() - start
@@ -101,7 +106,7 @@ def percentiles(milliseconds: list[float]) -> str:
     """Return the median and the 95th percentile."""
     if len(milliseconds) < 2:
         return "too few sentences"
-    return f"median {median(milliseconds):.0f} ms, 95th percentile {quantiles(milliseconds, n=20)[-1]:.0f} ms"
+    return f"median {median(milliseconds):.1f} ms, 95th percentile {quantiles(milliseconds, n=20)[-1]:.1f} ms"
 
 
 def main() -> None:
@@ -121,16 +126,16 @@ def main() -> None:
             ready = [seconds_until_ready(browser, file) for _ in range(5)]
             print(f"{file.stat().st_size / 1e6:.1f} MB, ready in {median(ready):.2f} s (median of 5)", flush=True)
             for beam in (1, BEAM) if options.beam else (1,):
-                results: list[tuple[str, float]] = []
+                results: list[tuple[str, float, float]] = []
                 for start in range(0, len(sentences), AT_ONCE):
-                    code = (parts["engine"], parts["description"], parts["weights"])
+                    of_model = [parts[name] for name in ("description", "weights", "module")]
                     chunk = sentences[start : start + AT_ONCE]
-                    answer = browser.execute_async_script(TRANSLATE, *code, chunk, translator.target, beam > 1)
+                    arguments = (parts["engine"], of_model, chunk, translator.target, beam)
+                    answer = browser.execute_async_script(TRANSLATE, *arguments)
                     assert isinstance(answer, list), answer
                     results += answer
-                texts, times = map(list, zip(*results, strict=True))
                 expected = translator(sentences, Search(beam=beam))
-                report(beam, sentences, texts, times, expected, references, translator.target)
+                report(beam, sentences, results, expected, references, translator.target)
         finally:
             browser.quit()
 
@@ -138,21 +143,22 @@ def main() -> None:
 def report(
     beam: int,
     sentences: list[str],
-    texts: list[str],
-    times: list[float],
+    results: list[tuple[str, float, float]],
     expected: list[str],
     references: list[str] | None,
     target: str,
 ) -> None:
     """Print the comparison of the page's translations with those of `Translator`."""
+    texts, of_search, of_all = map(list, zip(*results, strict=True))
     n_same = sum(a == b for a, b in zip(texts, expected, strict=True))
-    of_12_words = [t for t, sentence in zip(times, sentences, strict=True) if len(sentence.split()) == WORDS]
     print(f"beam {beam}: {n_same} of {len(texts)} the same as in int8 ({n_same / len(texts):.1%})")
     if references:
         bleu_page, bleu_int8 = (score(one, references, target).bleu for one in (texts, expected))
         print(f"  BLEU {bleu_page:.2f}, of int8 {bleu_int8:.2f}")
-    print(f"  {len(times)} sentences: {percentiles(times)}")
-    print(f"  {len(of_12_words)} of {WORDS} words: {percentiles(of_12_words)}", flush=True)
+    for name, times in (("search", of_search), ("all", of_all)):
+        of_12_words = [t for t, sentence in zip(times, sentences, strict=True) if len(sentence.split()) == WORDS]
+        print(f"  {name}: {len(times)} sentences: {percentiles(times)}")
+        print(f"  {name}: {len(of_12_words)} of {WORDS} words: {percentiles(of_12_words)}", flush=True)
 
 
 if __name__ == "__main__":
