@@ -221,7 +221,7 @@ def test_a_single_sentence_shows_its_attention_and_the_page_its_model(
     cells = eventually(lambda: browser.find_elements("css selector", "#attention tbody td"))
     titles = [cell.get_attribute("title") for cell in cells]
     _, attention = translator.attention(SENTENCE)
-    weights = attention.weights[-1].mean(dim=0).flatten().tolist()
+    weights = attention.weights[-1].mean(axis=0).flatten().tolist()
     assert len(titles) == len(weights)
     for title, weight in zip(titles, weights, strict=True):
         assert float(title.split()[-2]) == pytest.approx(100 * weight, abs=5)  # 8 bits

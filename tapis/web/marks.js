@@ -1,32 +1,147 @@
-// What a model should not see, such as emoji, links and tags: taken out of a sentence, and put back at its ends.
-//
-// tapis/text/marks.py also puts back what is within a sentence, by the attention of the model. Here it is left out, and the
-// page says so (notices.js).
+// What a translation carries over as it is: markup, links, addresses, placeholders, codes and pictographs, as
+// tapis/text/marks.py. `takeOut` removes these marks from a line; placement.js puts them back into its translation.
 
-const PICTOGRAPH =
-  "(?:[\\u231a\\u231b\\u23e9-\\u23fa\\u25b6\\u25c0\\u2600-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}]" +
-  "[\\ufe0e\\ufe0f\\u200d\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
-const TAG = "</?[A-Za-z][^<>]*>";
-const LINK = "(?:https?://|www\\.)[^\\s<>]*[^\\s<>.,;:!?…)\\]»”]|[\\w.+-]+@[\\w-]+(?:\\.[\\w-]+)+";
-const MARKS = `(?:${PICTOGRAPH}|${TAG}|${LINK})`;
-// With the space before it, if punctuation or nothing follows.
-const ANY_MARK = new RegExp(`\\s*(${MARKS})(?=\\s*[.,;:!?…]|\\s*$)|${MARKS}`, "gu");
-const ANY_TAG = new RegExp(TAG, "gu");
-const MARKS_BEFORE = new RegExp(`^(?:${MARKS}\\s*)+`, "u");
-const MARKS_AFTER = new RegExp(`(?:\\s*${MARKS})+\\s*[.,;:!?…]*$`, "u");
+const VOID = /^<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)(?![\p{L}\p{N}_])/iu;
+const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
+const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
+const BRACKETS = { "(": ")", "[": "]", "«": "»", "“": "”", '"': '"' };
+const DASHES = ["-", "–", "—", "|"];
 
-// A sentence as it is, what is before its text, its text, what is after it, and the marks within it, which are lost.
-// A tag is kept only if no tag of the sentence is lost.
-function takeMarks(sentence) {
-  let before = sentence.match(MARKS_BEFORE)?.[0] ?? "";
-  let after = sentence.slice(before.length).match(MARKS_AFTER)?.[0] ?? "";
-  const within = sentence.slice(before.length, sentence.length - after.length);
-  const lost = Array.from(within.matchAll(ANY_MARK), ([mark]) => mark.trim());
-  if (lost.some((mark) => mark.startsWith("<"))) {
-    lost.unshift(...(before.match(ANY_TAG) ?? []));
-    lost.push(...(after.match(ANY_TAG) ?? []));
-    before = before.replace(ANY_TAG, "");
-    after = after.replace(ANY_TAG, "");
+function isTag({ kind }) {
+  return ["open", "close", "emphasis"].includes(kind);
+}
+
+// A line → its words, and its marks. Of a mark:
+//   text, kind, start, end    what it is, and where it begins and ends in the line
+//   word                      how many words are before it
+//   isGlued, isFollowed       whether no space is before it, and whether a word follows without a space
+//   isBeforePunctuation       whether punctuation follows that is not its own; this goes to the word before it
+//   partner                   of a pair of tags, the number of the other one among the marks; -1 for anything else
+function takeOut(line, withNumbers = false) {
+  let reader = new MarkReader(line).read(withNumbers, new Set());
+  // An asterisk that is no emphasis belongs to its word.
+  const alone = reader.marks.filter(({ kind, partner }) => kind === "emphasis" && partner < 0);
+  if (alone.length) reader = new MarkReader(line).read(withNumbers, new Set(alone.map(({ start }) => start)));
+  const { words, marks } = reader;
+  return { words, marks, text: words.join(" ") };
+}
+
+// Reads a line from left to right.
+class MarkReader {
+  constructor(line) {
+    this.line = line;
+    this.end = 0; // of what was read
+    this.words = [];
+    this.marks = [];
+    this.isOpenWord = false; // whether text that follows without a space belongs to the last word
+    this.unclosed = []; // tags that wait for their partners, by name and number
   }
-  return { sentence, before, body: normalizeSpaces(within.replace(ANY_MARK, "")), after, lost };
+
+  // skipped: the places of marks that are none.
+  read(withNumbers, skipped) {
+    for (const match of this.line.matchAll(withNumbers ? MARK_OR_NUMBER : MARK)) {
+      const start = match.index;
+      if (skipped.has(start) || start < this.end) continue;
+      this.addText(start);
+      const mark = {
+        text: match[0],
+        kind: KINDS.find((kind) => match.groups[kind] !== undefined),
+        word: this.words.length,
+        start,
+        end: start + match[0].length,
+        isGlued: start > 0 && !/\s/u.test(this.line[start - 1]),
+        isFollowed: false,
+        isBeforePunctuation: false,
+        partner: -1,
+      };
+      this.marks.push(mark);
+      this.end = mark.end;
+      if (isTag(mark)) this.addTag(mark);
+      else this.addThing(mark);
+    }
+    this.addText(this.line.length);
+    return this;
+  }
+
+  // Reads words up to a place. Punctuation after something that was taken out goes to the word before that.
+  addText(end) {
+    const { words } = this;
+    const last = words.length - 1;
+    const mark = this.marks.at(-1);
+    let text = this.line.slice(this.end, end);
+    const isAfterThing = mark && mark.end === this.end && !isTag(mark);
+    const punctuation = isAfterThing ? text.match(LEADING_PUNCTUATION)?.[0] : undefined;
+    if (punctuation) {
+      text = text.slice(punctuation.length);
+      if (words.length && mark.word === words.length && !endsInPunctuation(words[last])) {
+        words[last] += punctuation;
+        mark.isBeforePunctuation = true;
+      } else {
+        mark.text += punctuation;
+      }
+    }
+    const parts = splitAtSpaces(text);
+    if (parts.length && this.isOpenWord && !/^\s/u.test(text)) words[last] += parts.shift();
+    words.push(...parts);
+    if (text) {
+      this.isOpenWord = words.length > 0 && !/\s$/u.test(text);
+      if (isAfterThing && !mark.isBeforePunctuation) mark.isFollowed = parts.length > 0 && !/^\s/u.test(text);
+    }
+  }
+
+  // A dash before a thing, or brackets around it, belong to it.
+  addThing(mark) {
+    const { words, line } = this;
+    const before = words.at(-1);
+    const following = line.slice(this.end, this.end + 1);
+    const isInLink = line.startsWith("](", this.end);
+    if (words.length && !mark.isGlued && DASHES.includes(before)) {
+      mark.text = `${words.pop()} ${mark.text}`;
+      mark.word -= 1;
+    } else if (words.length && mark.isGlued && following && following === BRACKETS[before] && !isInLink) {
+      mark.text = `${words.pop()}${mark.text}${following}`;
+      mark.word -= 1;
+      mark.isGlued = false;
+      this.end += 1;
+      mark.end = this.end;
+    }
+    this.isOpenWord = false;
+  }
+
+  // An opening tag, a closing one, or emphasis, which opens and closes alike.
+  addTag(mark) {
+    const { words, marks, unclosed } = this;
+    const name = nameOfTag(mark.text);
+    const number = marks.length - 1;
+    const isUnclosed = () => unclosed.some(([other]) => other === name);
+    if (mark.kind === "close" || (mark.kind === "emphasis" && isUnclosed())) {
+      mark.isBeforePunctuation = words.length > 0 && !endsInPunctuation(words.at(-1));
+      while (mark.partner < 0 && isUnclosed()) {
+        const [otherName, other] = unclosed.pop(); // what does not match would cross this pair, and stays alone
+        if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
+      }
+    } else if (!VOID.test(mark.text)) {
+      if (this.isOpenWord && /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2))) mark.word -= 1; // within a word
+      const before = marks[number - 1];
+      if (before && isTag(before) && before.end === mark.start && before.partner >= 0) {
+        this.isOpenWord = false; // </a><a> is between words, although there is no space
+        mark.word = words.length;
+      }
+      unclosed.push([name, number]);
+    }
+  }
+}
+
+function splitAtSpaces(text) {
+  return text.split(/\s+/u).filter(Boolean);
+}
+
+function endsInPunctuation(word) {
+  return PUNCTUATION.includes(word.at(-1));
+}
+
+// What an opening and a closing tag have in common.
+function nameOfTag(tag) {
+  if (tag[0] === "<") return tag.match(/^<\/?([^\s/>]+)/u)?.[1].toLowerCase() ?? tag;
+  return "![]".includes(tag[0]) ? "[" : tag;
 }

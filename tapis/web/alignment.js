@@ -1,0 +1,82 @@
+// Which words of a translation come from which words of its source, as tapis/text/alignment.py.
+
+// How much each word of a translation comes from each word of its source, sentence by sentence.
+class Alignment {
+  // blocks: of each sentence { nTarget, nSource, weights }, with rows of weights for the words of the translation.
+  constructor(blocks) {
+    this.blocks = blocks.map(({ nTarget, nSource, weights }) => ({
+      ...{ nTarget, nSource },
+      weights: weights.map((row) => {
+        const sum = Math.max(1e-9, row.reduce((a, b) => a + b, 0));
+        return row.map((weight) => weight / sum);
+      }),
+    }));
+    [this.rows, this.columns] = ["nTarget", "nSource"].map((side) => {
+      const ends = [0];
+      for (const block of blocks) ends.push(ends.at(-1) + block[side]);
+      return ends;
+    });
+    [this.nTarget, this.nSource] = [this.rows.at(-1), this.columns.at(-1)];
+  }
+
+  // The word of the translation that comes most from a word of the source.
+  best(word) {
+    const i = this.columns.filter((column) => column <= word).length - 1;
+    const column = this.blocks[i].weights.map((row) => row[word - this.columns[i]]);
+    return this.rows[i] + (column.length ? column.indexOf(Math.max(...column)) : 0);
+  }
+
+  // How much of words of the translation comes from words of the source from start to end: the first of the words of
+  // the translation, and a share for it and each that follows. All others have none.
+  shares(start, end) {
+    const first = Math.max(0, this.columns.filter((column) => column <= start).length - 1);
+    const last = Math.max(first, Math.min(this.blocks.length, this.columns.filter((column) => column < end).length));
+    const shares = this.blocks.slice(first, last).flatMap(({ weights }, i) => {
+      const column = this.columns[first + i];
+      const [from, to] = [Math.max(0, start - column), Math.max(0, end - column)];
+      return weights.map((row) => row.slice(from, to).reduce((a, b) => a + b, 0));
+    });
+    return [this.rows[first], shares];
+  }
+}
+
+// An alignment of words in the same order, as far as is known.
+class SamePlaces {
+  constructor(nTarget, nSource) {
+    [this.nTarget, this.nSource] = [nTarget, nSource];
+  }
+
+  best(word) {
+    const place = Math.trunc(((word + 0.5) * this.nTarget) / Math.max(1, this.nSource));
+    return Math.min(place, Math.max(0, this.nTarget - 1));
+  }
+
+  shares(start, end) {
+    const [first, last] = [start, end].map((place) => Math.floor((place * this.nTarget) / Math.max(1, this.nSource)));
+    return [first, new Array(last - first).fill(1)];
+  }
+}
+
+// A block of n words that stay as they are.
+function sameWords(n) {
+  const range = Array.from({ length: n }, (_, i) => i);
+  return { nTarget: n, nSource: n, weights: range.map((row) => range.map((column) => Number(row === column))) };
+}
+
+// The block of a translation, from what its tokens attended to. A word is a token that begins with a space, and the
+// tokens after it that do not. A token before the first of them, such as a tag of the target language, belongs to none.
+function wordAlignment({ source, target, rows }) {
+  const wordsOf = (pieces) => {
+    let word = -1;
+    return pieces.slice(0, -1).map((piece) => (piece.startsWith("▁") ? (word += 1) : word)); // without the end
+  };
+  const [ofSource, ofTarget] = [wordsOf(source), wordsOf(target)];
+  const [nSource, nTarget] = [ofSource, ofTarget].map((words) => Math.max(-1, ...words) + 1);
+  const weights = Array.from({ length: nTarget }, () => new Array(nSource).fill(0));
+  ofTarget.forEach((word, t) => {
+    ofSource.forEach((other, s) => {
+      if (word >= 0 && other >= 0) weights[word][other] += rows[t][s];
+    });
+  });
+  return { nTarget, nSource, weights };
+}
