@@ -51,7 +51,7 @@ const work = ({ data: [[description, weights, module], sentences, target, beam] 
   for (let i = 0; i < 20; i++) translator.nBest("A, b.", target, { beam });
   postMessage(sentences.map((sentence) => {
     const [[{ text }], ofSearch] = timed(() => translator.nBest(sentence, target, { beam }));
-    const [, ofAll] = timed(() => translator.translateUnit(takeMarks(sentence), target, { beam }));
+    const [, ofAll] = timed(() => translator.translateUnit(sentence, target, { beam }));
     return [text, ofSearch, ofAll];
   }));
 };

@@ -37,7 +37,7 @@ from tapis.web import engine_module, filled_in, web_files
 # The files that a worker of the page runs, in the order of what they need.
 ENGINE = (
     *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
-    *("marks.js", "notices.js", "translator.js"),
+    *("mark_patterns.js", "marks.js", "alignment.js", "placement.js", "notices.js", "translator.js"),
 )
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; "
@@ -70,7 +70,7 @@ def web_page(
         "repairs": "unicode" not in config.skip_rules,
         "tags": tokenizer.tags,
         "tokens": tokenizer.tokens(),
-        "merges": tokenizer.merges,
+        "merges": [token for pair in tokenizer.merges for token in pair],
         "first_text_id": tokenizer.first_text_id,
         "weights": table,
         "facts": list(facts.items()),

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import CHECK_ACCESSIBILITY, SHARED, Command, eventually, needs_shared, saved_untrained
@@ -28,8 +29,11 @@ from tapis.doubts import doubts, numbers
 from tapis.engine import engine
 from tapis.engine.weights import PANEL
 from tapis.search import LENGTH_PENALTY, Search
+from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
 from tapis.text.loops import loops, without_loops
+from tapis.text.marks import take_out
+from tapis.text.placement import put_back
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
 from tapis.web import web_files
@@ -47,6 +51,56 @@ worker.onmessage = ({ data }) => done(data);
 worker.onerror = (event) => done(event.message);
 worker.postMessage(argument);
 """
+
+# Of lines with marks
+PIECES = (
+    *(
+        "the cat",
+        " sits",
+        " ",
+        "  ",
+        ".",
+        ", ",
+        "!",
+        "l'été",
+        "a",
+        "中",
+        " 12",
+        "1,000.5",
+        " x2",
+        "AB-12",
+        "v1.2",
+        "v1.2x",
+        "é",
+    ),
+    *(
+        "<b>",
+        "</b>",
+        "<i class='x'>",
+        "</i>",
+        "<br>",
+        "<br/>",
+        "<code>x <y</code>",
+        "<SUB>2</sub>",
+        "<!-- a -->",
+        "< ",
+        ">",
+    ),
+    *("**", "*", "_", "~~", "[", "](https://a.b/c)", '](u "t")', "![", "][ref]", "[^1]", "`x y`", "(", ")", "«", "»"),
+    *(
+        "https://example.org/a?b=c(d)",
+        "www.x.de/",
+        "me@x.org",
+        "{name}",
+        "${X}",
+        "%s",
+        "%(n)d",
+        "&amp;",
+        "#tag",
+        "@you",
+    ),
+    *("😀", "👩‍👩‍👧", "🇫🇷", "☂︎", " — ", " - ", '"', "“", "”", "snake_case", "2*3", "${", "}", "\u00a0", "$5", "10 %"),
+)
 
 # Tries to reach the network in several ways. Returns the directives of the page's policy that forbid them.
 REACH_OUT = """
@@ -391,7 +445,7 @@ def test_the_page_loads_nothing_and_escapes_what_it_shows(tiny: Config, tokenize
 
 
 @browsing
-def test_marks_and_capitals_are_kept_and_what_is_lost_is_said(demo_run: RunFolder, browser: Any) -> None:
+def test_marks_and_capitals_are_kept_and_what_the_model_lacks_is_said(demo_run: RunFolder, browser: Any) -> None:
     exported(demo_run, browser)
     (usual,) = translated(browser, [SENTENCE])
     assert translated(browser, [f"😀 {SENTENCE} https://example.org/a?b=c."]) == [
@@ -401,10 +455,18 @@ def test_marks_and_capitals_are_kept_and_what_is_lost_is_said(demo_run: RunFolde
     assert translated(browser, [SENTENCE.upper()]) == [usual.upper()]
     assert text_of(browser, "notices") == ""
 
-    # marks within a sentence
-    assert translated(browser, ["<i>The cat</i> is 😀 sitting on the mat."]) == [usual]
-    notice = text_of(browser, "notices")
-    assert notice.startswith("Left out of the translation: <i>, </i>, 😀. ")
+    # marks within a sentence, and numbers
+    marked = [
+        *("<i>The cat</i> is 😀 sitting on the mat.", "- See https://example.org/ and {name}: 1,234 cats."),
+        *(
+            "**The cat** is sitting [on the mat](https://example.org). The <b>dog</b> is here.",
+            "12 <br> cats, 4,567 dogs",
+        ),
+    ]
+    expected = [one.text for (one,) in Translator.load(demo_run.path, "cpu", EXACT).text(marked)]
+    assert [one for line in marked for one in translated(browser, [line])] == expected
+    assert translated(browser, marked) == expected
+    assert text_of(browser, "notices") == ""
 
     # what the model has never seen
     translated(browser, ["The cat sees ☂︎ ع and ∑."])
@@ -487,6 +549,43 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
     }"""
     cased = evaluate(browser, page, function, part(page, "description"), typed)
     assert cased == [usual_case(text, tokenizer) for text in typed]
+
+
+@browsing
+@pytest.mark.parametrize("with_numbers", [False, True])
+def test_marks_are_taken_out_and_put_back_as_in_python(with_numbers: bool, run_folder: RunFolder, browser: Any) -> None:
+    page = exported(run_folder, browser)
+    choice = random.Random(3)
+    lines = ["".join(choice.choices(PIECES, k=choice.randint(1, 14))) for _ in range(3000)]
+    cases = []
+    for line in lines:
+        taken = take_out(line, with_numbers)
+        n_target, n_source = choice.randrange(6), len(taken.words)
+        weights = [[choice.random() ** 4 for _ in range(n_source)] for _ in range(n_target)]
+        cut = choice.randint(0, min(n_target, n_source))  # the first words are a sentence of their own
+        blocks = [[row[:cut] for row in weights[:cut]], [row[cut:] for row in weights[cut:]]]
+        sizes = [(cut, cut), (n_target - cut, n_source - cut)]
+        translation = " ".join(choice.choices(["Le", "chat.", "dort", "!", "l'été,", "12"], k=n_target))
+        cases.append((line, translation, blocks, sizes))
+    function = """(cases, withNumbers) => cases.map(([line, translation, blocks, sizes]) => {
+        const taken = takeOut(line, withNumbers);
+        const ofSizes = blocks.map((weights, i) => ({ nTarget: sizes[i][0], nSource: sizes[i][1], weights }));
+        const same = new SamePlaces(sizes[0][0] + sizes[1][0], sizes[0][1] + sizes[1][1]);
+        const marks = taken.marks.map(({ start, end, ...mark }) => Object.values(mark));
+        const alignments = [new Alignment(ofSizes), same];
+        return [taken.words, marks, ...alignments.map((one) => putBack(translation, taken, one))];
+    })"""
+    found = evaluate(browser, page, function, cases, with_numbers)
+    assert isinstance(found, list), found
+    for (line, translation, blocks, sizes), one in zip(cases, found, strict=True):
+        taken = take_out(line, with_numbers)
+        marks = [  # without places, which JavaScript counts in units of 16 bits
+            [value for name, value in asdict(mark).items() if name not in ("start", "end")] for mark in taken.marks
+        ]
+        arrays = [np.array(block, float).reshape(size) for block, size in zip(blocks, sizes, strict=True)]
+        alignment = Alignment(arrays)
+        expected = [put_back(translation, taken, alignment), put_back(translation, taken, SamePlaces(*alignment.shape))]
+        assert one == [taken.words, marks, *expected], line
 
 
 @browsing

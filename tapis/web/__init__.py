@@ -16,7 +16,7 @@ HTML = "text/html; charset=utf-8"
 FILES = (
     *("page.html", "page.css", "page.js", "http.js", "offline.js", "worker.js"),
     *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js"),
-    *("doubts.js", "marks.js", "notices.js", "translator.js"),
+    *("doubts.js", "mark_patterns.js", "marks.js", "alignment.js", "placement.js", "notices.js", "translator.js"),
 )
 
 # What the page of a server may load: its own files, and the icon, which is in the page.

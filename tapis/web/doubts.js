@@ -18,6 +18,11 @@ function numbersOf(text) {
   return found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join("")).sort();
 }
 
+// Whether a translation has the numbers of a line.
+function hasNumbersOf(line, translation) {
+  return numbersOf(line).join(" ") === numbersOf(translation).join(" ");
+}
+
 // How unusual a length is: −1 is as short, and 1 as long, as one in a hundred training pairs; 0 if unknown.
 function deviation(nSource, nTarget, { length_ratio: ratio, length_spread: spread }) {
   if (!ratio) return 0;
@@ -32,7 +37,7 @@ function doubtsAbout(source, translation, { nSource, nTarget, meanLogP, config }
     loop: loops(source, translation),
     short: unusual < -1,
     long: unusual > 1,
-    numbers: numbersOf(source).join(" ") !== numbersOf(translation).join(" "),
+    numbers: !hasNumbersOf(source, translation),
     unsure: meanLogP < (config.unsure_below || UNSURE_BELOW),
   };
   return Object.keys(doubts).filter((doubt) => doubts[doubt]);

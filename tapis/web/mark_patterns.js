@@ -47,7 +47,8 @@ const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
   .map((name) => `<${name}(?![${W}])${ATTRIBUTES}>(?:[^<]|<(?!/?${name}(?![${W}]))){0,1000}</${name}>`)
   .join("|");
-const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!--[^<>]*>`;
+// No script of the page may have the sign with which a comment of HTML begins.
+const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>`;
 const EMPHASIS = "(?:\\*\\*|~~|__|\\*|_)"; // not within a word: 2*3, snake_case
 const MARK_PATTERN =
   `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]+\\]${TARGET}))` +

@@ -36,7 +36,7 @@ function someOf(things) {
 
 // The notices about sentences from which marks were taken out (marks.js). known: what `knownCharacters` found.
 function noticesAbout(sentences, known) {
-  const text = sentences.map(({ body }) => body).join("\n");
+  const text = sentences.join("\n");
   const notices = [];
   const unseen = new Set((text.match(CHARACTERS) ?? []).filter((character) => !known.has(character)));
 
@@ -56,12 +56,6 @@ function noticesAbout(sentences, known) {
   if (others.length) {
     const fate = others.length === 1 ? "It will be lost or invented." : "They will be lost or invented.";
     notices.push(`The model has never seen: ${someOf(others)}. ${fate}`);
-  }
-
-  const lost = Array.from(new Set(sentences.flatMap((sentence) => sentence.lost)));
-  if (lost.length) {
-    const reason = "This offline page keeps links, tags and emoji only at the ends of a sentence.";
-    notices.push(`Left out of the translation: ${someOf(lost)}. ${reason}`);
   }
   return notices;
 }

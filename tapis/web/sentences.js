@@ -54,15 +54,11 @@ function segments(text, language) {
 function splitLine(line, language, fits) {
   const marker = line.match(MARKER)[0];
   const rest = line.slice(marker.length);
-  const marks = Array.from(rest.matchAll(ANY_MARK), (match) => [match.index, match.index + match[0].length]);
   const sentences = [];
-  let start = 0;
   for (const segment of segments(rest, language)) {
-    const isWithinMark = marks.some(([first, end]) => first < start && start < end); // a link may contain "?"
     const last = sentences.length - 1;
-    if (last >= 0 && (isWithinMark || INITIAL.test(sentences[last]))) sentences[last] += segment;
+    if (last >= 0 && INITIAL.test(sentences[last])) sentences[last] += segment;
     else sentences.push(segment);
-    start += segment.length;
   }
   const pieces = sentences.flatMap((sentence) => (hasLetters(sentence) ? cutToFit(sentence, fits) : [sentence]));
   return { marker, units: pieces.map(normalizeSpaces).filter(Boolean) };

@@ -22,14 +22,15 @@ for (let byte = 0, nOthers = 0; byte < 256; byte++) {
 const BYTE_OF_CHARACTER = new Map(CHARACTER_OF_BYTE.map((character, byte) => [character, byte]));
 
 class Tokenizer {
-  // tokens: the vocabulary in the order of the ids. merges: pairs of ids, in the order in which they were learned.
+  // tokens: the vocabulary in the order of the ids. merges: two ids for each pair, in the order in which they were learned.
   // firstTextId: the first id after the special tokens and the tags.
   constructor(tokens, merges, firstTextId) {
     this.tokens = tokens;
     this.firstTextId = firstTextId;
     this.idOfToken = new Map(tokens.map((token, id) => [token, id]));
-    this.rankOfPair = new Map(merges.map(([left, right], rank) => [this.pairKey(left, right), rank]));
-    this.merged = merges.map(([left, right]) => this.idOfToken.get(tokens[left] + tokens[right]));
+    const pairs = Array.from({ length: merges.length / 2 }, (_, rank) => merges.slice(2 * rank, 2 * rank + 2));
+    this.rankOfPair = new Map(pairs.map(([left, right], rank) => [this.pairKey(left, right), rank]));
+    this.merged = pairs.map(([left, right]) => this.idOfToken.get(tokens[left] + tokens[right]));
     this.idsOfWord = new Map(); // words that were encoded before
   }
 

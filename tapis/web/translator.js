@@ -41,11 +41,10 @@ class Translator {
     return found.map((one) => ({ ...one, text: normalizeSpaces(this.tokenizer.decode(one.ids)), source }));
   }
 
-  // A unit of a line → its best translations with their doubts, as tapis/typed_text.py. The model sees the unit
-  // without marks and in usual letter case. If the best translation repeats itself, it is searched for again.
+  // A unit of a line → its best translations with their doubts, as tapis/typed_text.py. The model sees the unit in usual
+  // letter case. If the best translation repeats itself, it is searched for again.
   translateUnit(unit, target, search) {
-    const { before, body, after } = unit;
-    const sentence = usualCase(body, this.tokenizer);
+    const sentence = usualCase(unit, this.tokenizer);
     let found = this.nBest(sentence, target, search);
     const isGood = ({ text }) => !loops(sentence, text);
     const hasLooped = !isGood(found[0]);
@@ -56,7 +55,7 @@ class Translator {
       found = distinct([...candidates.filter(isGood), ...cut]).slice(0, found.length);
     }
 
-    // Judge them, and put back what the model has not seen.
+    // Judge them. What was cut or normalized has other ids than were found.
     found = distinct(hasLooped ? found : found.filter(isGood));
     return found.map((one) => {
       const ids = this.tokenizer.encode(one.text);
@@ -67,24 +66,38 @@ class Translator {
         config: this.config,
       });
       const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
-      const cased = isInCapitals(body) ? one.text.toLocaleUpperCase(locale(target)) : one.text;
-      return { ...one, text: before + cased + after, doubts: all };
+      const text = isInCapitals(unit) ? one.text.toLocaleUpperCase(locale(target)) : one.text;
+      return { ...one, ids, text, doubts: all };
     });
   }
 
-  // A line of text as the units that are translated one by one: each with the marks before and after it.
-  splitLine(line, source) {
+  // A line of text as the units that are translated one by one, and what was taken out of it before.
+  splitLine(text, source, withNumbers = false) {
     const longest = this.config.max_length;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
     const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
-    const { marker, units } = splitLine(this.repairs ? repaired(line) : line, source, fits);
-    return { marker, units: units.map(takeMarks) };
+    const taken = takeOut(text, withNumbers);
+    return { taken, ...splitLine(this.repairs ? repaired(taken.text) : taken.text, source, fits) };
+  }
+
+  // A line from the translations of its units, of which null stands for the unit itself: joined, with its marks.
+  joinLine({ taken, marker, units }, translations, target) {
+    const text = joinLine(marker, translations.map((one, i) => one?.text ?? units[i]), target);
+    if (!taken.marks.length) return text;
+
+    // Align the words of the units. Where words were cut, or have no spaces between them, their places must do.
+    const blocks = translations.map((one, i) =>
+      one ? wordAlignment(this.attention(one.source, one.ids)) : sameWords(splitAtSpaces(units[i]).length),
+    );
+    const alignment = new Alignment([sameWords(splitAtSpaces(marker).length), ...blocks]);
+    const [nTarget, nSource] = [splitAtSpaces(text).length, taken.words.length];
+    const isWhole = alignment.nTarget === nTarget && alignment.nSource === nSource;
+    return putBack(text, taken, isWhole ? alignment : new SamePlaces(nTarget, nSource));
   }
 
   // What a reader of the translations of these units should know.
   notices(units) {
-    const translated = units.filter(({ body }) => hasLetters(body)); // the others are copied
-    return noticesAbout(translated, this.known);
+    return noticesAbout(units.filter(hasLetters), this.known); // the others are copied
   }
 
   // What each token of a translation attended to.

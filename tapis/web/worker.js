@@ -39,13 +39,26 @@ async function pause(job) {
   if (!jobs.has(job)) throw new Cancelled();
 }
 
-// The result so far: each line from its translated units.
+// The result so far: each line from its translated units. Marks are in the lines that are finished.
 function resultOf(lines, target) {
-  return lines.map(({ marker, translations }) => ({
-    text: joinLine(marker, translations.map(({ text }) => text), target),
-    doubts: Array.from(new Set(translations.flatMap(({ doubts }) => doubts))),
-    sentences: translations.map(({ text, doubts }) => ({ text, doubts })),
-  }));
+  return lines.map(({ marker, units, translations, finished }) => {
+    const done = translations.map((one, i) => one ?? { text: units[i], doubts: [] });
+    return {
+      text: finished ?? joinLine(marker, done.map(({ text }) => text), target),
+      doubts: Array.from(new Set(done.flatMap(({ doubts }) => doubts))),
+      sentences: done.map(({ text, doubts }) => ({ text, doubts })),
+    };
+  });
+}
+
+// Translates a line in place, unit by unit. `onUnit` is called after each.
+async function translateLine(line, target, search, pauseOfJob, onUnit) {
+  for (const unit of line.units) {
+    await pauseOfJob();
+    line.translations.push(hasLetters(unit) ? translator.translateUnit(unit, target, search)[0] : null);
+    onUnit();
+  }
+  line.finished = translator.joinLine(line, line.translations, target);
 }
 
 async function translateText({ job, text, source, target, isBeam }) {
@@ -53,9 +66,9 @@ async function translateText({ job, text, source, target, isBeam }) {
   const pauseOfJob = () => pause(job);
   const search = isBeam ? { beam: BEAM } : {};
   const lines = [];
-  for (const line of text.split(/\r\n|\r|\n/)) {
+  for (const typed of text.split(/\r\n|\r|\n/)) {
     await pauseOfJob();
-    lines.push({ ...translator.splitLine(line, source), translations: [] });
+    lines.push({ typed, ...translator.splitLine(typed, source), translations: [] });
   }
   const units = lines.flatMap((line) => line.units);
   const rest = { detected: null, notices: translator.notices(units), sentences: units.length };
@@ -63,34 +76,36 @@ async function translateText({ job, text, source, target, isBeam }) {
 
   // Translate them one by one.
   let nDone = 0;
-  let last = null;
   let lastProgress = 0;
   const postProgress = () => {
     const result = { ...rest, ...nothing, lines: resultOf(lines, target), nDone };
     postMessage({ kind: "progress", job, result });
     lastProgress = performance.now();
   };
-  for (const line of lines) {
-    for (const unit of line.units) {
-      await pauseOfJob();
-      const isText = hasLetters(unit.body);
-      [last] = isText ? translator.translateUnit(unit, target, search) : [null];
-      line.translations.push(last ?? { text: unit.sentence, doubts: [] });
+  for (const [i, line] of lines.entries()) {
+    await translateLine(line, target, search, pauseOfJob, () => {
       nDone += 1;
       if (nDone < units.length && performance.now() - lastProgress > PROGRESS_PAUSE) postProgress();
-    }
+    });
+
+    // Where numbers are missing, translate the line once more without them.
+    if (hasNumbersOf(line.typed, line.finished)) continue;
+    const again = { typed: line.typed, ...translator.splitLine(line.typed, source, true), translations: [] };
+    await translateLine(again, target, search, pauseOfJob, () => {});
+    if (hasNumbersOf(line.typed, again.finished)) lines[i] = again;
   }
 
   // Look closer at a single sentence, while its translation can be read.
   let extras = nothing;
-  if (units.length === 1 && last) {
+  const [line] = lines.filter(({ translations }) => translations.some(Boolean));
+  if (units.length === 1 && line?.units.length === 1) {
     postProgress();
     await pauseOfJob();
-    const attention = translator.attention(last.source, last.ids);
+    const [{ source: sourceIds, ids }] = line.translations;
+    const attention = translator.attention(sourceIds, ids);
     await pauseOfJob();
-    const best = translator.translateUnit(units[0], target, { beam: BEAM, nBest: BEAM });
-    const { marker } = lines.find((line) => line.units.length);
-    const alternatives = best.map((one) => ({ ...one, text: joinLine(marker, [one.text], target) }));
+    const best = translator.translateUnit(line.units[0], target, { beam: BEAM, nBest: BEAM });
+    const alternatives = best.map((one) => ({ ...one, text: translator.joinLine(line, [one], target) }));
     extras = { attention, alternatives: alternatives.map(({ text, score, doubts }) => ({ text, score, doubts })) };
   }
   postMessage({ kind: "done", job, result: { ...rest, ...extras, lines: resultOf(lines, target) } });
