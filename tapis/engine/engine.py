@@ -185,7 +185,7 @@ class Calls:
             tags[0] if tags else 0,
             len(tags),
             limits_of.ctypes.data,
-            penalties.ctypes.data,
+            penalties.ctypes.data if search.beam > 1 else None,
             _Positions(pointer_to_positions),
             _MayGoOn() if check is go_on else _MayGoOn(may_go_on),
         )

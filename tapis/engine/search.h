@@ -19,7 +19,7 @@ struct search {
     long beam, n_best;
     long first_tag, n_tags; /* token ids that are never generated, besides those below EOS */
     const int64_t *limits;  /* (B): how long each translation may become, at least 1 */
-    /* (longest limit + 1): by which log P of each length is divided; null in greedy search */
+    /* (longest limit + 1): by which log P of each length is divided; null in greedy search that needs no scores */
     const float *penalties;
     /* Returns the encodings (n, d) of the first n positions. A call of Python, made a few times in a search. */
     const float *(*positions)(long n);
@@ -199,20 +199,26 @@ static enum outcome greedy_search(struct searching *s, long B, struct results *r
     struct end *ends = take(&s->memory, B, sizeof *ends);
     long *live = take(&s->memory, B, sizeof *live);
     float *values = take(&s->memory, B, sizeof *values);
+    float *scores = take(&s->memory, B, sizeof *scores); /* log P, if there are penalties */
     int64_t *best = take(&s->memory, B, sizeof *best);
-    if (!ends || !live || !values || !best || !add_step(s, B)) return NO_MEMORY;
-    for (long b = 0; b < B; b++) live[b] = b, s->tokens[0][b] = BOS, ends[b] = (struct end){0};
+    const float *penalties = s->search->penalties;
+    if (!ends || !live || !values || !scores || !best || !add_step(s, B)) return NO_MEMORY;
+    for (long b = 0; b < B; b++) live[b] = b, s->tokens[0][b] = BOS, ends[b] = (struct end){0}, scores[b] = 0;
 
     for (long L = B, length = 1; L; length++) {
         enum outcome outcome = compute_logits(s);
         if (outcome != DONE) return outcome;
         s->functions->best(s->logits, NULL, L, 1, s->vocabulary, 1, values, best);
+        for (long l = 0; penalties && l < L; l++) { /* the best logit is the largest */
+            float largest;
+            scores[live[l]] -= s->functions->log_sum(s->logits + l * s->vocabulary, s->vocabulary, &largest);
+        }
 
         /* A sentence ends with EOS or at its limit; the others continue. */
         long n_continuing = 0;
         for (long l = 0; l < L; l++) {
             if (best[l] == EOS || s->search->limits[live[l]] <= length)
-                ends[live[l]] = (struct end){0, length, l, best[l]};
+                ends[live[l]] = (struct end){penalties ? scores[live[l]] / penalties[length] : 0, length, l, best[l]};
             else
                 n_continuing++;
         }

@@ -225,7 +225,8 @@ class Engine {
     return settings;
   }
 
-  // The best translations of a source, best first: the ids, and the score, which a greedy search does not compute.
+  // The best translations of a source, best first: the ids, the score, and log P of the ids and the end, which is null for
+  // a translation without an end.
   translate(source, limit, { beam = 1, nBest = 1 }) {
     return this.call(() => {
       const lengths = this.lend(new Int32Array(nBest));
@@ -240,7 +241,8 @@ class Engine {
       for (const [i, length] of Array.from(this.view(Int32Array, lengths, nBest)).entries()) {
         if (length < 0) continue; // fewer were found
         const tokens = Array.from(this.view(BigInt64Array, end, length), Number);
-        found.push({ ids: tokens, score: this.view(Float32Array, scores, nBest)[i] });
+        const score = this.view(Float32Array, scores, nBest)[i];
+        found.push({ ids: tokens, score, logP: length < limit ? score * lengthPenalty(length + 1) : null });
         end += 8 * length;
       }
       this.functions.release(ids);

@@ -33,8 +33,8 @@ class Translator {
     return Math.ceil(ratio * sourceLength + LIMIT_SPREADS * spread * Math.sqrt(sourceLength)) + EXTRA_LENGTH;
   }
 
-  // A sentence → its best translations, best first: the text, the ids of both, and the score. With a beam of 1, the
-  // search is greedy, and has no score.
+  // A sentence → its best translations, best first: the text, the ids of both, the score, and log P of the translation
+  // and its end, or null. With a beam of 1, the search is greedy.
   nBest(sentence, target, search) {
     const source = this.sourceIds(sentence, target);
     const found = this.engine.translate(source, this.limit(source.length), search);
@@ -55,14 +55,16 @@ class Translator {
       found = distinct([...candidates.filter(isGood), ...cut]).slice(0, found.length);
     }
 
-    // Judge them. What was cut or normalized has other ids than were found.
+    // Judge them. A text that was cut, or that is encoded otherwise, has another log P than the search has found.
     found = distinct(hasLooped ? found : found.filter(isGood));
     return found.map((one) => {
       const ids = this.tokenizer.encode(one.text);
+      const isAsFound = one.logP !== null && ids.join() === one.ids.join();
+      const logP = isAsFound ? one.logP : this.engine.logP(one.source, ids);
       const doubts = doubtsAbout(sentence, one.text, {
         nSource: one.source.length,
         nTarget: ids.length,
-        meanLogP: this.engine.logP(one.source, ids) / (ids.length + 1),
+        meanLogP: logP / (ids.length + 1),
         config: this.config,
       });
       const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;

@@ -22,6 +22,7 @@ from exporting.web_page import pack_weights
 from model import Transformer
 from tapis.engine import engine
 from tapis.engine.build_wasm import COMPILER, build, has_compiler
+from tapis.engine.weights import PANEL
 from tapis.search import Search
 from tapis.web import engine_module, web_files
 
@@ -94,6 +95,10 @@ def test_the_module_computes_what_plain_c_does(
         assert [one["ids"] for one in found] == [one.ids for one in wanted]
         if search.beam > 1:
             assert [one["score"] for one in found] == pytest.approx([one.score for one in wanted], rel=1e-6)
+    of_search = [found[0]["logP"] for found in answer["found"][: len(sources)]]
+    assert None in of_search  # without an end
+    for one, log_p in zip(of_search, answer["logP"], strict=True):
+        assert one is None or one == pytest.approx(log_p, rel=1e-5)
     assert answer["logP"] == pytest.approx(native.log_probabilities(sources, targets), rel=1e-6)
     for found, weights in zip(answer["attention"], native.attention(sources, targets), strict=True):
         np.testing.assert_allclose(found, weights[-1].mean(axis=0), rtol=1e-5)
@@ -120,7 +125,7 @@ def test_the_module_has_the_structures_that_javascript_writes() -> None:
         console.log(JSON.stringify(Array.from(new Uint32Array(exports.memory.buffer, exports.layout.value, 12))));"""
     done = subprocess.run([node(), "-e", script], input=engine_module(), capture_output=True, check=True)
     version, panel, *sizes = json.loads(done.stdout)
-    assert (version, panel) == (engine.LAYOUT_VERSION, engine.PANEL)
+    assert (version, panel) == (engine.LAYOUT_VERSION, PANEL)
     norm, linear = 2, 6
     block = 3 * norm + 7 * linear
     model = 7 + 2 * norm + 2 + linear + 1
