@@ -14,7 +14,7 @@ CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 WANTS_CPU_TORCH = [ "$$(uname -sm)" = "Linux x86_64" ] && [ "$(CPU_INDEX)" ] && ! command -v nvidia-smi >/dev/null && \
   $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null
 
-.PHONY: demo test quick huggingface npm check format lock clean
+.PHONY: demo test quick huggingface wasm npm check format lock clean
 
 # Train on the built-in corpus, then translate. Installs the core alone.
 demo: .venv/core
@@ -34,6 +34,12 @@ huggingface: .venv/dev
 	$(PINNED) transformers
 	$(BIN)/python -m pytest tests/test_export.py -k hugging_face
 	$(BIN)/python -m pip uninstall --quiet --yes transformers
+
+# The WebAssembly module of the exported page, compiled again: the same bytes. Apart, since the compiler has 200 MB.
+wasm: .venv/dev
+	$(PINNED) ziglang
+	$(BIN)/python -m pytest tests/decoding/test_wasm.py
+	$(BIN)/python -m pip uninstall --quiet --yes ziglang
 
 # A client of the HTTP API for Node.js, which `make test` then tests. Where there is no npm, PyPI has one.
 npm: .venv/dev
