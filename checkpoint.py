@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from config import BUILT_IN, Config
+from config import BUILT_IN, HOW_TO_GET_A_RUN, PROJECT_WEIGHTS, Config
 from machine.distributed import part_like
 from machine.pickle_check import check_pickle
 from model import Transformer
@@ -44,7 +44,6 @@ from tapis.system.terminal import in_one_line
 from tapis.text.tokenizer import Tokenizer
 
 RUNS = Path("runs")  # the logs of runs, beside WEIGHTS
-PROJECT_WEIGHTS = [Path(__file__).resolve().parent / "weights"]  # also searched, after WEIGHTS
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -100,6 +99,7 @@ class RunFolder(RunFiles[Config]):
 
     config_type = Config
     more_weights = PROJECT_WEIGHTS
+    where_from = HOW_TO_GET_A_RUN
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tapis.config import (
@@ -264,6 +265,9 @@ FACTS = facts_of(Config)
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
 MAX_FILES = 1000  # of --monolingual
 
+
+PROJECT_WEIGHTS = [Path(__file__).resolve().parent / "weights"]  # where runs are searched by name, after ./weights
+HOW_TO_GET_A_RUN = "none is trained yet; type first: python train.py demo"
 
 BUILT_IN = "demo"  # as --data names the corpus in demo/
 

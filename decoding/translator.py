@@ -6,9 +6,9 @@ This module does not import torch. Where the engine computes, nothing needs it, 
 import platform
 import sys
 from pathlib import Path
-from typing import ClassVar
 
 import tapis.translator
+from config import HOW_TO_GET_A_RUN, PROJECT_WEIGHTS
 from tapis.config import DeviceName, ModelConfig, TranslatingPrecision
 from tapis.engine.engine import variants
 from tapis.release import Release, RunFiles
@@ -23,7 +23,8 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 class CheckoutFiles(Release):
     """The folder of a model, also by its name in the weights/ of this checkout."""
 
-    more_weights: ClassVar[list[Path]] = [Path(__file__).resolve().parent.parent / "weights"]
+    more_weights = PROJECT_WEIGHTS
+    where_from = HOW_TO_GET_A_RUN
 
 
 class Translator(tapis.translator.Translator):

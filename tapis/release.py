@@ -72,6 +72,8 @@ class RunFiles(Generic[C]):
     """What its config.json is read as"""
     more_weights: ClassVar[list[Path]] = []
     """Folders in which runs are searched by name, besides ./weights"""
+    where_from: ClassVar[str] = "name one: --run, with a folder, the archive of a release, or an id on the hub"
+    """What to do where there is no run"""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +114,7 @@ class RunFiles(Generic[C]):
         searched = " or ".join(f"{weights}/" for weights in cls.weights_folders())
         if not name:
             if not runs:
-                raise CheckpointError(f"no trained model in {searched}\ntype first: python train.py demo")
+                raise CheckpointError(f"no trained model in {searched}\n{cls.where_from}")
             return runs[0]
 
         for path in (WEIGHTS / name, Path(name), *(folder / name for folder in cls.more_weights)):
@@ -122,7 +124,7 @@ class RunFiles(Generic[C]):
             return cls(fetched)
 
         names = listed((run.path.name for run in runs), 100)
-        available = f"available runs: {names}" if runs else "none is trained yet; type first: python train.py demo"
+        available = f"available runs: {names}" if runs else cls.where_from
         raise CheckpointError(f"no run {name!r} in {searched}, and no folder of that path\n{available}")
 
     def read(self, file: Path) -> str:
