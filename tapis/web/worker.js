@@ -13,6 +13,7 @@ const jobs = new Set(); // those that are neither done nor cancelled
 class Cancelled extends Error {}
 
 function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64).buffer; // faster, in browsers since 2025
   const characters = atob(base64);
   const bytes = new Uint8Array(characters.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
