@@ -3,8 +3,8 @@
     pip install ziglang==0.17.1
     python -m tapis.engine.build_wasm
 
-The module is committed, since an export must not need a compiler. The compiler is pinned: it writes the same bytes on
-every machine, which a test compares. ziglang has clang, its linker and a C library for WebAssembly.
+The module is committed, since an export must not need a compiler. The compiler is pinned, so that a test can compare
+the bytes. ziglang has clang, its linker and a C library for WebAssembly.
 
 Unlike the native engine, the module adds numbers in the order of the source (no -fassociative-math). It therefore
 computes the same as the variant `plain`, compiled in this way, to the last bit; a test holds the two equal. -Os halves

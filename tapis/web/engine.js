@@ -69,17 +69,18 @@ class Engine {
 
     const { d_model: d, n_heads: nHeads, n_encoder_layers: nEncoder, n_decoder_layers: nDecoder, norm, eps } = config;
     const source = this.embedding("src_embed.embedding.weight");
-    const isTied = weights.table["tgt_embed.embedding.weight"].offset === weights.table["src_embed.embedding.weight"].offset;
+    const [ofSource, ofTarget] = ["src", "tgt"].map((side) => weights.table[`${side}_embed.embedding.weight`].offset);
     const [epsilon] = new Int32Array(Float32Array.of(eps).buffer);
     this.model = this.keep(
       Int32Array.of(
         ...[d, nHeads, norm === "pre" ? 1 : 0, nEncoder, nDecoder],
         ...[this.blocks("encoder", nEncoder), this.blocks("decoder", nDecoder)],
         ...[...this.norm("encoder.norm"), ...this.norm("decoder.norm")],
-        ...[source, isTied ? source : this.embedding("tgt_embed.embedding.weight")],
+        ...[source, ofTarget === ofSource ? source : this.embedding("tgt_embed.embedding.weight")],
         ...[...this.linear("projection.linear"), epsilon],
       ),
     );
+    this.weights = null; // the module has them
     this.nPositions = 0;
     this.positions = 0;
   }

@@ -121,7 +121,8 @@ class MarkReader {
         if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
       }
     } else if (!VOID.test(mark.text)) {
-      if (this.isOpenWord && /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2))) mark.word -= 1; // within a word
+      const isWithinWord = this.isOpenWord && /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
+      if (isWithinWord) mark.word -= 1;
       const before = marks[number - 1];
       if (before && isTag(before) && before.end === mark.start && before.partner >= 0) {
         this.isOpenWord = false; // </a><a> is between words, although there is no space

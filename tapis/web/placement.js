@@ -84,10 +84,10 @@ function spansOf(words, { words: sourceWords, marks }, alignment) {
     if (end - start < sourceWords.length && enclosing.length <= DEEPEST) {
       const [first, shares] = alignment.shares(start, end);
       const within = shares.slice(Math.max(0, low - first), Math.max(0, high - first));
-      if (within.length) [low, high] = bestRun(within.map((share) => share - 0.5)).map((place) => Math.max(low, first) + place);
-      else high = low + 1;
-      const isPunctuation = (word) => !/[\p{L}\p{N}]/u.test(word);
-      while (high - low > 1 && isPunctuation(words[high - 1]) && end < sourceWords.length) high -= 1; // that stands alone
+      const run = within.length ? bestRun(within.map((share) => share - 0.5)) : null;
+      [low, high] = run ? run.map((place) => Math.max(low, first) + place) : [low, low + 1];
+      const isAlone = (word) => !/[\p{L}\p{N}]/u.test(word); // punctuation that stands alone
+      while (high - low > 1 && isAlone(words[high - 1]) && end < sourceWords.length) high -= 1;
     }
     spans.set(number, [low, high]);
     spans.set(mark.partner, [low, high]);

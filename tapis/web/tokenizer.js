@@ -22,7 +22,8 @@ for (let byte = 0, nOthers = 0; byte < 256; byte++) {
 const BYTE_OF_CHARACTER = new Map(CHARACTER_OF_BYTE.map((character, byte) => [character, byte]));
 
 class Tokenizer {
-  // tokens: the vocabulary in the order of the ids. merges: two ids for each pair, in the order in which they were learned.
+  // tokens: the vocabulary in the order of the ids. merges: two ids for each pair, in the order in which pairs were
+  // learned.
   // firstTextId: the first id after the special tokens and the tags.
   constructor(tokens, merges, firstTextId) {
     this.tokens = tokens;
