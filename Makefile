@@ -35,9 +35,10 @@ huggingface: .venv/dev
 	$(BIN)/python -m pytest tests/test_export.py -k hugging_face
 	$(BIN)/python -m pip uninstall --quiet --yes transformers
 
-# The WebAssembly module of the exported page, compiled again: the same bytes. Apart, since the compiler has 200 MB.
+# The WebAssembly module of the exported page, after a change of the engine. Apart, since the compiler has 200 MB.
 wasm: .venv/dev
 	$(PINNED) ziglang
+	$(BIN)/python -m tapis.engine.build_wasm
 	$(BIN)/python -m pytest tests/decoding/test_wasm.py
 	$(BIN)/python -m pip uninstall --quiet --yes ziglang
 
