@@ -1,4 +1,4 @@
-"""The engine as a WebAssembly module, run by Node.js: to the last bit what engine.c computes as plain C.
+"""The engine as a WebAssembly module, run by Node.js: what engine.c computes as plain C.
 
 The module adds numbers in the order of the source. It is compared with the variant `plain`, compiled in the same way.
 """
