@@ -194,20 +194,22 @@ def cpu_precisions() -> list[TranslatingPrecision]:
 
 def command_seconds(*command: str) -> float:
     """Run a command of the project, given as arguments of Python. Returns the seconds from its start to its end."""
-    return command_costs(*command)[0]
-
-
-def command_costs(*command: str) -> tuple[float, float]:
-    """Return the seconds of `command_seconds`, and how many megabytes the command had resident at most (on Linux)."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    if status:
-        raise SystemExit(f"{' '.join(command)} failed")
-    return seconds, usage.ru_maxrss / 1000
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def command_megabytes(*command: str) -> float:
+    """Return how many megabytes a command of the project had resident at most, on Linux.
+
+    A small process starts it: what starts a process counts for it.
+    """
+    script = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000)"""
+    starter = [sys.executable, "-c", script, sys.executable, *command]
+    return float(subprocess.run(starter, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
 def synchronize(device: torch.device) -> None:

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, command_costs, command_seconds, ratio  # noqa: E402
+from measure import alternate, command_megabytes, command_seconds, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from machine.devices import choose_device, device_label  # noqa: E402
@@ -46,7 +46,7 @@ def main() -> None:
         "translate.py --help": ["translate.py", "--help"],
         "train.py --help": ["train.py", "--help"],
     }
-    megabytes = {name: command_costs(*command)[1] for name, command in commands.items()}  # and the files are in memory
+    megabytes = {name: command_megabytes(*command) for name, command in commands.items()}  # and the files are in memory
     turns = {name: partial(command_seconds, *command) for name, command in commands.items()}
     seconds = alternate(turns, options.rounds)
 

@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
+LENGTH_PENALTY = 1.5  # default of beam search
 NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from tapis.config import LENGTH_PENALTY, ConfigError, TapisError
 
-from tapis.config import ConfigError, TapisError
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-LENGTH_PENALTY = 1.5  # default of beam search
 
 
 def go_on() -> None:
@@ -83,7 +82,7 @@ class Searcher(Protocol):
 
     def attention(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
-    ) -> list[NDArray[np.float32]]:
+    ) -> "list[NDArray[np.float32]]":
         """Return what each token of each target attended to in its source: (layers, H, T + 1, S + 1), with the ends.
 
         Every row sums to 1. Raises ConfigError if the searcher cannot.

@@ -24,11 +24,11 @@ from exporting.web_page import ENGINE, PAGE_FIELDS, REMAINDERS, web_page
 from model import Transformer
 from pairs.corpus import Corpus
 from tapis import lengths
-from tapis.config import EOS, Learned
+from tapis.config import EOS, LENGTH_PENALTY, Learned
 from tapis.doubts import doubts, numbers
 from tapis.engine import engine
 from tapis.engine.weights import PANEL
-from tapis.search import LENGTH_PENALTY, Search
+from tapis.search import Search
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
 from tapis.text.loops import loops, without_loops

@@ -16,13 +16,13 @@ import tyro
 
 from config import PRESETS, Config, DataSettings, RunSettings, TrainingSettings
 from tapis.config import (
+    LENGTH_PENALTY,
     ConfigError,
     ModelSettings,
     direction_of,
     name_of_pair,
     pairs_of_all,
 )
-from tapis.search import LENGTH_PENALTY
 from tapis.system.cli import ModelOptions, parse, reject_repeated
 
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from tapis.config import ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
-from tapis.search import LENGTH_PENALTY
+from tapis.config import LENGTH_PENALTY, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
 from tapis.system.terminal import is_first_on_machine, is_main, printable
 from tapis.system.usage import all_fields, usage_error
 
