@@ -7,7 +7,7 @@ of seed and epoch. `collate` makes the tensors of one batch, and shifts its targ
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pairs.mistyping import mistyped
-from pairs.tables import Ints, Pairs, Ragged, cached_table
+from pairs.tables import Ints, Pairs, Ragged, cached_table, places_of
 from tapis.config import BOS, EOS, PAD
 from tapis.system.files import digest
 from tapis.system.terminal import progress_bar
@@ -23,6 +23,39 @@ from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks
 
 IdList = Sequence[int] | Ints
+
+
+class FlatRows(Sequence[Ints]):
+    """The token ids of B sentences, one after the other in one array."""
+
+    def __init__(self, ids: Ints, lengths: Ints) -> None:
+        """ids (N,) are those of all sentences, lengths (B,) say how many each has."""
+        self.ids = ids
+        self.lengths = lengths
+        self.ends: Ints = np.cumsum(lengths, dtype=np.int64)
+
+    @classmethod
+    def of(cls, rows: Sequence[IdList]) -> "FlatRows":
+        """Return these rows in one array."""
+        if isinstance(rows, FlatRows):
+            return rows
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *rows]).astype(np.int64)
+        return cls(ids, np.array([len(row) for row in rows], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, row: int) -> Ints: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Ints]: ...
+    def __getitem__(self, row: int | slice) -> Ints | list[Ints]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if row >= len(self):
+            raise IndexError(row)
+        end = self.ends[row]
+        return self.ids[end - self.lengths[row] : end]
 
 
 def padding_mask(ids: Tensor) -> Tensor:
@@ -105,7 +138,7 @@ def collate(sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch:
     )
 
 
-def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random: np.random.Generator) -> list[Ints]:
+def split_tokens(rows: FlatRows, merged_from: Ints, share: float, random: np.random.Generator) -> FlatRows:
     """Undo BPE merges at random, so that a word comes in many spellings and the model learns what its parts mean.
 
     Each token is split with probability `share` into the two tokens that it was merged from; these may be split again.
@@ -120,9 +153,8 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
     Returns the new ids of each row. They decode to the same text.
 
     """
-    # all rows in one flat array, with the row of each token
-    ids = np.concatenate(rows).astype(np.int64)
-    row_of_token = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    ids = rows.ids.astype(np.int64)
+    row_of_token = np.repeat(np.arange(len(rows)), rows.lengths)
 
     # In each round only tokens that are new, all of them at first, get a chance to be split.
     is_new = np.ones(len(ids), dtype=bool)
@@ -145,8 +177,7 @@ def split_tokens(rows: Sequence[IdList], merged_from: Ints, share: float, random
         row_of_token = np.repeat(row_of_token, n_copies)
         is_new = np.repeat(is_split, n_copies)
 
-    row_starts = np.searchsorted(row_of_token, np.arange(1, len(rows)))
-    return np.split(ids, row_starts)
+    return FlatRows(ids, np.bincount(row_of_token, minlength=len(rows)))
 
 
 def mistype_rows(
@@ -178,6 +209,9 @@ class TokenRows(Protocol):
     def lengths(self) -> Ints:
         """Return the number of tokens in each row."""
 
+    def take(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the tokens of these rows, one row after the other, and their lengths."""
+
     def counts(self, size: int) -> Ints:
         """Return how often each of the token ids below size occurs."""
 
@@ -188,15 +222,30 @@ class ReplacedRows:
     def __init__(self, original: TokenRows, replacements: Mapping[int, list[int]]) -> None:
         self.original = original
         self.replacements = replacements
+        self.new_rows = FlatRows.of(list(replacements.values()))
+        self.n_replaced = len(self.new_rows)
+        self._lengths = original.lengths().copy()
+        self.number_of_row = np.full(len(self._lengths), -1)  # of each row among the new ones; −1: it is an old one
+        replaced = np.fromiter(replacements, dtype=np.int64, count=self.n_replaced)
+        self.number_of_row[replaced] = np.arange(self.n_replaced)
+        self._lengths[replaced] = self.new_rows.lengths
 
     def __getitem__(self, row: int) -> IdList:
         return self.replacements[row] if row in self.replacements else self.original[row]
 
     def lengths(self) -> Ints:
-        lengths = self.original.lengths().copy()
-        for row, ids in self.replacements.items():
-            lengths[row] = len(ids)
-        return lengths
+        return self._lengths
+
+    def take(self, rows: Ints) -> tuple[Ints, Ints]:
+        lengths = self._lengths[rows]
+        numbers = self.number_of_row[rows]
+        is_new = numbers >= 0
+        is_new_token = np.repeat(is_new, lengths)
+        ids = np.empty(len(is_new_token), dtype=np.int64)
+        ids[~is_new_token] = self.original.take(rows[~is_new])[0]
+        starts = self.new_rows.ends - self.new_rows.lengths
+        ids[is_new_token] = self.new_rows.ids[places_of(starts[numbers[is_new]], lengths[is_new])]
+        return ids, lengths
 
     def counts(self, size: int) -> Ints:
         counts = self.original.counts(size)
@@ -269,17 +318,16 @@ class EncodedPairs:
 
     def ids(
         self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None, mistype: float = 0.0
-    ) -> tuple[Sequence[IdList], Sequence[IdList]]:
+    ) -> tuple[FlatRows, FlatRows]:
         """Return the token ids of these pairs, of their sources and of their targets.
 
         With random, the share mistype of the sources is rewritten as people type them, and the share split of all
         tokens is split again.
         """
-        chosen = self.rows[rows].tolist()
-        sources: Sequence[IdList] = [self.sources[row] for row in chosen]
-        targets: Sequence[IdList] = [self.targets[row] for row in chosen]
+        chosen = self.rows[rows]
+        sources, targets = (FlatRows(*side.take(chosen)) for side in (self.sources, self.targets))
         if random and mistype:
-            sources = mistype_rows(sources, self.tokenizer, mistype, random)
+            sources = FlatRows.of(mistype_rows(sources, self.tokenizer, mistype, random))
         if random and split:
             sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
             targets = split_tokens(targets, self.tokenizer.merged_from, split, random)

@@ -54,7 +54,7 @@ from training.failures import (
 from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import RoundKind, check_back_translator
-from training.records import StepRecord, Validation, mean_loss, tokens_per_second
+from training.records import Numbers, StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
 from training.sharding import check_shardable
@@ -62,6 +62,9 @@ from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, validation_lines, warnings
 from training.trainer import Training
+from dataset import Batch
+from fast.capture import CapturedSteps, LateNumbers
+from fast.packed_batch import PackedBatch
 from training.state import restore, state_of
 from training.validation import sample_rows, unsure_below, validate
 
@@ -78,17 +81,34 @@ def take_step(training: Training, step: int) -> StepRecord:
     """Update the weights: down the gradient of the mean loss over the step's target tokens. Steps count from 1.
 
     Raises TrainingError, and leaves the weights as they are, if the loss or the gradient is not finite. In fp16 that is
-    an error only at a scale of 1: above it, the step is skipped and the scaler lowers the scale.
+    an error only at a scale of 1: above it, the step is skipped and the scaler lowers the scale. Where the step is
+    captured, a GPU is still at work on it when this returns, and the error is raised a step late.
     """
     start = time.perf_counter()
     group, resolved = training.group, training.resolved
     training.model.train()
+    lr = learning_rate(step, training.total_steps, resolved.warmup_steps, training.config)
 
     # Take this process's batches, and count the target tokens of all processes.
     batches = training.batch_plan.batches_of(step)
     local_tgt = sum(batch.n_tgt for _, batch in batches)
     local_tokens = sum(batch.n_tokens for _, batch in batches)
-    n_tgt, n_tokens = group.all_sums(local_tgt, local_tokens)
+    n_tgt, n_tokens = map(int, group.all_sums(local_tgt, local_tokens))
+
+    numbers: Numbers | list[float]
+    if training.captured:
+        numbers = captured_step(training, training.captured, step, batches, n_tgt, lr)
+    else:
+        numbers = plain_step(training, step, batches, n_tgt, lr)
+    seconds = time.perf_counter() - start
+    return StepRecord(step, numbers, training.parts, lr, n_tgt, n_tokens, seconds)
+
+
+def plain_step(
+    training: Training, step: int, batches: Sequence[tuple[int, Batch | PackedBatch]], n_tgt: int, lr: float
+) -> list[float]:
+    """Take a step on its batches, of n_tgt target tokens in all processes. Returns `StepRecord.numbers`."""
+    group = training.group
 
     # Forward and backward. Processes exchange the mean of their gradients, where their sum is wanted.
     loss = torch.zeros((), device=training.device)
@@ -97,32 +117,58 @@ def take_step(training: Training, step: int) -> StepRecord:
     for place, batch in batches:
         training.seed_dropout(step, place)
         with training.gradient_exchange(is_last=place == last_place):
-            with autocast(training.device, resolved.precision):
+            with autocast(training.device, training.resolved.precision):
                 batch_loss, batch_cross_entropy = training.objective(batch.to(training.device))
             training.scaler.scale(batch_loss * (group.size / n_tgt)).backward()
         loss += batch_loss.detach()
         cross_entropy += batch_cross_entropy.detach()
-    if step < training.total_steps:
-        training.batch_plan.prepare(step + 1)
+    training.prepare_after(step)
 
     # Clip the gradient, and copy the step's numbers to the host: its only wait for a GPU.
     total_norm, part_norms = training.clip_gradient()
     losses = group.sum_on_device(torch.stack([loss, cross_entropy]))
-    numbers = torch.stack([*losses, total_norm, *part_norms.values()]).tolist()
-    total_loss, total_cross_entropy, grad_norm = numbers[:3]
-    grad_norms = dict(zip(part_norms, numbers[3:], strict=True))
-    if not math.isfinite(grad_norm + total_loss) and training.scaler.get_scale() <= 1:
-        epoch, place = training.batch_plan.place_of(step)
-        raise not_finite(step, epoch + 1, place * resolved.accumulate + 1, resolved.precision)
+    numbers: list[float] = torch.stack([*losses, total_norm, *part_norms]).tolist()
+    check_finite(training, step, numbers)
 
     # Step the optimizers.
-    lr = learning_rate(step, training.total_steps, resolved.warmup_steps, training.config)
-    training.step_optimizers(lr, grad_norm)
+    training.step_optimizers(lr, grad_norm=numbers[2])
+    return numbers
 
-    seconds = time.perf_counter() - start
-    return StepRecord(
-        step, total_loss, total_cross_entropy, grad_norm, grad_norms, lr, int(n_tgt), int(n_tokens), seconds
-    )
+
+def captured_step(
+    training: Training,
+    captured: CapturedSteps,
+    step: int,
+    batches: Sequence[tuple[int, Batch | PackedBatch]],
+    n_tgt: int,
+    lr: float,
+) -> LateNumbers:
+    """Replace `plain_step` by CUDA graphs: asks a GPU for the step, then waits for the one before."""
+    for place, batch in batches:
+        assert isinstance(batch, PackedBatch)
+        training.seed_dropout(step, place)
+        captured.add_gradient(batch, 1 / n_tgt)
+    numbers = captured.update(lr)
+    training.prepare_after(step)
+    finish_steps(training)
+    training.unfinished = step, numbers
+    return numbers
+
+
+def finish_steps(training: Training) -> None:
+    """Wait for the last step, if a GPU may still be at work on it. Raises TrainingError if it is not finite."""
+    if training.unfinished:
+        step, numbers = training.unfinished
+        training.unfinished = None
+        check_finite(training, step, numbers.tolist())
+
+
+def check_finite(training: Training, step: int, numbers: Sequence[float]) -> None:
+    """Raise TrainingError if the loss or the gradient of a step is not finite."""
+    loss, _, grad_norm = numbers[:3]
+    if not math.isfinite(grad_norm + loss) and training.scaler.get_scale() <= 1:
+        epoch, place = training.batch_plan.place_of(step)
+        raise not_finite(step, epoch + 1, place * training.resolved.accumulate + 1, training.resolved.precision)
 
 
 def loop(
@@ -148,11 +194,13 @@ def loop(
             due = agenda.after_step(recent)
 
             logs.steps(recent, training.padding_share)
-            loss, speed = mean_loss(recent[-1:]), tokens_per_second(recent[-20:])
-            bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{speed:,.0f}", refresh=False)
             bar.total = training.total_steps
-            bar.update()
+            if bar.update():  # it was shown: tell what it shows next
+                loss, speed = mean_loss(recent[-1:]), tokens_per_second(recent[-20:])
+                bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{speed:,.0f}", refresh=False)
 
+            if any(due):
+                finish_steps(training)
             if due.validate:
                 validated = validate_and_keep_best(training, folder)
                 agenda.count_time()
@@ -343,7 +391,6 @@ def load_training(
         restore(training, state)
     elif budget.is_open:
         budget.plan(training, take_step)
-    training.compile_if_long()
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
     return training, describe(training, ancestor)

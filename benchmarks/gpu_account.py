@@ -7,7 +7,7 @@ This is a model, not a measurement. One step runs on tensors that have shapes bu
 to be a GPU (tests/gpu). Every operation that would start a kernel is recorded. The forms are
 
 - padded: attention with padding and masks (`PaddedLayout`), on any GPU;
-- sequences: attention to sequences (`SequenceLayout`), where torch has the kernel;
+- ranges: attention in ranges of rows (`RangeLayout`), where there is Triton;
 - compiled: the operations between two matrix products, attentions or gathers count as one kernel, which reads what it
   needs from outside and writes what is needed later. torch's compiler does about that. Each sum over rows is another.
 
@@ -42,9 +42,8 @@ from torch.utils.flop_counter import flop_registry  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
 from fast import attention  # noqa: E402
-from fast.attention import SequenceAttention  # noqa: E402
+from fast.attention import RangeAttention, query_key_value  # noqa: E402
 from fast.forward import PackedBatchLoss  # noqa: E402
-from fast.loss import losses_and_gradient, losses_and_gradient_in_place  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
 from machine.devices import autocast  # noqa: E402
@@ -54,6 +53,7 @@ from training.optimizers import make_optimizers  # noqa: E402
 
 PEAK = 989e12  # FLOP/s in bf16 of an H100 or H200, dense (NVIDIA data sheet)
 SHORTEST = 2.5e-6  # seconds of a kernel
+TILE = 64  # rows of a tile of fast/attention_kernels.py
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 GATHERS = {"index_select", "index", "embedding", "embedding_dense_backward", "gather"}
@@ -190,10 +190,12 @@ def record_padded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     return RecordedAttention.apply(query, key, value, mask, products)  # type: ignore[no-untyped-call]
 
 
-def record_sequences(self: SequenceAttention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """`SequenceAttention.attend`. All sentences of this benchmark are about equally long."""
-    products = query.size(0) * query.size(1) * self.longest_key // (2 if self.is_causal else 1)
-    return RecordedAttention.apply(query, key, value, None, products)  # type: ignore[no-untyped-call]
+def record_ranges(self: RangeAttention, rows: Tensor, memory: Tensor | None, n_heads: int) -> Tensor:
+    """`RangeAttention.attend`: a tile of rows reads the sentences that it has a part of."""
+    query, key, value = (x.view(len(x), n_heads, -1) for x in query_key_value(rows, memory))  # (N, H, K)
+    products = query.size(0) * n_heads * 2 * TILE
+    output: Tensor = RecordedAttention.apply(query, key, value, None, products)  # type: ignore[no-untyped-call]
+    return output.flatten(1)
 
 
 # A step
@@ -207,16 +209,15 @@ def ids_of(config: Config, length: int) -> tuple[Sequence[Ints], Sequence[Ints]]
     return sources, targets
 
 
-def record_step(config: Config, length: int, by_sequences: bool, is_compiled: bool) -> tuple[list[Kernel], int]:
+def record_step(config: Config, length: int, in_ranges: bool, is_compiled: bool) -> tuple[list[Kernel], int]:
     """Return the kernels of a step that is not the first, and its tokens."""
-    packed = PackedBatch.of(*ids_of(config, length), by_sequences)
+    packed = PackedBatch.of(*ids_of(config, length), in_ranges)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(GPU):
         model = Transformer(config.vocab_size, config)
         for position in (model.src_position, model.tgt_position):
             position.table = torch.empty(config.max_length + 2, config.d_model)
         install_fast_modules(model)
         objective = PackedBatchLoss(model, config.label_smoothing)
-        objective.losses_and_gradient = losses_and_gradient if is_compiled else losses_and_gradient_in_place
         optimizers = make_optimizers(model, config, config.precision)
         for _ in range(2):  # in the first, the optimizers make their state
             with Recorder() as recorder:
@@ -275,11 +276,11 @@ def print_account(name: str, options: Options) -> None:
     forms = [
         ("padded", False, False),
         ("padded, compiled", False, True),
-        ("sequences", True, False),
-        ("sequences, compiled", True, True),
+        ("ranges", True, False),
+        ("ranges, compiled", True, True),
     ]
-    for form, by_sequences, is_compiled in forms:
-        kernels, n_tokens = record_step(config, options.length, by_sequences, is_compiled)
+    for form, in_ranges, is_compiled in forms:
+        kernels, n_tokens = record_step(config, options.length, in_ranges, is_compiled)
         if is_compiled:
             kernels = fuse(kernels)
         if form == "padded":
@@ -310,13 +311,13 @@ def print_details(kernels: Sequence[Kernel], options: Options) -> None:
 @contextmanager
 def recorded_attention() -> Iterator[None]:
     """While entered, both attentions are recorded instead of computed."""
-    before = attention.fused_attention, SequenceAttention.attend
+    before = attention.fused_attention, RangeAttention.attend
     attention.fused_attention = record_padded
-    SequenceAttention.attend = record_sequences  # type: ignore[method-assign]
+    RangeAttention.attend = record_ranges  # type: ignore[method-assign]
     try:
         yield
     finally:
-        attention.fused_attention, SequenceAttention.attend = before  # type: ignore[method-assign]
+        attention.fused_attention, RangeAttention.attend = before  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fast.attention import fused_attention
-from fast.modules import install_fast_modules
+from fast.modules import FusedLayerNormalization, install_fast_modules
 from machine.devices import DTYPES, choose_precision
 from model import (
     Attend,
@@ -51,6 +51,38 @@ class CastLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+class CastNormalization(nn.Module):
+    """Replaces `FusedLayerNormalization`, which converts its numbers to the type of x at each call."""
+
+    def __init__(self, replaced: FusedLayerNormalization, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.eps = replaced.eps
+        self.alpha = replaced.alpha.detach().to(dtype)
+        self.bias = replaced.bias.detach().to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.alpha.shape, self.alpha, self.bias, self.eps)
+
+
+class Cast(nn.Module):
+    """Converts x to a type."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype)
+
+
+def cast_again(prepared: nn.Module, fresh: nn.Module) -> None:
+    """Give a prepared model what was cast for another one, in the places that it has. They share all other weights."""
+    for module, other in zip(prepared.modules(), fresh.modules(), strict=True):
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor):  # parameters and buffers are no attributes of their own
+                value.copy_(getattr(other, name))
 
 
 # Attention
@@ -166,8 +198,10 @@ def in_precision(model: Transformer, precision: Precision) -> Transformer:
     prepared = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     install_fast_modules(prepared)
 
+    dtype = DTYPES[precision]
+
     def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-        return CastLinear(weight, bias, DTYPES[precision])
+        return CastLinear(weight, bias, dtype)
 
     for block in list(prepared.modules()):
         if isinstance(block, EncoderBlock | DecoderBlock):
@@ -179,4 +213,19 @@ def in_precision(model: Transformer, precision: Precision) -> Transformer:
                 setattr(parent, name, linear(child.weight, child.bias))
             elif isinstance(child, nn.Dropout):  # without the call, of which a search makes thousands
                 setattr(parent, name, nn.Identity())
+    if dtype != torch.float32 and prepared.src_embed.embedding.weight.device.type != "cpu":
+        keep_narrow(prepared, dtype)
     return prepared.eval()
+
+
+def keep_narrow(prepared: Transformer, dtype: torch.dtype) -> None:
+    """Let a prepared model compute in a type of 16 bits from the embeddings on.
+
+    Otherwise its layers convert between that type and fp32. On a GPU, each conversion takes as long as a small layer.
+    """
+    for position in (prepared.src_position, prepared.tgt_position):
+        setattr(position, "dropout", Cast(dtype))  # noqa: B010 - it is no dropout
+    for parent in list(prepared.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, FusedLayerNormalization):
+                setattr(parent, name, CastNormalization(child, dtype))

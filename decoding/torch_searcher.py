@@ -13,9 +13,11 @@ from torch import Tensor
 from checkpoint import parameters
 from dataset import pad, to_device
 from decoding.attention import cross_attentions
+from decoding.captured import CapturedSearch
 from decoding.forced import log_probabilities
-from decoding.inference import in_precision
+from decoding.inference import cast_again, in_precision
 from decoding.search import Step, beam_search, best_continuations, greedy_search
+from decoding.static_cache import source_projection
 from decoding.steps import fast_step, plain_step
 from fast.attention import disable_cudnn_attention
 from fast.topk import best_continuations_in_blocks
@@ -28,8 +30,12 @@ from tapis.search import Hypothesis, Search, Searcher, finite, go_on
 T = TypeVar("T")
 U = TypeVar("U")
 
-# Tokens in a batch. A GPU does the work of several thousand in the time that it takes to start it.
-BATCH_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 16_384}
+BATCH_TOKENS = 4096  # in a batch
+
+
+def gpu_batch_tokens(memory: int) -> int:
+    """Return the tokens in a batch for a GPU with this many bytes: 512 for each GB. It computes thousands at once."""
+    return min(65_536, memory // 2**21)
 
 
 def searcher_of(
@@ -83,7 +89,7 @@ class TorchSearcher:
         if precision == "int8":
             raise ConfigError("--precision int8 is for the engine")
         self.device = device
-        self.batch_tokens = BATCH_TOKENS[device.type]
+        self.batch_tokens = BATCH_TOKENS
         self.n_threads = torch.get_num_threads()
         self.original = model
         self.model = model
@@ -91,29 +97,59 @@ class TorchSearcher:
         self.suppressed = list(suppressed)
         self.best = best_continuations
         self.step_of: Callable[[Tensor], Step] = partial(plain_step, model)
-        chosen = "fp32" if plain else choose_precision(precision, device)
-        self.is_fp32 = chosen == "fp32"
+        self.precision = "fp32" if plain else choose_precision(precision, device)
         if not plain:
             disable_cudnn_attention()
-            self.model = in_precision(model, chosen)
+            self.model = in_precision(model, self.precision)
             self.best = best_continuations_in_blocks
             self.step_of = partial(fast_step, self.model)
+        self.captured: CapturedSearch | None = None
+        if device.type == "cuda":
+            memory = torch.cuda.get_device_properties(device).total_memory
+            self.batch_tokens = gpu_batch_tokens(memory)
+            if not plain:
+                with torch.inference_mode():
+                    self.captured = CapturedSearch(self.model, self.suppressed, memory // 8)
+
+    def refresh(self) -> None:
+        """Take over the weights of the model, which have changed in place. What was captured is still right."""
+        self.__dict__.pop("in_fp32", None)
+        if self.is_plain:
+            return
+        with torch.inference_mode():
+            cast_again(self.model, in_precision(self.original, self.precision))
+            if self.captured:
+                cast_again(self.captured.w_source, source_projection(self.model))
 
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
     ) -> list[list[Hypothesis]]:
         with torch.inference_mode():
-            step = self.step_of(to_device(pad(sources), self.device))
-            if self.suppressed:
-                step = partial(without_tags, step, self.suppressed)
-            if check is not go_on:
-                step = partial(checked_step, step, check)
-            max_lengths = to_device(torch.tensor(limits), self.device)
             if search.beam == 1:
-                found = greedy_search(step, max_lengths, self.best)
+                found = self._greedy_search(sources, limits, check)
                 return finite([[Hypothesis(ids, math.nan)] for ids in found], "it must be trained again")
-            results = beam_search(step, max_lengths, search, self.best)
-        return finite(results, "it must be trained again" if self.is_fp32 else "try --precision fp32")
+            results = self._beam_search(sources, limits, search, check)
+        return finite(results, "it must be trained again" if self.precision == "fp32" else "try --precision fp32")
+
+    def _greedy_search(
+        self, sources: Sequence[list[int]], limits: Sequence[int], check: Callable[[], None]
+    ) -> list[list[int]]:
+        if self.captured:
+            return self.captured.greedy_search(sources, limits, check)
+        return greedy_search(self._step(sources, check), to_device(torch.tensor(limits), self.device), self.best)
+
+    def _beam_search(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None]
+    ) -> list[list[Hypothesis]]:
+        if self.captured:
+            return self.captured.beam_search(sources, limits, search, check)
+        return beam_search(self._step(sources, check), to_device(torch.tensor(limits), self.device), search, self.best)
+
+    def _step(self, sources: Sequence[list[int]], check: Callable[[], None]) -> Step:
+        step = self.step_of(to_device(pad(sources), self.device))
+        if self.suppressed:
+            step = partial(without_tags, step, self.suppressed)
+        return step if check is go_on else partial(checked_step, step, check)
 
     @cached_property
     def in_fp32(self) -> Transformer:

@@ -2,25 +2,27 @@
 
 `PaddedLayout` lays the heads out as (B, H, T, K), with padding, and masks the padding. It works everywhere.
 
-`SequenceLayout` leaves the rows where they are and passes the offsets of the sentences. There is no padding, no mask
-and no copy, and in self-attention one product gives queries, keys and values. It needs a kernel for variable lengths,
-which torch has for 16 bits on recent GPUs (`can_attend_to_sequences`).
+`RangeLayout` leaves the rows where they are, and says for each which rows it attends to. There is no padding, no mask
+and no copy, and in self-attention one product gives queries, keys and values. It needs Triton, which comes with torch
+for GPUs (`can_attend_in_ranges`).
 
 Both replace `MaskedAttention` with the masks of dataset.py: `encoder` attends within a source, `decoder` to earlier
 positions of a target, `source` from a target to its source.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dataset import causal_mask, to_device
-from fast.packing import Packing, round_up
+from fast.packing import ROUND, Packing, round_up
 from model import MultiHeadAttentionBlock, scaled_dot_product_attention
+from pairs.tables import Ints
 
 
 def to_autocast_dtype(x: Tensor) -> Tensor:
@@ -82,11 +84,14 @@ class PaddedLayout:
     """(B, 1, T, T)"""
 
     @classmethod
-    def of(cls, src_lengths: Tensor, tgt_lengths: Tensor) -> "PaddedLayout":
-        """Return the layout of sentences of these lengths (B,), on the CPU."""
-        src, tgt = (torch.arange(int(lengths.max())) < lengths[:, None] for lengths in (src_lengths, tgt_lengths))
+    def of(cls, src_lengths: Ints, tgt_lengths: Ints, unit: int = ROUND) -> "PaddedLayout":
+        """Return the layout of sentences of these lengths (B,), on the CPU. The rows are a multiple of unit."""
+        src, tgt = (
+            torch.arange(int(lengths.max())) < torch.from_numpy(lengths)[:, None]
+            for lengths in (src_lengths, tgt_lengths)
+        )
         masks = src[:, None, None], tgt[:, None, None] & causal_mask(tgt.size(1))
-        return cls(Packing.of(src), Packing.of(tgt), *masks)
+        return cls(Packing.of(src, unit), Packing.of(tgt, unit), *masks)
 
     def to(self, device: torch.device) -> "PaddedLayout":
         """Return a copy on `device`."""
@@ -111,41 +116,135 @@ class PaddedLayout:
         return PaddedAttention(self.tgt, self.src, self.src_mask, is_self=False)
 
 
-# By sequences
+# In ranges
+
+
+@torch.library.custom_op("tapis::attend", mutates_args=(), device_types="cuda")
+def attend(
+    rows: Tensor,
+    memory: Tensor | None,
+    first: Tensor,
+    end: Tensor,
+    first_reader: Tensor,
+    end_reader: Tensor,
+    n_heads: int,
+) -> tuple[Tensor, Tensor]:
+    """Replace `scaled_dot_product_attention` for each sentence, by the kernels of fast/attention_kernels.py.
+
+    In self-attention, rows (N, 3 · D) are queries, keys and values side by side, and memory is None. Otherwise rows
+    (N, D) are queries, and memory (M, 2 · D) keys and values. The ranges are those of `Ranges`.
+
+    Returns (N, D), the heads of each row side by side, and what the gradient needs again: the log sums (N, H).
+    """
+    from fast.attention_kernels import attend_in_ranges  # noqa: PLC0415 - Triton comes with torch for GPUs only
+
+    return attend_in_ranges(*query_key_value(rows, memory), first, end, n_heads)
+
+
+@torch.library.custom_op("tapis::attend_backward", mutates_args=(), device_types="cuda")
+def attend_backward(
+    output_gradient: Tensor,
+    output: Tensor,
+    log_sum: Tensor,
+    rows: Tensor,
+    memory: Tensor | None,
+    first: Tensor,
+    end: Tensor,
+    first_reader: Tensor,
+    end_reader: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of rows and of memory; the second is empty if memory is None."""
+    from fast.attention_kernels import write_gradients  # noqa: PLC0415
+
+    gradients = torch.empty_like(rows), rows.new_empty(0) if memory is None else torch.empty_like(memory)
+    write_gradients(
+        *query_key_value(rows, memory),
+        output,
+        log_sum,
+        output_gradient.contiguous(),
+        (first, end, first_reader, end_reader),
+        query_key_value(gradients[0], None if memory is None else gradients[1]),
+    )
+    return gradients
+
+
+def query_key_value(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the parts of what `attend` takes, each of width D."""
+    parts = rows.chunk(3, dim=1) if memory is None else (rows, *memory.chunk(2, dim=1))
+    query, key, value = parts
+    return query, key, value
+
+
+@attend.register_fake
+def _(
+    rows: Tensor,
+    memory: Tensor | None,
+    first: Tensor,
+    end: Tensor,
+    first_reader: Tensor,
+    end_reader: Tensor,
+    n_heads: int,
+) -> tuple[Tensor, Tensor]:
+    width = rows.size(1) // (3 if memory is None else 1)
+    n_rows = rows.size(0)  # len would make the compiler take it for a constant
+    return rows.new_empty(n_rows, width), rows.new_empty(n_rows, n_heads, dtype=torch.float32)
+
+
+@attend_backward.register_fake
+def _(
+    output_gradient: Tensor,
+    output: Tensor,
+    log_sum: Tensor,
+    rows: Tensor,
+    memory: Tensor | None,
+    first: Tensor,
+    end: Tensor,
+    first_reader: Tensor,
+    end_reader: Tensor,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(rows), rows.new_empty(0) if memory is None else torch.empty_like(memory)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    rows, memory, *ranges, _ = inputs
+    ctx.save_for_backward(*output, rows, memory, *ranges)
+
+
+def _backward(ctx: Any, output_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    rows_gradient, memory_gradient = attend_backward(output_gradient, *ctx.saved_tensors)
+    has_memory = ctx.saved_tensors[3] is not None
+    return rows_gradient, memory_gradient if has_memory else None, None, None, None, None, None
+
+
+attend.register_autograd(_backward, setup_context=_save)
 
 
 @cache
-def can_attend_to_sequences(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> bool:
-    """Return whether torch's attention for variable lengths works here, and equals the plain formula, also backward.
+def can_attend_in_ranges(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> bool:
+    """Return whether the kernels work here, and equal the plain formula, also backward.
 
-    Tried on two short sentences. That is safer than a list of GPUs, types, sizes and versions of torch.
+    Tried on two short sentences. That is safer than a list of GPUs, types, sizes and versions of torch and Triton.
     """
-    lengths = [3, 5]
-    shape = (3, sum(lengths), n_heads, head_size)
+    lengths = np.array([3, 5])
+    rows = round_up(8)
     random = torch.Generator().manual_seed(1)
-    plain = torch.randn(shape, generator=random).to(device).requires_grad_()
+    plain = torch.randn(rows, 3 * n_heads * head_size, generator=random).to(device).requires_grad_()
     tried = plain.detach().to(dtype).requires_grad_()
 
     # The plain formula takes one sentence at a time, as (H, T, K).
     attended = []
-    for sentence in torch.split(plain, lengths, dim=1):
-        query, key, value = sentence.transpose(1, 2)
-        attended.append(scaled_dot_product_attention(query, key, value, causal_mask(query.size(1), device)[0]))
-    expected = torch.cat(attended, dim=1).transpose(0, 1)  # (N, H, K)
+    for sentence in torch.split(plain[:8], lengths.tolist()):
+        query, key, value = sentence.view(-1, 3, n_heads, head_size).permute(1, 2, 0, 3)
+        heads = scaled_dot_product_attention(query, key, value, causal_mask(query.size(1), device)[0])
+        attended.append(heads.transpose(0, 1).flatten(1))
+    expected = torch.cat(attended)  # (8, D)
 
-    offsets = torch.tensor([0, 3, 8], dtype=torch.int32).to(device)
-    attention = SequenceAttention(offsets, offsets, max(lengths), max(lengths), is_self=True, is_causal=True)
+    ranges = RangeLayout.of(lengths, lengths).to(device).decoder.ranges
     try:
-        found = attention.attend(*tried)
-        (found.float() ** 2).sum().backward()  # type: ignore[no-untyped-call]
+        found = attend(tried, None, *ranges, n_heads)[0][:8]
+        (found.float() ** 2).sum().backward()
         float(found.detach().sum())  # an error of the GPU appears here
-    except (
-        ImportError,
-        AttributeError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ):  # no function, other arguments, no kernel
+    except Exception:  # no Triton, no compiler for it, no kernel for this GPU: many errors
         return False
     (expected**2).sum().backward()  # type: ignore[no-untyped-call]
     assert plain.grad is not None and tried.grad is not None
@@ -153,17 +252,29 @@ def can_attend_to_sequences(device: torch.device, dtype: torch.dtype, n_heads: i
     return all(float(error) < 0.05 for error in errors)
 
 
-@dataclass(frozen=True)
-class SequenceAttention:
-    """What the rows of one side attend to, in sequences that begin at offsets."""
+class Ranges(NamedTuple):
+    """Which rows attend to which: row i of N to the rows first[i] … end[i] − 1 of M. All int32.
 
-    query_offsets: Tensor
-    key_offsets: Tensor
-    longest_query: int
-    longest_key: int
+    The rows that attend to row j are among first_reader[j] … end_reader[j] − 1.
+    """
+
+    first: Tensor
+    """(N,)"""
+    end: Tensor
+    """(N,)"""
+    first_reader: Tensor
+    """(M,)"""
+    end_reader: Tensor
+    """(M,)"""
+
+
+@dataclass(frozen=True)
+class RangeAttention:
+    """What the rows of one side attend to, in ranges."""
+
+    ranges: Ranges
     is_self: bool
     """Whether memory is x"""
-    is_causal: bool
 
     def __call__(self, block: MultiHeadAttentionBlock, x: Tensor, memory: Tensor) -> Tensor:
         """x (N, D), memory (M, D) → (N, D)."""
@@ -171,77 +282,94 @@ class SequenceAttention:
         x = to_autocast_dtype(x)
         if self.is_self:
             weight = torch.cat([block.w_q.weight, block.w_k.weight, block.w_v.weight])  # (3 D, D)
-            query, key, value = F.linear(x, weight).view(len(x), 3, block.n_heads, -1).unbind(1)  # (N, H, K)
-        else:
-            memory = to_autocast_dtype(memory)
-            weight = torch.cat([block.w_k.weight, block.w_v.weight])
-            query = block.w_q(x).view(len(x), block.n_heads, -1)  # (N, H, K)
-            key, value = F.linear(memory, weight).view(len(memory), 2, block.n_heads, -1).unbind(1)  # (M, H, K)
+            return self.attend(F.linear(x, weight), None, block.n_heads)
+        weight = torch.cat([block.w_k.weight, block.w_v.weight])
+        return self.attend(block.w_q(x), F.linear(to_autocast_dtype(memory), weight), block.n_heads)
 
-        return self.attend(query, key, value).flatten(1)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Replace `scaled_dot_product_attention` for each sequence: query (N, H, K), others (M, H, K) → (N, H, K)."""
-        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - only on GPUs
-
-        return varlen_attn(  # type: ignore[return-value]
-            query,
-            key,
-            value,
-            self.query_offsets,
-            self.key_offsets,
-            self.longest_query,
-            self.longest_key,
-            window_size=(-1, 0) if self.is_causal else (-1, -1),
-        )
+    def attend(self, rows: Tensor, memory: Tensor | None, n_heads: int) -> Tensor:
+        """Return the output of `attend`."""
+        output: Tensor = attend(rows, memory, *self.ranges, n_heads)[0]
+        return output
 
 
 @dataclass(frozen=True)
-class SequenceLayout:
-    """A batch of B sentence pairs, sentence after sentence.
+class RangeLayout:
+    """A batch of B sentence pairs, sentence after sentence: M rows of the sources and N of the targets.
 
-    The rows without a token are one more sequence: the kernel leaves rows of no sequence uninitialized, and what is
-    there may be NaN, which products with a gradient of zero do not remove (Dao-AILab/flash-attention, issue 1228).
+    A row without a token attends to itself, so that nothing in it is NaN, and to no row of the other side.
     """
 
-    src_offsets: Tensor
-    """(B + 2,) int32: where each source begins, where the rows without a token do, and their end"""
-    tgt_offsets: Tensor
-    longest_src: int
-    """Rows of the longest sequence"""
-    longest_tgt: int
+    src_first: Tensor
+    """(M,) where the sentence of a source row begins; all int32"""
+    src_end: Tensor
+    """(M,) and where it ends"""
+    tgt_first: Tensor
+    """(N,) where the sentence of a target row begins"""
+    tgt_end: Tensor
+    """(N,)"""
+    tgt_row: Tensor
+    """(N,) 0 … N − 1"""
+    tgt_row_end: Tensor
+    """(N,) 1 … N: a target row attends to rows up to itself"""
+    first_of_src: Tensor
+    """(M,) where the target of a source row begins"""
+    end_of_src: Tensor
+    """(M,)"""
+    first_of_tgt: Tensor
+    """(N,) where the source of a target row begins"""
+    end_of_tgt: Tensor
+    """(N,)"""
 
     has_size_one = False
     """Whether a dimension is 1, for which torch.compile would compile anew"""
 
     @classmethod
-    def of(cls, src_lengths: Tensor, tgt_lengths: Tensor) -> "SequenceLayout":
-        """Return the layout of sentences of these lengths (B,), on the CPU."""
-        src_offsets, tgt_offsets = _offsets(src_lengths), _offsets(tgt_lengths)
-        return cls(src_offsets, tgt_offsets, int(src_offsets.diff().max()), int(tgt_offsets.diff().max()))
+    def of(cls, src_lengths: Ints, tgt_lengths: Ints, unit: int = ROUND) -> "RangeLayout":
+        """Return the layout of sentences of these lengths (B,), on the CPU. The rows are a multiple of unit."""
+        src_ends, tgt_ends = np.cumsum(src_lengths), np.cumsum(tgt_lengths)
+        src_firsts, tgt_firsts = src_ends - src_lengths, tgt_ends - tgt_lengths
+        m, n = (round_up(int(ends[-1]), unit) for ends in (src_ends, tgt_ends))
+        tgt_row = np.arange(n)
+        values = [
+            _of_rows(src_firsts, src_lengths, np.arange(m)),
+            _of_rows(src_ends, src_lengths, np.arange(1, m + 1)),
+            _of_rows(tgt_firsts, tgt_lengths, tgt_row),
+            _of_rows(tgt_ends, tgt_lengths, tgt_row + 1),
+            tgt_row,
+            tgt_row + 1,
+            _of_rows(tgt_firsts, src_lengths, np.full(m, n)),
+            _of_rows(tgt_ends, src_lengths, np.full(m, n)),
+            _of_rows(src_firsts, tgt_lengths, np.full(n, m)),
+            _of_rows(src_ends, tgt_lengths, np.full(n, m)),
+        ]
+        return cls(*(torch.from_numpy(value.astype(np.int32)) for value in values))
 
-    def to(self, device: torch.device) -> "SequenceLayout":
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def to(self, device: torch.device) -> "RangeLayout":
         """Return a copy on `device`."""
-        offsets = to_device(self.src_offsets, device), to_device(self.tgt_offsets, device)
-        return replace(self, src_offsets=offsets[0], tgt_offsets=offsets[1])
+        return RangeLayout(*(to_device(tensor, device) for tensor in self.tensors))
 
     @property
-    def encoder(self) -> SequenceAttention:
-        return SequenceAttention(self.src_offsets, self.src_offsets, self.longest_src, self.longest_src, True, False)
+    def encoder(self) -> RangeAttention:
+        return RangeAttention(Ranges(self.src_first, self.src_end, self.src_first, self.src_end), is_self=True)
 
     @property
-    def decoder(self) -> SequenceAttention:
-        return SequenceAttention(self.tgt_offsets, self.tgt_offsets, self.longest_tgt, self.longest_tgt, True, True)
+    def decoder(self) -> RangeAttention:
+        return RangeAttention(Ranges(self.tgt_first, self.tgt_row_end, self.tgt_row, self.tgt_end), is_self=True)
 
     @property
-    def source(self) -> SequenceAttention:
-        return SequenceAttention(self.tgt_offsets, self.src_offsets, self.longest_tgt, self.longest_src, False, False)
+    def source(self) -> RangeAttention:
+        ranges = Ranges(self.first_of_tgt, self.end_of_tgt, self.first_of_src, self.end_of_src)
+        return RangeAttention(ranges, is_self=False)
 
 
-def _offsets(lengths: Tensor) -> Tensor:
-    """lengths (B,) → (B + 2,) where each sentence begins, where the rows without a token begin, and where they end."""
-    ends = lengths.cumsum(dim=0)
-    return F.pad(F.pad(ends, (1, 0)), (0, 1), value=round_up(int(ends[-1]))).int()
+def _of_rows(values: Ints, lengths: Ints, without_token: Ints) -> Ints:
+    """Return the value of its sentence for each row; for rows without a token, the one that is given (rows,)."""
+    of_tokens = np.repeat(values, lengths)
+    return np.concatenate([of_tokens, without_token[len(of_tokens) :]])
 
 
-Layout: TypeAlias = PaddedLayout | SequenceLayout
+Layout: TypeAlias = PaddedLayout | RangeLayout

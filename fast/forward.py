@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fast.attention import to_autocast_dtype
-from fast.loss import losses_and_gradient, losses_and_gradient_in_place, projected_cross_entropy
+from fast.attention import RangeLayout, to_autocast_dtype
+from fast.loss import losses_and_gradient_in_place, losses_and_gradient_on_gpu, projected_cross_entropy
 from fast.packed_batch import PackedBatch
 from model import Transformer
 from tapis.system.terminal import say
@@ -31,6 +31,8 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any], backend: str | Callable[..., Any]) -> None:
         self.function = function
+        # Rows of sources and of targets are often as many, and often not.
+        torch.fx.experimental._config.use_duck_shape = False
         self.compiled: Callable[..., Any] = torch.compile(function, dynamic=True, backend=backend)
 
     def __call__(self, *args: Any) -> Any:
@@ -59,13 +61,11 @@ class PackedBatchLoss(nn.Module):
         self.smoothing = smoothing
         self.is_compiled = False
         self.run_stack: Callable[..., Tensor] = run_stack
-        self.losses_and_gradient: Any = losses_and_gradient_in_place
 
     def compile_parts(self, backend: str | Callable[..., Any]) -> None:
-        """Fuse the operations of the two stacks and of the loss, once for all shapes."""
+        """Fuse the operations of the two stacks, once for all shapes."""
         self.is_compiled = True
         self.run_stack = Compiled(run_stack, backend)
-        self.losses_and_gradient = Compiled(losses_and_gradient, backend)
 
     def vectors(self, packed: PackedBatch) -> Tensor:
         """Return the rows (N, D) to be projected. Replaces `model.encode` and `model.decode`."""
@@ -79,6 +79,6 @@ class PackedBatchLoss(nn.Module):
     def forward(self, packed: PackedBatch) -> tuple[Tensor, Tensor]:
         """The loss to minimize and the cross-entropy without smoothing, both summed over the target tokens, in nats."""
         weight = self.model.projection.linear.weight
-        return projected_cross_entropy(
-            self.vectors(packed), weight, packed.labels, self.smoothing, self.losses_and_gradient
-        )
+        on_gpu = isinstance(packed.layout, RangeLayout)
+        of_chunk = losses_and_gradient_on_gpu if on_gpu else losses_and_gradient_in_place
+        return projected_cross_entropy(self.vectors(packed), weight, packed.labels, self.smoothing, of_chunk)

@@ -5,43 +5,30 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tapis.config import PAD
 
-CHUNK = 1024  # target tokens whose logits exist at once; compiled, four times as many, for fewer and larger products
+CHUNK = 1024  # target tokens whose logits exist at once on a CPU
+LOGITS_AT_ONCE = 2**29  # on a GPU, which takes longer for many small products than for few large ones
+ALIGNED = 64  # on a GPU, the products with V columns take two to four times as long if V is odd
 
 
-# Logits (n, V), labels (n,), smoothing → both losses, summed, and the gradient of the first by the logits, (n, V) in
-# their type. Rows whose label is PAD do not count in the losses; their gradients are not zero.
-LossesAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+# Logits (n, W), labels (n,), smoothing, V → both losses, summed, and the gradient of the first by the logits, (n, W) in
+# their type. Columns beyond V are zeros in the logits and in the gradient, and count for nothing. Rows whose label is
+# PAD do not count in the losses; their gradients are not zero.
+LossesAndGradient: TypeAlias = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 
-def losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the formulas, which torch's compiler turns into one pass over the logits to read and one to write."""
-    scores = logits.float()
-    is_scored = labels != PAD
-    total = scores.logsumexp(dim=-1, keepdim=True)  # log Σ exp(logits)
-    chosen = scores.gather(1, labels[:, None])
-    mean = scores.mean(dim=-1, keepdim=True)
-    cross_entropy = ((total - chosen).squeeze(1) * is_scored).sum()
-    loss = ((total - (1 - smoothing) * chosen - smoothing * mean).squeeze(1) * is_scored).sum()
-
-    # d loss / d logits = softmax − smoothed target.
-    is_label = torch.arange(logits.size(1), device=logits.device) == labels[:, None]
-    gradient = (scores - total).exp() - smoothing / logits.size(1) - (1 - smoothing) * is_label
-    return loss, cross_entropy, gradient.to(logits.dtype)
-
-
-def losses_and_gradient_in_place(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Replace `losses_and_gradient` where nothing is compiled: writes the gradient over the logits.
-
-    On a CPU, some rows at a time, which stay in its cache.
-    """
+def losses_and_gradient_in_place(
+    logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Write the gradient over the logits. On a CPU, some rows at a time, which stay in its cache."""
     loss = torch.zeros((), device=labels.device)
     cross_entropy = torch.zeros((), device=labels.device)
     slice_size = CHUNK // 8 if logits.device.type == "cpu" else len(logits)
     for start in range(0, len(logits), slice_size):
-        part = logits[start : start + slice_size]
+        part = logits[start : start + slice_size, :vocab_size]
         label = labels[start : start + slice_size, None]
         is_scored = label != PAD
 
@@ -55,9 +42,33 @@ def losses_and_gradient_in_place(logits: Tensor, labels: Tensor, smoothing: floa
         loss += ((total.log() - (1 - smoothing) * chosen - smoothing * mean) * is_scored).sum()
 
         # d loss / d logits = softmax − smoothed target.
-        scores.div_(total).sub_(smoothing / logits.size(1))
+        scores.div_(total).sub_(smoothing / vocab_size)
         part.copy_(scores.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1)))
     return loss, cross_entropy, logits
+
+
+@torch.library.custom_op("tapis::losses_and_gradient", mutates_args=("logits",), device_types="cuda")
+def losses_and_gradient_of_rows(
+    logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int
+) -> tuple[Tensor, Tensor]:
+    """Write the gradient over the logits (n, W), by fast/loss_kernel.py. Returns both losses of each row, (n,)."""
+    from fast.loss_kernel import losses_of_rows  # noqa: PLC0415 - Triton comes with torch for GPUs only
+
+    return losses_of_rows(logits, labels, smoothing, vocab_size)
+
+
+@losses_and_gradient_of_rows.register_fake
+def _(logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int) -> tuple[Tensor, Tensor]:
+    losses = logits.new_empty(len(logits), dtype=torch.float32)
+    return losses, torch.empty_like(losses)
+
+
+def losses_and_gradient_on_gpu(
+    logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Replace `losses_and_gradient_in_place` where there is Triton. The gradient of rows without a label is zero."""
+    losses, cross_entropies = losses_and_gradient_of_rows(logits, labels, smoothing, vocab_size)
+    return losses.sum(), cross_entropies.sum(), logits
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -71,23 +82,27 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float, of_chunk: LossesAndGradient
     ) -> tuple[Tensor, Tensor]:
+        vocab_size = len(weight)
         matrix = weight.to(vectors.dtype)
+        size = CHUNK
+        if vectors.device.type == "cuda":
+            matrix = F.pad(matrix, (0, 0, 0, -vocab_size % ALIGNED))
+            size = max(CHUNK, LOGITS_AT_ONCE // len(matrix))
         weight_grad = torch.zeros_like(weight)
         vector_grads = []
         loss = torch.zeros((), device=labels.device)
         cross_entropy = torch.zeros((), device=labels.device)
-        size = CHUNK if of_chunk is losses_and_gradient_in_place else 4 * CHUNK
         for x, x_labels in zip(torch.split(vectors, size), torch.split(labels, size), strict=True):
             # Project.
-            logits = x @ matrix.T  # (size, V)
-            chunk_loss, chunk_cross_entropy, grad = of_chunk(logits, x_labels, smoothing)
+            logits = x @ matrix.T  # (size, V or, on a GPU, a little more)
+            chunk_loss, chunk_cross_entropy, grad = of_chunk(logits, x_labels, smoothing, vocab_size)
             loss += chunk_loss
             cross_entropy += chunk_cross_entropy
 
             # Back through the projection.
             is_scored = x_labels[:, None] != PAD
             vector_grads.append(grad @ matrix * is_scored)
-            weight_grad += grad.T @ (x * is_scored)
+            weight_grad += (grad.T @ (x * is_scored))[:vocab_size]
         ctx.save_for_backward(torch.cat(vector_grads), weight_grad)
         ctx.mark_non_differentiable(cross_entropy)
         return loss, cross_entropy

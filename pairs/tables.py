@@ -5,6 +5,7 @@ and the code. Preparing the same data again therefore only opens a file. `Pairs`
 loading them into memory.
 """
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -142,37 +143,62 @@ class Pairs(Sequence[tuple[str, str]]):
 
 
 class Ragged:
-    """A memory-mapped column of integer lists. `ragged[row]` is an int32 array.
+    """A memory-mapped column of lists of int32. `ragged[row]` is an array.
 
     Arrow stores such a column in chunks, each as one flat array and the offsets at which its rows start:
 
         rows      [7 8] [9] [] [4 5 6]
         values    7 8 9 4 5 6
         offsets   0 2 3 3 6
+
+    All chunks lie in one file, which is mapped as a whole. `memory` is that range of memory as one array, and `starts`
+    has the place of each row in it. Rows can therefore be gathered all at once, in whatever chunks they are.
     """
 
     def __init__(self, column: pa.ChunkedArray) -> None:
-        chunks = [chunk for chunk in column.chunks if len(chunk)]
-        self.values = [chunk.values.to_numpy() for chunk in chunks]
-        self.offsets = [chunk.offsets.to_numpy() for chunk in chunks]
-        self.chunk_starts: Ints = np.cumsum([0, *(len(chunk) for chunk in chunks)], dtype=np.int64)
+        self.chunks = [chunk for chunk in column.chunks if len(chunk)]  # whose memory this reads
+        values = [chunk.values.to_numpy() for chunk in self.chunks]
+        offsets = [chunk.offsets.to_numpy() for chunk in self.chunks]
+        filled = [array for array in values if len(array)]
+        first = min((array.ctypes.data for array in filled), default=0)
+        end = max((array.ctypes.data + array.nbytes for array in filled), default=0)
+        self.memory = int32_at(first, (end - first) // 4) if filled else np.zeros(0, dtype=np.int32)
+        bases = [(array.ctypes.data - first) // 4 if len(array) else 0 for array in values]
+        places = [base + of_chunk for base, of_chunk in zip(bases, offsets, strict=True)]
+        none = [np.zeros(0, dtype=np.int64)]
+        self.starts: Ints = np.concatenate([*none, *(of_chunk[:-1] for of_chunk in places)])
+        self._lengths: Ints = np.concatenate([*none, *(np.diff(of_chunk) for of_chunk in places)]).astype(np.int32)
 
     def lengths(self) -> Ints:
         """Return the length of every row, in memory."""
-        if not self.offsets:
-            return np.zeros(0, dtype=np.int32)
-        return np.concatenate([np.diff(offsets) for offsets in self.offsets])
+        return self._lengths
 
     def counts(self, size: int) -> Ints:
         """Return how often each of the integers from 0 to size − 1 occurs in all rows."""
         counts = np.zeros(size, dtype=np.int64)
-        for values, offsets in zip(self.values, self.offsets, strict=True):
-            counts += np.bincount(values[offsets[0] : offsets[-1]], minlength=size)
+        for chunk in self.chunks:
+            counts += np.bincount(chunk.flatten().to_numpy(), minlength=size)
         return counts
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
-        chunk = int(np.searchsorted(self.chunk_starts, row, side="right")) - 1
-        row_in_chunk = row - self.chunk_starts[chunk]
-        start, end = self.offsets[chunk][row_in_chunk : row_in_chunk + 2]
-        ids: NDArray[np.int32] = self.values[chunk][start:end]
-        return ids
+        start = self.starts[row]
+        return self.memory[start : start + self._lengths[row]]
+
+    def take(self, rows: Ints) -> tuple[NDArray[np.int32], Ints]:
+        """Return the lists of these rows, one after the other, and their lengths."""
+        lengths = self._lengths[rows]
+        return self.memory[places_of(self.starts[rows], lengths)], lengths
+
+
+def int32_at(address: int, n: int) -> NDArray[np.int32]:
+    """Return n integers of memory that something else keeps alive, without a copy."""
+    return np.ctypeslib.as_array((ctypes.c_int32 * n).from_address(address))
+
+
+def places_of(starts: Ints, lengths: Ints) -> Ints:
+    """Return the places of the elements of lists, given where each list starts: starts 5 9, lengths 2 3 → 5 6 9 10 11.
+
+    Both are (B,); the result has as many places as the lists have elements.
+    """
+    firsts = np.cumsum(lengths, dtype=np.int64) - lengths  # the places in the result
+    return np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - firsts, lengths)

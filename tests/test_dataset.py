@@ -11,6 +11,7 @@ from conftest import SHARED, first, needs_shared, pairs_of
 from config import PRESETS
 from dataset import (
     EncodedPairs,
+    FlatRows,
     ReplacedRows,
     batches,
     causal_mask,
@@ -165,7 +166,7 @@ def test_split_tokens_decode_to_the_same_texts(tokenizer: Tokenizer, demo: Corpu
     rows = tokenizer.encode(["", *texts, ""])
     merged_from = tokenizer.merged_from
     for share in (0.0, 0.1, 0.5, 1.0):
-        split = split_tokens(rows, merged_from, share, np.random.default_rng(1))
+        split = split_tokens(FlatRows.of(rows), merged_from, share, np.random.default_rng(1))
         assert tokenizer.decode([ids.tolist() for ids in split]) == ["", *texts, ""]
         longer = sum(map(len, split)) / sum(map(len, rows))
         assert (longer == 1) == (share == 0)
@@ -176,7 +177,7 @@ def test_each_token_is_split_with_the_given_probability(tokenizer: Tokenizer) ->
     """A token that was merged from two bytes is split into these two."""
     merged_from = tokenizer.merged_from
     token = next(i for i, (a, b) in enumerate(merged_from) if a >= 0 and (merged_from[[a, b]] == -1).all())
-    split = split_tokens([[token]] * 20_000, merged_from, 0.3, np.random.default_rng(1))
+    split = split_tokens(FlatRows.of([[token]] * 20_000), merged_from, 0.3, np.random.default_rng(1))
     halves = [ids.tolist() for ids in split if len(ids) == 2]
     assert len(halves) / 20_000 == pytest.approx(0.3, abs=0.02)
     assert all(ids == merged_from[token].tolist() for ids in halves)
@@ -196,8 +197,11 @@ def test_replaced_rows_are_as_if_they_had_been_there(small: Corpus, tokenizer: T
     pairs = EncodedPairs.of(small.train, tokenizer)
     replacements = {3: [7, 7, 9], 5: []}
     rows = ReplacedRows(pairs.sources, replacements)
+    ids, lengths = rows.take(np.array([5, 3, 0, 3]))
     expected = [replacements.get(i, list(pairs.sources[i])) for i in range(len(pairs))]
     assert [list(rows[i]) for i in range(len(pairs))] == expected
+    assert ids.tolist() == [*expected[5], *expected[3], *expected[0], *expected[3]]
+    assert lengths.tolist() == [0, 3, len(expected[0]), 3]
     assert rows.lengths().tolist() == [len(ids) for ids in expected]
     counts = np.bincount(np.concatenate(expected).astype(int), minlength=len(tokenizer))
     assert rows.counts(len(tokenizer)).tolist() == counts.tolist()

@@ -1,6 +1,7 @@
 """What is due after each step: a validation, a save, the end. The loop of train.py asks, and does it."""
 
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from training.records import StepRecord
 from training.trainer import Training
 
 TIMED_STEPS, WARM_UP_STEPS = 10, 2  # of which the first estimate of the remaining time is made
+# torch's compiler takes about a minute, and then saves a third of a step's time or more. After so many steps, a run
+# that still takes so many minutes is compiled.
+COMPILED_AFTER, COMPILED_FROM = 200, 5
 
 
 class Due(NamedTuple):
@@ -60,13 +64,20 @@ class Agenda:
         if is_timed:
             minutes = minutes_of_steps(training, recent)
             say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))
+        may_compile = training.step == self.first_step - 1 + COMPILED_AFTER and training.may_compile
 
         # All processes must agree.
         is_save_due = time.perf_counter() - self.saved >= 60 * training.config.save_minutes
-        must_stop, is_half_over, is_save_due = map(
+        is_long = may_compile and minutes_of_steps(training, recent) >= COMPILED_FROM
+        must_stop, is_half_over, is_save_due, must_compile = map(
             bool,
-            training.group.all_sums(len(self.signals), self.budget.half_is_over(training, recent), is_save_due),
+            training.group.all_sums(
+                len(self.signals), self.budget.half_is_over(training, recent), is_save_due, is_long
+            ),
         )
+        if must_compile:
+            training.compile()
+            say(f"compiling from step {training.step + 1:,} on")
         if is_half_over:
             self.budget.settle(training)
             say(f"time      half of it is over: {training.total_steps:,} steps in all")
@@ -83,8 +94,8 @@ class Agenda:
 
 def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
     """Return how long the steps to come take, by the last ten."""
-    timed = recent[-TIMED_STEPS:]
-    return sum(record.seconds for record in timed) / len(timed) * (training.total_steps - training.step) / 60
+    per_step = statistics.median(record.seconds for record in recent[-TIMED_STEPS:])
+    return per_step * (training.total_steps - training.step) / 60
 
 
 def time_line(minutes: float, may_begin_again: bool) -> str:

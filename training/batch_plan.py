@@ -5,7 +5,8 @@ as if it had never stopped.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from config import Config
 from dataset import Batch, EncodedPairs, IdList, batches, collate
 from fast.packed_batch import PackedBatch
+from fast.packing import ROUND
 from machine.distributed import Group
 from pairs.tables import Ints
 from tapis.config import PAD
@@ -48,7 +50,7 @@ class BatchPlan:
         accumulate: int = 1,
         after_step: int = 0,
         first_epoch: int = 0,
-        has_sequences: bool = False,
+        in_ranges: bool = False,
     ) -> None:
         """Plan the steps after `after_step`.
 
@@ -60,7 +62,7 @@ class BatchPlan:
             accumulate: batches of a step, of all processes.
             after_step: the step before the first one of this plan.
             first_epoch: the number of its first epoch, from 0.
-            has_sequences: whether attention takes sequences of any lengths, without padding.
+            in_ranges: whether attention works on ranges of rows, without padding.
 
         """
         self.config = config
@@ -70,11 +72,14 @@ class BatchPlan:
         self.accumulate = accumulate
         self.after_step = after_step
         self.first_epoch = first_epoch
-        self.has_sequences = has_sequences
+        self.in_ranges = in_ranges
+        # Rows of which a batch has a multiple: few enough shapes to capture, few enough rows without a token.
+        self.unit = max(ROUND, config.batch_tokens // 16 // ROUND * ROUND)
         self.batches_of_first_epoch = self.batches_of_epoch(first_epoch)
         self.steps_per_epoch = math.ceil(len(self.batches_of_first_epoch) / accumulate)  # of any epoch
         self._epoch = {first_epoch: self.batches_of_first_epoch}  # the last one that was used
-        self._prepared: dict[int, list[tuple[int, Batch | PackedBatch]]] = {}  # at most one step
+        self.worker = ThreadPoolExecutor(1) if in_ranges else None
+        self._prepared: dict[int, Future[list[tuple[int, Batch | PackedBatch]]]] = {}
 
     def place_of(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step, counted from 0, and the step's place in that epoch."""
@@ -84,23 +89,31 @@ class BatchPlan:
     def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
         """Return this process's batches of a step, on the CPU; each with its place among the step's."""
         prepared = self._prepared.pop(step, None)
-        return self._make_batches(step) if prepared is None else prepared
+        return prepared.result() if prepared else self.make_batches(step)
 
-    def prepare(self, step: int) -> None:
-        """Make the batches of a step beforehand, while a GPU is still at work."""
-        self._prepared = {step: self._make_batches(step)}
+    def prepare(self, steps: Iterable[int]) -> None:
+        """Begin to make the batches of steps to come, while a GPU is at work. On a CPU, which is at work itself, don't.
+
+        One thread makes them all, in their order.
+        """
+        for step in steps:
+            if self.worker and step not in self._prepared:
+                self._prepared[step] = self.worker.submit(self.make_batches, step)
 
     def batch(self, sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch | PackedBatch:
         """Return the batch of these token ids on the CPU, as the loss takes it."""
         if self.config.plain:
             return collate(sources, targets)
-        return PackedBatch.of(sources, targets, self.has_sequences)
+        if not self.in_ranges:
+            return PackedBatch.of(sources, targets)
+        return PackedBatch.of(sources, targets, in_ranges=True, unit=self.unit).pinned()
 
     def batches_of_epoch(self, epoch: int) -> list[Ints]:
         """Return the rows of each batch of an epoch, of all processes."""
         return batches(self.pairs, self.config.batch_tokens, self.config.seed, epoch, self.weights)
 
-    def _make_batches(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
+    def make_batches(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
+        """Make what `batches_of` returns."""
         config = self.config
         epoch, place = self.place_of(step)
         if epoch not in self._epoch:

@@ -41,6 +41,7 @@ class Muon(torch.optim.Optimizer):
         """dtype: what the products are computed in. bf16 is enough, but slow on CPUs without instructions for it."""
         super().__init__(matrices, {"lr": 0.0})
         self.dtype = dtype
+        self.found_inf: Tensor | None = None
         self.matrices_by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
         for matrix in matrices:  # (M, N) and (N, M) together
             self.matrices_by_shape.setdefault(tuple(sorted(matrix.shape)), []).append(matrix)
@@ -64,10 +65,13 @@ class Muon(torch.optim.Optimizer):
             wide = torch.stack([update.T if tall else update for update, tall in zip(updates, is_tall, strict=True)])
             orthogonal = orthogonalize(wide, self.dtype)
 
-            # Step.
-            scale = -0.2 * math.sqrt(long_side) * self.param_groups[0]["lr"]
-            for matrix, update, tall in zip(matrices, orthogonal, is_tall, strict=True):
-                matrix.add_(update.T if tall else update, alpha=scale)
+            # Step. As with torch's fused optimizers, found_inf is 1 where the gradient is not finite.
+            rate = self.param_groups[0]["lr"]  # a number, or a tensor
+            steps = orthogonal.to(matrices[0].dtype) * (-0.2 * math.sqrt(long_side) * rate)
+            if self.found_inf is not None:
+                steps.masked_fill_(self.found_inf.bool(), 0.0)
+            by_matrix = [step.T if tall else step for step, tall in zip(steps, is_tall, strict=True)]
+            torch._foreach_add_(list[Tensor](matrices), by_matrix)
 
 
 def orthogonalize(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -101,7 +105,8 @@ def make_optimizers(model: Transformer, config: Config, precision: Precision) ->
     matrices = [parameter for parameter in blocks if parameter.dim() == 2 and config.optimizer == "muon"]
     with_muon = set(matrices)
     others = [parameter for parameter in model.parameters() if parameter not in with_muon]
-    adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    on_gpu = others[0].device.type == "cuda"  # where `fast.capture` captures it
+    adam = torch.optim.Adam(others, betas=(0.9, 0.98), eps=1e-9, fused=True, capturable=on_gpu)
     # Where training computes in bf16, the hardware is fast at it, and so few digits are enough for Muon. fp16 has too
     # small a range for the squares of its iterations.
     muon_dtype = torch.bfloat16 if precision == "bf16" else torch.float32

@@ -3,27 +3,58 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 
+class Numbers(Protocol):
+    """Numbers that a GPU may not have computed yet."""
+
+    def tolist(self) -> list[float]:
+        """Return the numbers. This waits for them."""
+
+
 @dataclass(frozen=True)
 class StepRecord:
-    """One step: its losses, summed over n_tgt target tokens in nats, and how it went."""
+    """One step: its losses, summed over n_tgt target tokens in nats, and how it went.
+
+    What is read from `numbers` may have to be waited for.
+    """
 
     step: int
-    loss: float
-    cross_entropy: float
-    """Without label smoothing; perplexity is exp of its mean"""
-    grad_norm: float
-    """The norm of the whole gradient; grad_norms has it for each part of the model"""
-    grad_norms: dict[str, float]
+    numbers: Numbers | list[float]
+    """The loss, the cross-entropy without label smoothing, the norm of the gradient, and those of the model's parts"""
+    parts: Sequence[str]
+    """The names of these parts"""
     lr: float
     n_tgt: int
     n_tokens: int
     """Source and target tokens without padding"""
     seconds: float
+    """Between the step before and this one, as long as the GPU is behind the host"""
+
+    @property
+    def values(self) -> list[float]:
+        return self.numbers if isinstance(self.numbers, list) else self.numbers.tolist()
+
+    @property
+    def loss(self) -> float:
+        return self.values[0]
+
+    @property
+    def cross_entropy(self) -> float:
+        """Without label smoothing; perplexity is exp of its mean."""
+        return self.values[1]
+
+    @property
+    def grad_norm(self) -> float:
+        return self.values[2]
+
+    @property
+    def grad_norms(self) -> dict[str, float]:
+        """The norm of the gradient of each part of the model."""
+        return dict(zip(self.parts, self.values[3:], strict=True))
 
 
 @dataclass(frozen=True)

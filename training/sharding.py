@@ -2,7 +2,7 @@
 
 With --shard, torch's FSDP2 divides them among the processes, for models that are too large for one GPU (stage 3 of
 ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054). The weights of a block are whole only while it computes. Only the
-matrices that attention to sequences joins (fast/attention.py) stay until the backward pass. Without --shard, each
+matrices that attention in ranges joins (fast/attention.py) stay until the backward pass. Without --shard, each
 process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
 """
 

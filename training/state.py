@@ -65,6 +65,8 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         load_parameters(training.model, state["model"], "the training state")
         for optimizer, optimizer_state in zip(training.optimizers, state["optimizers"], strict=True):
             load_optimizer_state(optimizer, optimizer_state)
+        if training.captured:
+            training.captured.begin_anew()
         scaler = training.scaler.state_dict()
         training.scaler.load_state_dict({name: type(value)(state["scaler"][name]) for name, value in scaler.items()})
         position = from_json_value(Position, state)

@@ -26,9 +26,10 @@ from torch.utils._triton import has_triton
 from checkpoint import load_parameters, parameters
 from config import FACTS, Config
 from dataset import EncodedPairs, padding_share
-from decoding.torch_searcher import searcher_of
+from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
-from fast.attention import can_attend_to_sequences, disable_cudnn_attention
+from fast.attention import can_attend_in_ranges, disable_cudnn_attention
+from fast.capture import CapturedSteps, LateNumbers
 from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
@@ -49,7 +50,7 @@ from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
 
-COMPILED_FROM = 2000  # steps: compiling takes a minute on a GPU, which a short run does not earn back
+AHEAD = 4  # steps whose batches are prepared while a GPU computes
 
 
 class Training:
@@ -100,9 +101,14 @@ class Training:
         self.is_sharded = config.shard and group.size > 1
         self.objective = self._objective()
         self.optimizers = make_optimizers(self.model, config, self.resolved.precision)
+        self.parts = list(dict.fromkeys(name.partition(".")[0] for name, _ in self.model.named_parameters()))
+        self.captured = self._captured()
+        self.unfinished: tuple[int, LateNumbers] | None = None  # the last step, until its numbers are read
         # Gradients in fp16 are scaled up, to stay above its smallest number, as far as they go without overflow
         # (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). In other precisions this does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.resolved.precision == "fp16")
+
+        self.searcher: TorchSearcher | None = None  # what has translated with the model so far
 
         # The batches. The numbers are those of the original pairs: translated ones differ a little.
         self.batch_plan = self._plan_of(self.train_pairs)
@@ -141,7 +147,7 @@ class Training:
             accumulate=self.resolved.accumulate,
             after_step=after_step,
             first_epoch=first_epoch,
-            has_sequences=self._attends_to_sequences(),
+            in_ranges=self._attends_in_ranges(),
         )
 
     def loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
@@ -171,24 +177,32 @@ class Training:
             parallel.register_comm_hook(None, mean_in_order)
         return parallel
 
-    def _attends_to_sequences(self) -> bool:
-        """Return whether attention takes sequences of any lengths, without padding."""
-        config, precision = self.config, self.resolved.precision
-        if config.plain or precision not in ("bf16", "fp16") or self.device.type != "cuda":
+    def _attends_in_ranges(self) -> bool:
+        """Return whether attention works on ranges of rows, without padding."""
+        if self.config.plain or self.device.type != "cuda":
             return False
-        head_size = config.d_model // config.n_heads
-        return can_attend_to_sequences(self.device, DTYPES[precision], config.n_heads, head_size)
+        head_size = self.config.d_model // self.config.n_heads
+        dtype = DTYPES[self.resolved.precision]
+        return can_attend_in_ranges(self.device, dtype, self.config.n_heads, head_size)
 
-    def compile_if_long(self) -> None:
-        """Compile the model if there are steps enough, on a GPU. On a CPU, compiling costs more than it gives."""
-        is_long = self.device.type == "cuda" and self.total_steps >= COMPILED_FROM and has_triton()
-        if is_long and not self.is_sharded:
-            self.compile()
+    def _captured(self) -> CapturedSteps | None:
+        """Return what computes a step as CUDA graphs. None where one cannot: gradients are exchanged, or scaled."""
+        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16":
+            return None
+        assert isinstance(self.model_loss, PackedBatchLoss)
+        return CapturedSteps(self.model_loss, self.optimizers, self.resolved.precision, self.config.clip_norm)
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether torch's compiler makes this run faster, once it has taken its minute."""
+        return self.device.type == "cuda" and not self.config.plain and not self.is_sharded and has_triton()
 
     def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compile the stacks of blocks and the loss."""
+        """Compile the stacks of blocks."""
         if isinstance(self.model_loss, PackedBatchLoss):
             self.model_loss.compile_parts(backend)
+        if self.captured:
+            self.captured.begin_anew()
 
     @property
     def n_graphs(self) -> int:
@@ -238,6 +252,10 @@ class Training:
 
     # The parts of a step
 
+    def prepare_after(self, step: int) -> None:
+        """Begin to prepare the batches of the steps after a step, which a GPU computes now."""
+        self.batch_plan.prepare(range(step + 1, min(step + AHEAD, self.total_steps) + 1))
+
     def seed_dropout(self, step: int, place: int) -> None:
         """Set the random state of a batch: a pure function of seed, step and the batch's place in the step."""
         torch.manual_seed(int(np.random.SeedSequence((self.config.seed, step, place)).generate_state(1)[0]))
@@ -254,7 +272,7 @@ class Training:
             return context
         return nullcontext()
 
-    def clip_gradient(self) -> tuple[Tensor, dict[str, Tensor]]:
+    def clip_gradient(self) -> tuple[Tensor, Tensor]:
         """Scale the gradient down to config.clip_norm. Returns its norm before, and those of the model's parts."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
@@ -271,7 +289,7 @@ class Training:
             torch._foreach_mul_(
                 [gradient for gradients in gradients_of_part.values() for gradient in gradients], factor
             )
-        return total, dict(zip(gradients_of_part, norms, strict=True))
+        return total, norms
 
     def step_optimizers(self, lr: float, grad_norm: float) -> None:
         """Update the weights. If fp16 overflowed in any gradient, no optimizer steps."""
@@ -329,9 +347,18 @@ class Training:
         return model.eval()
 
     def translator(self, model: Transformer | None = None) -> Translator:
-        """Return a translator of `whole_model()`, in the precision that translate.py uses by default."""
+        """Return a translator of `whole_model()`, in the precision that translate.py uses by default.
+
+        On a GPU, the run's own model keeps its searcher, and what that has captured.
+        """
+        model = model or self.whole_model()
+        if model is self.model and self.searcher:
+            self.searcher.refresh()
+            return Translator(self.searcher, self.tokenizer, self.config, self.learned)
         tags = list(self.tokenizer.tags.values())
-        searcher = searcher_of(model or self.whole_model(), self.device, plain=self.config.plain, suppressed=tags)
+        searcher = searcher_of(model, self.device, plain=self.config.plain, suppressed=tags)
+        if model is self.model and isinstance(searcher, TorchSearcher) and self.device.type == "cuda":
+            self.searcher = searcher
         return Translator(searcher, self.tokenizer, self.config, self.learned)
 
     def start_from(self, weights: dict[str, Tensor], origin: str) -> None:

@@ -14,7 +14,7 @@ from tapis.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
 from training.records import Validation, perplexity
 from training.trainer import Training
 
-VALIDATION_TOKENS = 4096  # of a validation batch, at least
+VALIDATION_TOKENS = {"cpu": 4096, "mps": 4096, "cuda": 32_768}  # of a validation batch, at least
 
 
 @torch.no_grad()
@@ -24,24 +24,26 @@ def validate(training: Training, model: Transformer | None = None) -> tuple[Vali
     group, config, corpus = training.group, training.config, training.corpus
     model = model or training.whole_model()
     model_loss = training.loss_of(model)
-    valid_batches = batches(training.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS), seed=0, epoch=0)
-    loss, cross_entropy = 0.0, 0.0
+    valid_batches = batches(
+        training.valid_pairs, max(config.batch_tokens, VALIDATION_TOKENS[training.device.type]), seed=0, epoch=0
+    )
+    losses = []
     n_tgt = 0
     with torch.compiler.set_stance("force_eager"):  # a search has a new shape at every token
         for rows in valid_batches[group.rank :: group.size]:
             batch = training.batch_plan.batch(*training.valid_pairs.ids(rows)).to(training.device)
             with autocast(training.device, training.resolved.precision):
-                batch_loss, batch_cross_entropy = model_loss(batch)
-            loss += batch_loss.item()
-            cross_entropy += batch_cross_entropy.item()
+                losses.append(torch.stack(model_loss(batch)))
             n_tgt += batch.n_tgt
         local_texts = [source for source, _ in training.valid_texts[group.rank :: group.size]]
         local_directions = corpus.directions(corpus.valid)[group.rank :: group.size]
         translator = training.translator(model)
         hypotheses = group.gather(translator.in_directions(local_texts, local_directions, bar="validating"))
+    of_batches = torch.stack(losses).tolist() if losses else []
+    loss, cross_entropy = (sum(values[i] for values in of_batches) for i in (0, 1))
     loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
     references = [target for _, target in training.valid_texts]
-    scores = score_corpus(hypotheses, references, corpus.valid.origins(), corpus.origins)
+    scores = score_corpus(hypotheses, references, corpus.valid.origins(), corpus.origins, counted_by="sacrebleu")
     ppl = perplexity(cross_entropy, n_scored)
     result = Validation(training.step, loss / n_scored, ppl, scores.bleu, scores.chrf, scores.by_data)
     training.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)

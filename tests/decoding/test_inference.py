@@ -1,5 +1,6 @@
 """A model prepared for translating: what 16 bits may lose, and that the model itself stays as it is."""
 
+import copy
 import subprocess
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from decoding.inference import (
     FusedSelfAttention,
     GrowingKeyValueCache,
     SearchCache,
+    cast_again,
     in_precision,
+    keep_narrow,
 )
 from decoding.scoring import score
 from decoding.translator import Translator
+from machine.devices import DTYPES
 from model import KeyValueCache, LayerNormalization, MaskedAttention, Transformer
 from pairs.corpus import Corpus
 from tapis.config import Precision
@@ -50,6 +54,31 @@ def test_preparing_leaves_the_model_as_it_is(model: Transformer, precision: Prec
     n_blocks = model.config.n_encoder_layers + model.config.n_decoder_layers  # each has one more, for three
     n_linear = sum(isinstance(layer, nn.Linear) for layer in model.modules())
     assert sum(isinstance(layer, CastLinear) for layer in prepared.modules()) == n_linear + n_blocks
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_a_prepared_model_takes_over_weights_that_changed(model: Transformer, precision: Precision) -> None:
+    """As on a GPU, where normalizations are cast, too."""
+    changed = copy.deepcopy(model)
+    prepared = in_precision(changed, precision)
+    keep_narrow(prepared, DTYPES[precision])
+    places = [value.data_ptr() for module in prepared.modules() for value in cast_tensors(module)]
+    for parameter in changed.requires_grad_(False).parameters():
+        parameter.add_(torch.rand_like(parameter))
+    fresh = in_precision(changed, precision)
+    keep_narrow(fresh, DTYPES[precision])
+    cast_again(prepared, fresh)
+    assert [value.data_ptr() for module in prepared.modules() for value in cast_tensors(module)] == places
+    batch = collate([[50, 51, 52], [53]], [[60, 61, 62], [70, 71, 72]])
+    of_prepared, of_fresh = (one.encode(batch.src, FusedSelfAttention(batch.src_mask)) for one in (prepared, fresh))
+    assert torch.equal(of_prepared, of_fresh)
+    source = FusedSelfAttention(batch.src_mask), MaskedAttention(batch.src_mask)
+    decoded = [one.project(one.decode(batch.tgt, of_fresh, *source)) for one in (prepared, fresh)]
+    assert torch.equal(*decoded)
+
+
+def cast_tensors(module: nn.Module) -> list[torch.Tensor]:
+    return [value for value in vars(module).values() if isinstance(value, torch.Tensor)]
 
 
 def test_a_prepared_model_equals_the_plain_one(model: Transformer) -> None:

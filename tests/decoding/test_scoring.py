@@ -29,6 +29,7 @@ def test_scores_equal_sacrebleus(demo: Corpus) -> None:
     hypotheses, references = both(sample(demo))
     ours = score(hypotheses, references, "fr")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-3)
+    assert score(hypotheses, references, "fr", counted_by="sacrebleu").bleu == pytest.approx(ours.bleu, abs=1e-3)
     assert ours.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-3)
     assert ours.brevity == sacrebleu.corpus_bleu(hypotheses, [references]).bp < 1
     assert 20 < ours.bleu < 99

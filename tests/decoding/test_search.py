@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from plain_kernels import register_plain_kernels
 from torch import Tensor
 
 from decoding.search import FindBest, beam_search, best_continuations, greedy_search
@@ -80,7 +81,12 @@ def test_greedy_search_never_emits_special_tokens() -> None:
     assert greedy_search(step, limits(2)) == [[6, 6]]
 
 
-@pytest.mark.parametrize("best", [best_continuations, best_continuations_in_blocks])
+def best_continuations_with_kernel(logits: Tensor, n: int, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    register_plain_kernels()
+    return best_continuations_in_blocks(logits, n, scores, with_kernel=True)
+
+
+@pytest.mark.parametrize("best", [best_continuations, best_continuations_in_blocks, best_continuations_with_kernel])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("sentences", "beam", "vocabulary", "n"),

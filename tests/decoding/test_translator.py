@@ -91,7 +91,7 @@ def test_numbers_that_are_not_finite_are_an_error_in_words(untrained: Translator
         untrained.searcher.model.projection.linear.weight.fill_(torch.nan)
     with pytest.raises(TapisError, match="not finite in this precision: it must be trained again"):
         untrained.n_best(["The cat."], Search(beam=2))
-    untrained.searcher.is_fp32 = False
+    untrained.searcher.precision = "bf16"
     with pytest.raises(TapisError, match="not finite in this precision: try --precision fp32"):
         untrained.n_best(["The cat."], Search(beam=2))
 

@@ -4,11 +4,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from plain_kernels import register_plain_kernels
 from torch import Tensor
 from torch.nn import functional as F
 
 from fast.attention import to_autocast_dtype
-from fast.loss import CHUNK, losses_and_gradient, projected_cross_entropy
+from fast.loss import (
+    CHUNK,
+    LossesAndGradient,
+    losses_and_gradient_in_place,
+    losses_and_gradient_on_gpu,
+    projected_cross_entropy,
+)
 from tapis.config import PAD
 from training.objective import label_smoothed_cross_entropy
 
@@ -23,11 +30,12 @@ def fast_loss(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing)
 
 
-def loss_for_compilers(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing, losses_and_gradient)
+def loss_on_gpu(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    register_plain_kernels()
+    return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing, losses_and_gradient_on_gpu)
 
 
-either = pytest.mark.parametrize("loss_of", [plain_loss, fast_loss, loss_for_compilers])
+either = pytest.mark.parametrize("loss_of", [plain_loss, fast_loss, loss_on_gpu])
 
 
 @either
@@ -73,3 +81,13 @@ def test_the_loss_in_bf16_is_close_to_that_in_fp32(loss_of: Loss) -> None:
 def test_the_perplexity_of_an_even_guess_is_the_size_of_the_vocabulary(loss_of: Loss) -> None:
     _, plain = loss_of(torch.zeros(5, 8), torch.randn(40, 8), torch.arange(1, 6), 0.1)
     assert (plain / 5).exp().item() == pytest.approx(40)
+
+
+@pytest.mark.parametrize("of_chunk", [losses_and_gradient_on_gpu, losses_and_gradient_in_place])
+def test_columns_beyond_the_vocabulary_count_for_nothing(of_chunk: LossesAndGradient) -> None:
+    logits, labels = torch.randn(300, 11), torch.randint(1, 11, (300,))
+    padded = F.pad(logits, (0, 5))
+    loss, cross_entropy, gradient = of_chunk(logits, labels, 0.1, 11)
+    register_plain_kernels()
+    found = of_chunk(padded, labels, 0.1, 11)
+    torch.testing.assert_close(found, (loss, cross_entropy, F.pad(gradient, (0, 5))))

@@ -7,7 +7,7 @@ and, on a simulated GPU, its waits for the GPU by reason and place.
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,15 @@ from typing import Any, cast
 import datasets
 import numpy as np
 import torch
-from torch import Tensor
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from simulated_gpu import JOURNAL, SimulatedGpu, simulate  # noqa: E402
+from simulated_graph import CAPTURING  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
-from decoding.search import Step  # noqa: E402
+from decoding.captured import CapturedSearch  # noqa: E402
 from decoding.torch_searcher import TorchSearcher  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
@@ -34,6 +34,7 @@ from tapis.config import DeviceName  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.text.tokenizer import Tokenizer  # noqa: E402
 from train import take_step  # noqa: E402
+from training.failures import TrainingError  # noqa: E402
 from training.state import restore, state_of  # noqa: E402
 from training.trainer import Training  # noqa: E402
 from training.validation import validate  # noqa: E402
@@ -68,9 +69,11 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 def run_and_report(name: str, do: Callable[[], Any]) -> None:
     """Do a piece of work, and print what it gave and what it waited for."""
     JOURNAL.take()
+    CAPTURING.take_launches()
     result = do()
     waits = {f"{what} at {place}": n for (what, place), n in JOURNAL.take().items()}
-    print(json.dumps({"work": name, "waits": waits, "result": result}), flush=True)
+    launches = CAPTURING.take_launches()
+    print(json.dumps({"work": name, "waits": waits, "launches": launches, "result": result}), flush=True)
 
 
 def losses(training: Training, steps: Sequence[int]) -> list[float]:
@@ -84,10 +87,10 @@ def waits_before_the_next_batches(training: Training, step: int) -> int:
     """Take a step, and return how often it had waited when it prepared the next batches."""
     prepare, waits = training.batch_plan.prepare, -1
 
-    def counting(next_step: int) -> None:
+    def counting(next_steps: Iterable[int]) -> None:
         nonlocal waits
         waits = JOURNAL.waits.total()
-        prepare(next_step)
+        prepare(next_steps)
 
     training.plan_steps(step + 1, training.resolved.warmup_steps)  # there is a next one
     training.batch_plan.prepare = counting  # type: ignore[method-assign, assignment]
@@ -97,38 +100,40 @@ def waits_before_the_next_batches(training: Training, step: int) -> int:
 
 def longest_search(training: Training, sentences: Sequence[str], search: Search) -> int:
     """Translate sentences in one batch, and return for how many tokens the search went on."""
-    translator = training.translator()
-    searcher = cast(TorchSearcher, translator.searcher)
-    step_of, n_steps = searcher.step_of, 0
+    translator, n_tokens = training.translator(), 0
 
-    def counted_step_of(src: Tensor) -> Step:
-        step = step_of(src)
+    def count() -> None:
+        nonlocal n_tokens
+        n_tokens += 1
 
-        def counted_step(tokens: Tensor, parents: Tensor | None) -> Tensor:
-            nonlocal n_steps
-            n_steps += 1
-            return step(tokens, parents)
-
-        return counted_step
-
-    searcher.step_of = counted_step_of
-    translator(sentences, search)
-    return n_steps
+    translator.checked_by(count)(sentences, search)
+    return n_tokens
 
 
 def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     """Do all that a run does, in its order."""
     sentences = [source for source, _ in corpus.valid]
+    run_and_report("captured sums", captured_sums)
+    if not can_compile:  # simulated; a refused capture may leave a real GPU unusable
+        run_and_report("refused captures", refused_captures)
 
     for name, changes in CONFIGURATIONS.items():
         training = Training(replace(TINY, **changes), corpus, tokenizer)
         before = losses(training, [1])  # optimizers make their state
+        losses(training, [2, 2])  # a shape that comes again is captured
         run_and_report(f"a step, {name}", partial(losses, training, [2]))
         ((_, batch), *_) = training.batch_plan.batches_of(3)
         if isinstance(batch, PackedBatch):
             run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
         run_and_report(f"waits early, {name}", partial(waits_before_the_next_batches, training, 7))
+
+    training = Training(replace(TINY, optimizer="muon"), corpus, tokenizer)
+    training.captured = None
+    run_and_report("losses, not captured", lambda: losses(training, [1, 2, 2, 2, *range(3, 7)]))
+    training = Training(replace(TINY, optimizer="muon"), corpus, tokenizer)
+    run_and_report("losses, captured", lambda: losses(training, [1, 2, 2, 2, *range(3, 7)]))
+    run_and_report("a step that is not finite", partial(overflow, training))
 
     if can_compile:
         training = Training(TINY, corpus, tokenizer)
@@ -141,6 +146,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     training = Training(replace(TINY, steps=4, self_distillation=0.5), few, tokenizer)
     training.step = 2
     run_and_report("validation", lambda: validate(training)[0].loss)
+    run_and_report("translations after more steps", partial(translations_after_more_steps, training, sentences))
     run_and_report("attention", lambda: len(training.translator().attention(sentences[0])))
     run_and_report("state and restore", lambda: restore(training, state_of(training)))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
@@ -150,6 +156,69 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
 
     for device in ("cpu", "cuda"):
         same_on(device, corpus, tokenizer)
+
+
+def translations_after_more_steps(training: Training, sentences: Sequence[str]) -> list[list[str]]:
+    """Translate as validations do, between steps, and at last with a searcher that is new, too."""
+    training.translator()(sentences)
+    losses(training, [3, 4, 3, 4])
+    kept = training.translator()(sentences)
+    training.searcher = None
+    return [kept, training.translator()(sentences)]
+
+
+def overflow(training: Training) -> dict[str, Any]:
+    """Make a weight infinite, and return whether a captured step tells of it, and leaves all other weights alone."""
+    weights = list(training.model.parameters())
+    with torch.no_grad():
+        weights[-1].view(-1)[0] = torch.inf
+    before = [weight.detach().clone() for weight in weights]
+    said = ""
+    try:
+        for _ in range(3):
+            take_step(training, 2)
+    except TrainingError as error:
+        said = str(error)
+    is_same = [bool((weight == old).all()) for weight, old in zip(weights, before, strict=True)]
+    return {"said": said, "is same": all(is_same)}
+
+
+def captured_sums() -> list[list[float]]:
+    """Capture a running sum, and return what it is after the capture and after each of two replays."""
+    device = torch.device("cuda")
+    x, total = (torch.zeros(3, device=device) for _ in range(2))
+    total.add_(2 * x + 1)  # kernels are loaded
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+        doubled = 2 * x
+        total.add_(doubled.view(3) + 1)
+    sums = [total.tolist()]
+    for number in (1, 10):
+        x.fill_(number)
+        graph.replay()
+        sums.append(total.tolist())
+    return [*sums, doubled.tolist()]
+
+
+def refused_captures() -> list[str]:
+    """What cannot be captured."""
+    device = torch.device("cuda")
+    x = torch.ones(3, device=device)
+    waits: dict[str, Callable[[], object]] = {
+        "item": lambda: x.sum().item(),
+        "nonzero": x.nonzero,
+        "mask": lambda: x[x > 0],
+        "copy from the host": lambda: x.copy_(torch.ones(3)),
+    }
+    refused = []
+    for name, work in waits.items():
+        try:
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                work()
+        except RuntimeError:
+            refused.append(name)
+    return refused
 
 
 def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
@@ -165,6 +234,31 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     run_and_report(
         f"beam search on {device}", lambda: [[one.text for one in translations] for translations in n_best()]
     )
+    if searcher.captured:
+        # As kernels, launched one by one; after a capture that failed; and by the plain functions of a search.
+        searcher.captured.pool.can_capture = False
+        run_and_report("greedy search without graphs", partial(translator, sentences))
+        run_and_report("a failed capture", partial(translate_where_no_capture_succeeds, translator, sentences))
+        searcher.captured = None
+        run_and_report("greedy search by the plain functions", partial(translator, sentences))
+
+
+def translate_where_no_capture_succeeds(translator: Translator, sentences: Sequence[str]) -> list[str]:
+    """Translate where a GPU has no graphs."""
+    searcher, captured = cast(TorchSearcher, translator.searcher), torch.cuda.CUDAGraph
+
+    class NoGraph(captured):  # type: ignore[misc, valid-type]
+        def capture_begin(self, *args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("no graphs here")
+
+    cuda: Any = torch.cuda
+    cuda.CUDAGraph = NoGraph
+    searcher.captured = CapturedSearch(searcher.model, [], 2**30)
+    try:
+        return translator(sentences)
+    finally:
+        cuda.CUDAGraph = captured
+        assert not searcher.captured.pool.can_capture
 
 
 def main(cache: str) -> None:

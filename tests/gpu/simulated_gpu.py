@@ -2,7 +2,8 @@
 
 `simulate()` patches torch so that the project takes its CUDA paths. Within `SimulatedGpu`, each operation on such
 tensors is computed on the CPU. One that mixes devices as CUDA does not allow raises. One for which the host would wait
-for a real GPU is noted in `JOURNAL`, with the place in the project that asked for it.
+for a real GPU is noted in `JOURNAL`, with the place in the project that asked for it. simulated_graph.py records
+operations and replays them, as CUDA graphs do.
 
 guard.cpp must be preloaded. What all this cannot show: the speed, the memory and the rounding of real kernels.
 """
@@ -14,18 +15,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
 from model import Transformer
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from plain_varlen import plain_varlen_attn
+from plain_kernels import register_plain_kernels
+from simulated_graph import CAPTURING, Operation, offer_graphs
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
@@ -47,6 +49,7 @@ class Journal:
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def wait(self, what: str) -> None:
+        CAPTURING.refuse(what)
         frames = traceback.extract_stack()
         places = [f"{Path(f.filename).name}:{f.lineno}" for f in frames if is_of_project(f.filename)]
         self.waits[what, places[-1] if places else "?"] += 1
@@ -129,9 +132,13 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if "pin_memory" in kwargs:
         kwargs = {**kwargs, "pin_memory": False}
-    result = func(*map_tensors(unwrap, args), **map_tensors(unwrap, kwargs))
+    unwrapped_args, unwrapped_kwargs = map_tensors(unwrap, args), map_tensors(unwrap, kwargs)
+    operation = Operation(func, unwrapped_args, unwrapped_kwargs)
+    CAPTURING.will_compute(operation)
+    result = func(*unwrapped_args, **unwrapped_kwargs)
     if target == "cpu" or name in TO_HOST:
         return result
+    CAPTURING.has_computed(operation, result)
     result = map_tensors(wrap, result)
     correct_aliasing: Any = return_and_correct_aliasing
     return correct_aliasing(func, args, kwargs, result) if on_gpu else result
@@ -160,12 +167,17 @@ def note_waits(name: str, args: Any, kwargs: dict[str, Any], target: str | None)
                 JOURNAL.wait(f"{name} by an index on the CPU")
     elif name == "_to_copy":
         source = args[0]
+        if not isinstance(source, SimulatedTensor):
+            CAPTURING.refuse("a copy from the host")  # its numbers would be those of the capture
         if isinstance(source, SimulatedTensor) and target == "cpu":
             JOURNAL.wait("copy to the CPU")
         elif not isinstance(source, SimulatedTensor) and not (is_pinned(source) and kwargs.get("non_blocking")):
             JOURNAL.wait("copy to the GPU that blocks")
     elif name == "copy_" and isinstance(args[0], SimulatedTensor) != isinstance(args[1], SimulatedTensor):
-        JOURNAL.wait("copy_ across devices")
+        on_host = args[1] if isinstance(args[0], SimulatedTensor) else args[0]
+        is_async = (len(args) > 2 and args[2]) or kwargs.get("non_blocking")
+        if not (is_async and is_pinned(on_host)):
+            JOURNAL.wait("copy_ across devices")
 
 
 def is_pinned(tensor: Tensor) -> bool:
@@ -206,7 +218,9 @@ def claim_gpu() -> None:
     cuda.get_device_name = lambda device=None: "a simulated GPU"
     cuda.max_memory_allocated = lambda device=None: 0
     cuda.manual_seed_all = lambda seed: None
+    cuda.get_device_properties = lambda device=None: SimpleNamespace(total_memory=80 * 2**30, name="a simulated GPU")
     cuda.amp.common.amp_definitely_not_available = lambda: False
+    offer_graphs(JOURNAL.wait)
     torch.Tensor.pin_memory = pinned_copy  # type: ignore[method-assign,assignment]
 
 
@@ -216,7 +230,7 @@ def simulate() -> None:
     anything: Any = torch
     anything.inference_mode = torch.no_grad  # an inference tensor cannot be of a subclass
     anything.tensor = tensor_anywhere
-    varlen.varlen_attn = plain_varlen_attn  # type: ignore[assignment]
+    register_plain_kernels()
     Transformer.to = moved  # type: ignore[method-assign,assignment]
 
 

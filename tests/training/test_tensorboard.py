@@ -22,10 +22,8 @@ from training.tensorboard import Logs
 def log(step: int, loss: float = 20.0, seconds: float = 1.0) -> StepRecord:
     return StepRecord(
         step,
-        loss,
-        cross_entropy=10.0,
-        grad_norm=1.0,
-        grad_norms={"encoder": 0.5},
+        [loss, 10.0, 1.0, 0.5],
+        parts=["encoder"],
         lr=0.1,
         n_tgt=10,
         n_tokens=100,

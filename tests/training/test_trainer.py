@@ -180,7 +180,7 @@ def test_compiled_parts_learn_the_same_from_few_graphs(tiny: Config, small: Corp
     for step in range(1, 7):
         assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
     graphs = compiled.n_graphs
-    assert 3 <= graphs <= 5 and not torch._dynamo.utils.counters["graph_break"]
+    assert 2 <= graphs <= 4 and not torch._dynamo.utils.counters["graph_break"]
     assert validate(compiled)[0].loss == pytest.approx(validate(plain)[0].loss, rel=1e-3)
     assert compiled.n_graphs == graphs
 
@@ -203,11 +203,8 @@ def test_a_part_that_cannot_be_compiled_is_reported_and_runs_as_it_is(
     compiled.compile(broken)
     for step in range(1, 4):
         assert take_step(compiled, step).loss == pytest.approx(take_step(plain, step).loss, rel=1e-4)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "could not compile" in line]
-    assert len(lines) == 2, "once for each part"
-    assert "no compiler found" in lines[0]
-    for line, name in zip(lines, ("run_stack", "losses_and_gradient"), strict=True):
-        assert f"could not compile {name}" in line
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "could not compile" in line]
+    assert "could not compile run_stack" in line and "no compiler found" in line
 
 
 # Gradients

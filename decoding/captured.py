@@ -1,0 +1,278 @@
+"""Greedy and beam search on a GPU, in which one token is one launch: a CUDA graph of the decoder and of the search.
+
+Replaces `greedy_search` and `beam_search` with `fast_step`: the same states, functions and blocks of model.py, on
+tensors of fixed shapes and places. A token of the preset `base` takes 120 to 200 kernels, and the host needs several
+times as long to launch them one by one as the GPU to compute them.
+
+Shapes are rounded up to powers of two, a `Size`. Each size has tensors and graphs of its own, which later searches use
+again. When sentences end or have no room, those that go on move to another size.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dataset import pad, to_device
+from decoding.inference import CastLinear
+from decoding.search import (
+    BeamSearch,
+    BeamState,
+    FindBest,
+    GreedyState,
+    SearchState,
+    length_penalties,
+    next_state,
+    results_in_order,
+)
+from decoding.static_cache import StaticCache, source_projection
+from fast.slot_attention import can_attend_to_slots
+from fast.topk import best_continuations_in_blocks, has_statistics_kernel
+from model import Transformer
+from tapis.config import PAD
+from tapis.search import GREEDY, Hypothesis, Search, go_on
+from tapis.system.terminal import say
+
+CHECK_INTERVAL = 4  # tokens between checks for finished sentences
+LONGEST_START = 64  # tokens; there is room for longer sentences once some have become longer
+LEAST = 16  # positions: what is attended to comes in multiples of it
+FEW = 64  # sentences: fewer take about as long
+
+
+# Graphs
+
+
+class GraphPool:
+    """Captures work as CUDA graphs, which share their memory, as they never run at the same time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.can_capture = device.type == "cuda"
+        self.first: torch.cuda.CUDAGraph | None = None
+        """The first graph, kept because torch takes no graph into a pool that has lost all others"""
+        if self.can_capture:
+            self.pool = torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+        """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
+
+        `work` has run before, so that its kernels are loaded. Unlike torch.cuda.graph, this neither collects garbage
+        nor returns memory to the system, which takes longer than the capture.
+        """
+        if not self.can_capture:
+            return None
+        graph = torch.cuda.CUDAGraph()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(self.stream):
+                graph.capture_begin(self.pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            self.can_capture = False
+            (reason, *_) = str(error).splitlines() or [""]
+            say(f"warning   translating is slower here, since it cannot be captured as a CUDA graph: {reason}")
+            return None
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self.first = self.first or graph
+        return graph
+
+
+class Replayed:
+    """Replaces calls of a function without arguments: it is captured at the second call, and replayed from then on."""
+
+    def __init__(self, pool: GraphPool) -> None:
+        self.pool = pool
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.has_run = False
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        """Do the work, which is the same each time. It is not kept here, so that no cycle keeps its memory."""
+        if self.has_run and self.graph is None:
+            self.graph = self.pool.captured(work)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            work()
+        self.has_run = True
+
+
+# The search of one size
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a search has room for, and its settings."""
+
+    n_sentences: int
+    """L"""
+    n_source: int
+    """S"""
+    longest: int
+    """T"""
+    search: Search
+
+    @classmethod
+    def holding(cls, n_sentences: int, n_source: int, longest: int, search: Search) -> "Size":
+        """Return the smallest size for this."""
+        return cls(round_up(n_sentences, 1), round_up(n_source, LEAST), round_up(longest, LEAST), search)
+
+
+def round_up(n: int, least: int) -> int:
+    """Return the power of two that is n or more, and `least` at least."""
+    return max(least, 1 << (n - 1).bit_length())
+
+
+class StaticSearch:
+    """A search of one size: its tensors, which stay where they are, and what is done with them."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        w_source: CastLinear,
+        size: Size,
+        suppressed: list[int],
+        pool: GraphPool,
+        best: FindBest,
+        attends_with_kernel: bool,
+    ) -> None:
+        device, beam = w_source.weight.device, size.search.beam
+        self.size = size
+        shape = (size.n_sentences, beam, size.n_source, size.longest)
+        self.cache = StaticCache(model, w_source, shape, attends_with_kernel)
+        self.suppressed = suppressed
+        self.encoding, self.token = Replayed(pool), Replayed(pool)
+
+        # The state, and what takes it to the next token.
+        limits = torch.ones(size.n_sentences, dtype=torch.int64, device=device)
+        self.state: SearchState = self.first_state(limits, 1)
+        self.advance: Callable[[Any, Tensor], Any] = partial(GreedyState.advance, best=best)
+        if beam > 1:
+            penalties = length_penalties(size.longest, size.search.length_penalty, device)
+            self.advance = BeamSearch(size.search, penalties, best).advance
+
+    def first_state(self, limits: Tensor, longest: int) -> SearchState:
+        """Return a state before the first token: limits (L,), none above `longest`."""
+        search = self.size.search
+        if search.beam == 1:
+            return GreedyState.start(limits, self.size.longest)
+        penalties = length_penalties(longest, search.length_penalty, limits.device)[limits]
+        state = BeamState.start(limits, penalties, self.size.longest, search, n_hypotheses=search.beam)
+        in_place = torch.arange(state.tokens.numel(), device=limits.device).view_as(state.tokens)
+        return replace(state, parents=in_place)
+
+    def start(self, sources: Sequence[list[int]], limits: Sequence[int]) -> None:
+        """Take in sources and their limits. The rest of the room has sentences of one token."""
+        n_more = self.size.n_sentences - len(sources)
+        device = self.state.limits.device
+        src = pad([*sources, *([[]] * n_more)])
+        self.cache.start(to_device(F.pad(src, (0, self.size.n_source - src.size(1)), value=PAD), device))
+        padded_limits = to_device(torch.tensor([*limits, *([1] * n_more)]), device)
+        self.state.assign(self.first_state(padded_limits, max(limits)))
+        self.encoding(self.cache.encode)
+
+    def take_token(self) -> None:
+        """Find the next token of each hypothesis."""
+        self.token(self._take_token)
+
+    def _take_token(self) -> None:
+        self.state.assign(next_state(self._step, self.state, self.advance))
+
+    def _step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        logits = self.cache.step(tokens, parents)
+        if self.suppressed:  # ids that follow each other
+            logits[..., self.suppressed[0] : self.suppressed[-1] + 1] = -torch.inf
+        return logits
+
+    def take(self, other: "StaticSearch", rows: Tensor) -> None:
+        """Go on with these sentences (L,) of another search."""
+        self.cache.take(other.cache, rows)
+        self.state.assign(other.state.select(rows).with_room(self.size.longest))
+
+
+# Searches of all sizes
+
+
+class CapturedSearch:
+    """Searches with a model of `in_precision`, and keeps the tensors and graphs of the sizes that it has used."""
+
+    def __init__(self, model: Transformer, suppressed: list[int], most_bytes: int) -> None:
+        """most_bytes limits the memory of the sizes that are kept."""
+        self.model = model
+        self.w_source = source_projection(model)
+        weight = self.w_source.weight
+        kind = weight.device, weight.dtype
+        self.best: FindBest = partial(best_continuations_in_blocks, with_kernel=has_statistics_kernel(*kind))
+        n_heads = model.config.n_heads
+        self.attends_with_kernel = can_attend_to_slots(*kind, n_heads, model.config.d_model // n_heads)
+        self.suppressed = suppressed
+        self.most_bytes = most_bytes
+        self.pool = GraphPool(weight.device)
+        self.searches: OrderedDict[Size, StaticSearch] = OrderedDict()
+        self.lock = Lock()  # since two searches would write to the same tensors
+
+    def greedy_search(
+        self, sources: Sequence[list[int]], limits: Sequence[int], check: Callable[[], None] = go_on
+    ) -> list[list[int]]:
+        """Replace `decoding.search.greedy_search`: source ids and limits → ids. `check` is called before each token."""
+        with self.lock:
+            return GreedyState.to_lists(*self._results(sources, limits, GREEDY, check))
+
+    def beam_search(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on
+    ) -> list[list[Hypothesis]]:
+        """Replace `decoding.search.beam_search`: source ids and limits → hypotheses."""
+        with self.lock:
+            return BeamState.to_lists(*self._results(sources, limits, search, check))
+
+    def _results(
+        self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None]
+    ) -> tuple[Tensor, ...]:
+        """Return the results of each source, as the final state of a search has them."""
+        longest = max(limits)
+        longest_source = max(map(len, sources)) + 1  # with EOS
+        size = Size.holding(len(sources), longest_source, min(longest, LONGEST_START), search)
+        running = self.of_size(size)
+        running.start(sources, limits)
+        left: list[SearchState] = []
+        for length in range(1, longest + 1):
+            check()
+            running.take_token()
+            if length == longest or length % CHECK_INTERVAL:
+                continue
+
+            # Move those that go on to another size, if they are few or have no more room.
+            n_decided = int(running.state.is_decided.sum())  # a CPU-GPU sync point
+            if n_decided == size.n_sentences:
+                break
+            n_live = size.n_sentences - n_decided
+            size = replace(size, n_sentences=max(round_up(n_live, 1), min(size.n_sentences, FEW)))
+            if length == size.longest:
+                size = replace(size, longest=2 * size.longest)
+            if size != running.size:
+                decided_last = running.state.is_decided.int().argsort(stable=True)
+                left.append(running.state.select(decided_last[size.n_sentences :]))
+                moved = self.of_size(size)
+                moved.take(running, decided_last[: size.n_sentences])
+                running = moved
+        found = results_in_order([state.with_room(size.longest) for state in (*left, running.state)])
+        return tuple(result[: len(sources)] for result in found)
+
+    def of_size(self, size: Size) -> StaticSearch:
+        """Return the search of a size. Forgets those that were not used for the longest time, if they take too much."""
+        if size not in self.searches:
+            self.searches[size] = StaticSearch(
+                self.model, self.w_source, size, self.suppressed, self.pool, self.best, self.attends_with_kernel
+            )
+        self.searches.move_to_end(size)
+        while len(self.searches) > 1 and sum(s.cache.n_bytes for s in self.searches.values()) > self.most_bytes:
+            self.searches.popitem(last=False)
+        return self.searches[size]

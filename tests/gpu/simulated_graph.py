@@ -1,0 +1,225 @@
+"""Simulated CUDA graphs, streams and events, for simulated_gpu.py.
+
+A capture records the operations on the simulated GPU, and a replay computes them again, on the same tensors, as one
+launch. As on a real GPU, a capture computes nothing: what it would have changed is as before, and what it made is
+undefined until the first replay. It raises where the host would wait, and for a copy from the host.
+
+What all this cannot show: that the memory a graph reads was freed, and that graphs of one pool overwrite each other.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Operations that reserve memory and compute nothing.
+RESERVES = ("empty", "new_empty")
+
+
+@dataclass
+class Operation:
+    """An operation on CPU tensors, which hold the numbers of the simulated ones."""
+
+    func: Any
+    args: Any
+    kwargs: dict[str, Any]
+    made: list[tuple[int, Tensor]] = field(default_factory=list)
+    """Of its results those with memory of their own, by their place among them"""
+
+    def has_made(self, result: Any) -> None:
+        given = {memory(tensor) for tensor in tensors_in([self.args, list(self.kwargs.values())])}
+        self.made = [(place, x) for place, x in enumerate(tensors_in(result)) if memory(x) not in given]
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether a GPU has something to compute: not for views, nor for memory that is only reserved."""
+        name = self.func._schema.name.split("::")[1]
+        return not name.startswith(RESERVES) and bool(self.made or self.func._schema.is_mutable)
+
+    def changed(self) -> list[Tensor]:
+        """The tensors that it writes to."""
+        declared = self.func._schema.arguments
+        given = [*zip(declared, self.args, strict=False), *((a, self.kwargs.get(a.name)) for a in declared)]
+        written = [value for a, value in given if a.alias_info is not None and a.alias_info.is_write]
+        return tensors_in(written)
+
+    def compute_again(self) -> None:
+        results = tensors_in(self.func(*self.args, **self.kwargs))
+        for place, result in self.made:
+            result.copy_(results[place])
+
+
+@dataclass
+class Recording:
+    """What was recorded in a capture."""
+
+    operations: list[Operation] = field(default_factory=list)
+    made: dict[int, Tensor] = field(default_factory=dict)
+    """A tensor of each memory that was made in the capture, by its address"""
+    before: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Of each older memory that was changed: all its bytes, and a copy from before"""
+
+    def keep_what_changes(self, operation: Operation) -> None:
+        for tensor in operation.changed():
+            address = memory(tensor)
+            if address not in self.made and address not in self.before:
+                content = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+                self.before[address] = content, content.clone()
+
+    def add(self, operation: Operation) -> None:
+        self.made.update((memory(x), x) for _, x in operation.made)
+        if operation.is_launch:
+            self.operations.append(operation)
+
+    def undo(self) -> None:
+        """Leave all memory as if nothing had been computed."""
+        for content, copy in self.before.values():
+            content.copy_(copy)
+        for tensor in self.made.values():
+            if tensor.is_floating_point():
+                tensor.fill_(math.nan)
+
+
+def memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def tensors_in(x: Any) -> list[Tensor]:
+    """The tensors in lists and tuples."""
+    if isinstance(x, Tensor):
+        return [x]
+    return [tensor for item in x for tensor in tensors_in(item)] if isinstance(x, list | tuple) else []
+
+
+@dataclass
+class Capturing:
+    """The capture that is going on, and what the host has launched outside it."""
+
+    recording: Recording | None = None
+    launches: int = 0
+    """Operations and graphs since the last `take_launches`"""
+
+    def refuse(self, what: str) -> None:
+        """Raise, as CUDA does, if a capture is going on."""
+        if self.recording is not None:
+            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {what}")
+
+    def will_compute(self, operation: Operation) -> None:
+        if self.recording is not None:
+            self.recording.keep_what_changes(operation)
+
+    def has_computed(self, operation: Operation, result: Any) -> None:
+        operation.has_made(result)
+        if self.recording is not None:
+            self.recording.add(operation)
+        else:
+            self.launches += operation.is_launch
+
+    def take_launches(self) -> int:
+        n, self.launches = self.launches, 0
+        return n
+
+
+CAPTURING = Capturing()
+
+
+class SimulatedGraph:
+    """`torch.cuda.CUDAGraph`."""
+
+    recording: Recording | None = None
+
+    def __init__(self, keep_graph: bool = False) -> None: ...
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        CAPTURING.refuse("another capture")
+        CAPTURING.recording = Recording()
+
+    def capture_end(self) -> None:
+        assert CAPTURING.recording is not None
+        self.recording, CAPTURING.recording = CAPTURING.recording, None
+        self.recording.undo()
+
+    def replay(self) -> None:
+        CAPTURING.refuse("a replay")
+        assert self.recording is not None, "nothing was captured"
+        CAPTURING.launches += 1
+        with torch.no_grad():
+            for operation in self.recording.operations:
+                operation.compute_again()
+
+    def reset(self) -> None:
+        self.recording = None
+
+    def pool(self) -> tuple[int, int]:
+        return (0, id(self))
+
+
+@contextmanager
+def simulated_graph(
+    cuda_graph: SimulatedGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
+    """`torch.cuda.graph`."""
+    cuda_graph.capture_begin(pool, capture_error_mode)
+    try:
+        yield
+    except BaseException:
+        cuda_graph.capture_end()
+        cuda_graph.reset()
+        raise
+    cuda_graph.capture_end()
+
+
+class SimulatedStream:
+    """`torch.cuda.Stream`: all work is done as soon as it is asked for."""
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> "SimulatedEvent":
+        return event or SimulatedEvent()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> "SimulatedStream":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class SimulatedEvent:
+    """`torch.cuda.Event`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+def offer_graphs(wait: Callable[[str], None]) -> None:
+    """Patches torch so that it offers graphs, streams and events. `wait` is told why the host waits."""
+    cuda: Any = torch.cuda
+    events: Any = SimulatedEvent
+    streams: Any = SimulatedStream
+    stream = SimulatedStream()
+    events.synchronize = streams.synchronize = lambda self: wait("synchronize")
+    cuda.CUDAGraph = cuda.graphs.CUDAGraph = SimulatedGraph
+    cuda.graph = cuda.graphs.graph = simulated_graph
+    cuda.graph_pool_handle = lambda: (0, 1)
+    cuda.is_current_stream_capturing = lambda: CAPTURING.recording is not None
+    cuda.Stream = SimulatedStream
+    cuda.Event = SimulatedEvent
+    cuda.stream = lambda stream: stream
+    cuda.current_stream = cuda.default_stream = lambda device=None: stream
+    cuda.synchronize = lambda device=None: wait("synchronize")
