@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -32,8 +33,8 @@ from tapis.system.terminal import progress_bar
 T = TypeVar("T")
 
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
-PARALLEL_THRESHOLD = 20_000  # pairs from which starting several processes pays off
-MAX_PROCESSES = 16  # that clean; each imports torch and takes 250 MB
+PAIRS_OF_A_PROCESS = 10_000  # cleaning so many takes longer than starting a process does
+MAX_PROCESSES = 16  # that clean; each takes 100 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
 RULE_NAMES: list[RuleName] = list(RULES)
 
@@ -102,14 +103,13 @@ def turned_round(rows: datasets.Dataset, part: Part, settings: CleanerSettings) 
 def _cleaned_batches(pairs: Iterator[Pair], settings: CleanerSettings) -> Iterator[dict[str, Any]]:
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
     # read the first pairs, for the cleaner's sample and to see whether there are many
-    first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PARALLEL_THRESHOLD)), [])
+    first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PAIRS_OF_A_PROCESS * MAX_PROCESSES)), [])
     cleaner = settings.cleaner(first_pairs[:SAMPLE])
-    is_large = len(first_pairs) >= PARALLEL_THRESHOLD
-    n_processes = min(_available_cpus(), MAX_PROCESSES) if is_large else 1
+    n_processes = max(1, min(_available_cpus(), len(first_pairs) // PAIRS_OF_A_PROCESS))
 
     # clean them and the rest
     batches = _chunks_of_text(chain(first_pairs, pairs), CLEANING_BATCH)
-    with progress_bar("cleaning", None, "pair", shown=is_large) as bar:
+    with progress_bar("cleaning", None, "pair", shown=n_processes > 1) as bar:
         for batch in _clean_in_processes(cleaner, batches, n_processes):
             bar.update(len(batch["source"]))
             yield batch
@@ -143,13 +143,14 @@ def _clean_in_processes(
     spawn = multiprocessing.get_context("spawn")
     processes, pipes = [], []
     try:
-        for _ in range(n_processes):
-            pipe, pipe_of_process = spawn.Pipe()
-            process = spawn.Process(target=_clean_what_comes, args=(cleaner, pipe_of_process), daemon=True)
-            process.start()
-            pipe_of_process.close()
-            processes.append(process)
-            pipes.append(pipe)
+        with _as_workers():
+            for _ in range(n_processes):
+                pipe, pipe_of_process = spawn.Pipe()
+                process = spawn.Process(target=_clean_what_comes, args=(cleaner, pipe_of_process), daemon=True)
+                process.start()
+                pipe_of_process.close()
+                processes.append(process)
+                pipes.append(pipe)
 
         # Each process has one batch at a time, in turn.
         at_work: deque[Connection] = deque()
@@ -165,6 +166,30 @@ def _clean_in_processes(
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextlib.contextmanager
+def _as_workers() -> Iterator[None]:
+    """While entered, processes that start leave the main module alone, and numpy computes with one thread in each.
+
+    The main module is that of the command, which imports torch: for seconds, and 150 MB. With numpy's threads, a
+    machine of 16 cores would have 256 at work.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    threads = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(threads)
+    try:
+        for name in hidden:
+            setattr(main, name, None)
+        os.environ[threads] = "1"
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
+        os.environ.pop(threads)
+        if before is not None:
+            os.environ[threads] = before
 
 
 def _exchange(send_or_receive: Callable[[], T]) -> T:
