@@ -125,6 +125,7 @@ def hugging_face_engine(
             min_new_tokens=length,
             max_new_tokens=length,
             eos_token_id=EOS,
+            use_cache=True,  # which the config turns off for training
         )
         translations: list[list[int]] = output[:, 1:].tolist()
         return translations

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: synthetic pairs, contenders that take turns, timed commands, the rate of matrix products.
+"""Shared by the benchmarks: synthetic pairs, contenders that take turns, timed commands, rates, profiles.
 
 The machines that these benchmarks run on are noisy, so the contenders take turns. Each turn gives one figure. One turn
 of every contender makes a round. The tables show medians over the rounds. A ratio is the median of the ratios within
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import datasets
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from config import Config
 from machine.devices import slow_precision
@@ -46,15 +47,15 @@ def random_words(n: int, draw: Random) -> list[str]:
     return list(made)
 
 
-def write_pairs(path: Path, n: int) -> None:
+def write_pairs(path: Path, n: int, mean_length: int = 13, n_words: int = 12_000) -> None:
     """Write a .tsv file of n synthetic sentence pairs, one a line.
 
-    Words follow Zipf's law. Sentences are as long as captions, about 13 words, and the lengths of the two sides differ
-    by about a tenth, as in translations. The two sides are unrelated, so that there is nothing to learn.
+    Words are drawn from n_words by Zipf's law. By default, sentences are as long as captions, and the lengths of the
+    two sides differ by about a tenth, as in translations. The two sides are unrelated, so that there is nothing to
+    learn.
     """
     draw = Random(1)
-    mean_length = 13
-    vocabulary = random_words(12_000, draw)
+    vocabulary = random_words(n_words, draw)
     weights = [1 / (rank + 3) for rank in range(len(vocabulary))]
     words = iter(draw.choices(vocabulary, weights, k=n * mean_length * 4))
 
@@ -68,22 +69,31 @@ def write_pairs(path: Path, n: int) -> None:
 
 
 @contextmanager
-def synthetic(n: int) -> Iterator[str]:
-    """While entered, a file of n synthetic pairs in a temporary folder, which also holds the cache of prepared data."""
-    with tempfile.TemporaryDirectory() as folder:
-        setting_before = datasets.config.HF_DATASETS_CACHE
-        variable_before = os.environ.get("HF_DATASETS_CACHE")
-        try:
-            # The setting is for this process, the variable for the processes that it starts.
-            datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
-            os.environ["HF_DATASETS_CACHE"] = f"{folder}/cache"
-            write_pairs(Path(folder) / "pairs.tsv", n)
-            yield f"{folder}/pairs.tsv"
-        finally:
-            datasets.config.HF_DATASETS_CACHE = setting_before
-            os.environ.pop("HF_DATASETS_CACHE", None)
-            if variable_before is not None:
-                os.environ["HF_DATASETS_CACHE"] = variable_before
+def own_cache(folder: Path) -> Iterator[None]:
+    """While entered, a folder is the cache of prepared data."""
+    setting_before = datasets.config.HF_DATASETS_CACHE
+    variable_before = os.environ.get("HF_DATASETS_CACHE")
+    try:
+        # The setting is for this process, the variable for the processes that it starts.
+        datasets.config.HF_DATASETS_CACHE = folder
+        os.environ["HF_DATASETS_CACHE"] = str(folder)
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = setting_before
+        os.environ.pop("HF_DATASETS_CACHE", None)
+        if variable_before is not None:
+            os.environ["HF_DATASETS_CACHE"] = variable_before
+
+
+@contextmanager
+def synthetic(n: int, mean_length: int = 13, n_words: int = 12_000) -> Iterator[str]:
+    """While entered, a file of n synthetic pairs in a temporary folder, which also holds the cache of prepared data.
+
+    The other arguments are those of `write_pairs`.
+    """
+    with tempfile.TemporaryDirectory() as folder, own_cache(Path(folder) / "cache"):
+        write_pairs(Path(folder) / "pairs.tsv", n, mean_length, n_words)
+        yield f"{folder}/pairs.tsv"
 
 
 # Options
@@ -150,6 +160,19 @@ class Contender:
         self.connection.send(args)
         answer: tuple[float, Any] = self.connection.recv()
         return answer
+
+
+class LocalContender:
+    """The same in this process: on a GPU, whose work hardly depends on the process, it starts sooner."""
+
+    def __init__(self, build: Callable[[], Callable[..., Any]]) -> None:
+        self.work = build()
+
+    def __call__(self, *args: Any) -> tuple[float, Any]:
+        """Call the function. Returns the seconds that it took, and its result."""
+        start = time.perf_counter()
+        result = self.work(*args)
+        return time.perf_counter() - start, result
 
 
 def _serve(connection: Connection, build: Callable[[], Callable[..., Any]]) -> None:
@@ -231,3 +254,94 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
         synchronize(device)
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+def copy_rate(device: torch.device) -> float:
+    """Return the bytes a second, read and written, of a copy within the device's memory: the best of ten."""
+    size = 2**30 if device.type == "cuda" else 2**26
+    a, b = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
+    best = float("inf")
+    for _ in range(10):
+        synchronize(device)
+        start = time.perf_counter()
+        b.copy_(a)
+        synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size / best
+
+
+# Profiles
+
+
+@dataclass(frozen=True)
+class Use:
+    """How often something happened, and the seconds that it took itself."""
+
+    calls: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the GPU and the host did in a piece of work, by name. Without a GPU, `kernels` is empty."""
+
+    kernels: dict[str, Use]
+    """With copies and fills of memory"""
+    host: dict[str, Use]
+    """Operations of torch, and calls of CUDA"""
+    trace: profile
+
+    @property
+    def n_kernels(self) -> float:
+        return sum(use.calls for use in self.kernels.values())
+
+    @property
+    def kernel_seconds(self) -> float:
+        return sum(use.seconds for use in self.kernels.values())
+
+    @property
+    def launches(self) -> float:
+        """How often the host started kernels; a captured graph of them counts once."""
+        return self._calls("LaunchKernel", "GraphLaunch")
+
+    @property
+    def waits(self) -> float:
+        """How often the host waited for a stream or for an event."""
+        return self._calls("StreamSynchronize", "EventSynchronize")
+
+    def _calls(self, *parts: str) -> float:
+        """Return how often the host called what has one of these parts in its name."""
+        return sum(use.calls for name, use in self.host.items() if any(part in name for part in parts))
+
+    def longest_kernels(self, n: int) -> list[tuple[str, Use]]:
+        return sorted(self.kernels.items(), key=lambda item: -item[1].seconds)[:n]
+
+    def longest_on_host(self, n: int) -> list[tuple[str, Use]]:
+        return sorted(self.host.items(), key=lambda item: -item[1].seconds)[:n]
+
+
+# What marks parts of a step, and is in the profile of a GPU beside the kernels
+ANNOTATIONS = ("##", "Optimizer.", "Torch-Compiled", "CompiledFunction", "ProfilerStep")
+
+
+def profile_of(work: Callable[[], object], device: torch.device, times: int) -> Profile:
+    """Profile a piece of work. The numbers are means of several times."""
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    synchronize(device)
+    with profile(activities=activities) as trace:
+        for _ in range(times):
+            work()
+        synchronize(device)
+
+    kernels, host = {}, {}
+    for entry in trace.key_averages():
+        is_on_gpu = str(getattr(entry, "device_type", "")).endswith("CUDA")
+        is_annotation = getattr(entry, "is_user_annotation", False) or entry.key.startswith(ANNOTATIONS)
+        if is_on_gpu and not is_annotation:
+            microseconds = float(getattr(entry, "self_device_time_total", 0))
+            kernels[entry.key] = Use(entry.count / times, microseconds / times / 1e6)
+        elif not is_on_gpu:
+            host[entry.key] = Use(entry.count / times, entry.self_cpu_time_total / times / 1e6)
+    return Profile(kernels, host, trace)

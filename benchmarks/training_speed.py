@@ -3,11 +3,12 @@
     python benchmarks/training_speed.py                                        synthetic pairs, as long as captions
     python benchmarks/training_speed.py --data FOLDER --source en --target fr  real pairs
 
-The contenders take turns, each in a process of its own. All train models of the same sizes, with dropout, label
-smoothing, clipping, Adam and the same precision. Tokens are source and target tokens without padding.
+The contenders take turns, each in a process of its own; on a GPU, in one process, where they start sooner. All train
+models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. Tokens are source and
+target tokens without padding.
 
 - "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a run of 2,000 steps or more, and attention
-  takes sequences without padding, if it can. "Tapis, not compiled" and "Tapis, with padding" leave out one of these.
+  works without padding, if it can. "Tapis, not compiled" and "Tapis, with padding" leave out one of these.
 - "Tapis, --plain" computes with the formulas of model.py alone. The difference is what fast/ is worth.
 - "torch.nn.Transformer" is a loop as in tutorials, with cross-entropy over all positions. It gets the batches of Tapis.
 - "the same, with Tapis's memory settings" also has the settings of fast/memory.py, for the allocator and oneDNN.
@@ -35,7 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, Workload, alternate, matmul_rate, ratio, synchronize  # noqa: E402
+from measure import Contender, LocalContender, Workload, alternate, matmul_rate, ratio, synchronize  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
@@ -45,12 +46,12 @@ from config import Config  # noqa: E402
 from dataset import Batch, collate  # noqa: E402
 from fast.memory import bound_caches, keep_freed_memory  # noqa: E402
 from machine.devices import DTYPES, autocast, choose_device, choose_precision, device_label  # noqa: E402
-from model import PositionalEncoding  # noqa: E402
+from model import PositionalEncoding, Transformer  # noqa: E402
 from pairs.corpus import load_corpus  # noqa: E402
 from pairs.vocabulary import learn_tokenizer  # noqa: E402
 from tapis.config import PAD, Precision  # noqa: E402
 from train import take_step  # noqa: E402
-from training.trainer import COMPILED_FROM, Training  # noqa: E402
+from training.trainer import Training  # noqa: E402
 
 ComputeLogits = Callable[[Batch], Tensor]
 CountedStep = Callable[[int], int]  # the number of a batch, from 0 → its tokens, after a step on it
@@ -235,7 +236,7 @@ def contender(name: str, config: Config) -> Callable[[int, int], tuple[int, floa
     corpus = load_corpus(config)
     training = Training(config, corpus, learn_tokenizer(corpus.train, config.vocab_size))
     if name == PADDED:
-        training.batch_plan.has_sequences = False
+        training.batch_plan.in_ranges = False
     step = counted_step(name, training)
     flops = flops_per_token(step)
     if training.device.type == "cuda" and name in (TAPIS, PADDED):
@@ -267,7 +268,6 @@ def compare(options: Options, config: Config) -> None:
         batch_tokens=options.batch_tokens,
         precision=choose_precision(options.precision, device),
         subword_dropout=options.subword_dropout,
-        steps=COMPILED_FROM - 1,  # so that only those contenders are compiled that say so
     )
     corpus = load_corpus(config)
     tokenizer = learn_tokenizer(corpus.train, config.vocab_size)
@@ -280,12 +280,10 @@ def compare(options: Options, config: Config) -> None:
         names.append(TEXTBOOK_WITH_MEMORY)
     if find_spec("transformers"):
         names.append(MARIAN)
-    contenders = {name: Contender(partial(contender, name, config)) for name in names}
+    kind = LocalContender if device.type == "cuda" else Contender
+    contenders = {name: kind(partial(contender, name, config)) for name in names}
     for start in contenders.values():
         start(0, 1)
-    training = Training(config, corpus, tokenizer)  # for the profile and the number of parameters
-    if device.type == "cuda":
-        training.compile()
 
     # Let them take turns, with the rate of matrix products measured in each round too.
     turns_taken: Counter[str] = Counter()
@@ -308,10 +306,10 @@ def compare(options: Options, config: Config) -> None:
     product_rates = speeds.pop("products")
 
     # Print what was compared, the table, and the profile.
-    n_parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    n_parameters = sum(parameter.numel() for parameter in Transformer(len(tokenizer), config).parameters())
     print(
         f"{device_label(device)}, {config.precision}, torch {torch.__version__}; "
-        f"{options.model_label(len(training.tokenizer))}, {n_parameters:,} parameters, "
+        f"{options.model_label(len(tokenizer))}, {n_parameters:,} parameters, "
         f"batches of {config.batch_tokens:,} tokens a side, {config.subword_dropout:.0%} of them split; "
         f"medians of {options.rounds} rounds of {STEPS - 1} steps\n"
         f"matrix products reach {statistics.median(product_rates) / 1e9:,.0f} GFLOP/s in {config.precision}\n"
@@ -323,16 +321,16 @@ def compare(options: Options, config: Config) -> None:
             f"{name:<50} {statistics.median(values):>9,.0f} {ratio(speeds[TAPIS], values):>8.2f}× "
             f"{statistics.median(shares):>13.1%}"
         )
-    print_profile(training)
+    tapis = contenders[TAPIS] if device.type == "cuda" else LocalContender(partial(contender, TAPIS, config))
+    print_profile(tapis, device)
 
 
-def print_profile(training: Training) -> None:
-    """Print the operations that take the most time of a step, from a profile of five steps."""
-    take_step(training, 1)
-    on_gpu = training.device.type == "cuda"
+def print_profile(tapis: Callable[[int, int], object], device: torch.device) -> None:
+    """Print the operations that take the most time of a step, from a profile of five steps in this process."""
+    tapis(0, 1)
+    on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
-        for i in range(5):
-            take_step(training, i + 2)
+        tapis(1, 5)
     own_time = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     table = sorted(profiled.key_averages(), key=own_time, reverse=True)
     total = sum(map(own_time, table))

@@ -1,0 +1,55 @@
+"""What a machine with a GPU is: its hardware, its rates, the versions of its software. A part of gpu_visit.py."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+import tyro  # noqa: E402
+from gpu_visit import PartOptions  # noqa: E402
+from measure import copy_rate, matmul_rate  # noqa: E402
+
+from machine.devices import DTYPES, choose_device, device_label, slow_precision  # noqa: E402
+from tapis.config import Precision  # noqa: E402
+
+
+def version_of(package: str) -> str:
+    """Return a package and its version."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
+
+
+def main() -> None:
+    device = choose_device(tyro.cli(PartOptions).device)
+    print(f"{device_label(device)}, {os.cpu_count()} CPU cores")
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        print(f"{properties.total_memory / 1e9:.1f} GB, {properties.multi_processor_count} multiprocessors")
+        query = ["nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm", "--format=csv,noheader"]
+        try:
+            answer = subprocess.run(query, check=False, capture_output=True, text=True)
+            print(f"driver, power limit, highest clock: {answer.stdout.strip() or answer.stderr.strip()}")
+        except OSError as error:
+            print(f"no nvidia-smi: {error}")
+    packages = ("torch", "triton", "transformers", "tokenizers", "datasets", "numpy")
+    print(
+        f"Python {sys.version.split()[0]}, CUDA {torch.version.cuda}, {', '.join(map(version_of, packages))}",
+        flush=True,
+    )
+
+    precisions: tuple[Precision, ...] = ("bf16", "fp32")
+    for precision in precisions:
+        if not slow_precision(precision, device):  # a CPU could take minutes
+            print(f"products in {precision}: {matmul_rate(device, DTYPES[precision]) / 1e12:,.2f} TFLOP/s", flush=True)
+    print(f"copies within its memory: {copy_rate(device) / 1e9:,.0f} GB/s, read and written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""benchmarks/gpu_visit.py without a GPU: it runs in miniature, keeps what a part printed, and counts as it says."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from torch.utils.flop_counter import FlopCounterMode
+
+from config import Config
+from dataset import EncodedPairs, collate
+from pairs.corpus import Corpus
+from tapis.text.tokenizer import Tokenizer
+from training.trainer import Training
+
+sys.path.append(str(ROOT / "benchmarks"))
+
+from gpu_visit import PARTS, Options, Part, Report, run_part
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a visit ends groups of processes, as on Linux")
+
+# What each part prints when it has measured everything.
+LAST = {
+    "versions": "copies within its memory",
+    "demo": "s from the command to the sentence",
+    "tests": "tests collected",
+    "steps": "to make its batch",
+    "profile": "trace of a step",
+    "decoding": "4 sentences, beam 4",
+    "memory": "not tried",
+    "multi30k": "evaluate.py --beam 5 took",
+    "big": "to make its batch",
+}
+
+
+def visit(*flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "benchmarks/gpu_visit.py"), "--out", "visit", *flags]
+    return subprocess.run(command, check=False, capture_output=True, encoding="utf-8", timeout=280)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [part.name for part in PARTS])
+def test_a_part_in_miniature_measures_everything(name: str) -> None:
+    done = visit("--simulate", "--parts", name)
+    report = Path("visit/report.txt").read_text(encoding="utf-8")
+    assert done.returncode == 0 and report == done.stdout, report
+    assert LAST[name] in report and "failed: none" in report
+    assert "FAILED" not in report and "skipped" not in report
+
+
+@pytest.mark.slow
+def test_parts_without_time_are_named() -> None:
+    done = visit("--simulate", "--minutes", "0")
+    assert done.returncode == 0
+    assert done.stdout.endswith(f"skipped for lack of time: {', '.join(LAST)}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [
+        ("print('a table'); import time; time.sleep(60)", "stopped after 4 s"),
+        ("print('a table'); 1 / 0", "ZeroDivisionError: division by zero"),
+        ("print('a table')", ""),
+    ],
+)
+def test_what_a_part_printed_before_its_end_is_kept(script: str, failure: str) -> None:
+    Path("part.py").write_text(script, encoding="utf-8")
+    part = Part("one", 4, (str(Path("part.py").absolute()),))
+    failed = run_part(part, part.seconds, Options(out=Path()), Report(Path("report.txt")))
+    assert failure in failed and bool(failed) == bool(failure)
+    assert Path("report.txt").read_text(encoding="utf-8") == "a table\n"
+
+
+def test_operations_are_counted_as_torch_counts_them(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Of sentences of one length on each side, which have no padding."""
+    from gpu_steps import flops_of_epoch
+
+    config = replace(tiny, n_encoder_layers=2, n_decoder_layers=3, plain=True)
+    training = Training(config, small, tokenizer)
+    pairs: EncodedPairs = training.train_pairs
+    pairs.src_lengths, pairs.tgt_lengths = np.full(5, 7 + 1), np.full(5, 9 + 1)  # with the end token
+    batch = collate([[5] * 7] * 5, [[6] * 9] * 5)
+    with FlopCounterMode(display=False) as counter:
+        loss, _ = training.objective(batch.to(torch.device("cpu")))
+        loss.backward()
+    assert counter.get_total_flops() == flops_of_epoch(config, len(tokenizer), pairs)
