@@ -315,7 +315,7 @@ PRESETS = {
         self_distillation=0.1,
     ),
     # The paper's base model and schedule (table 3, section 5.3); 63 million parameters; for a GPU and a large corpus.
-    # Not measured. Modelled for an H200: 1.8 million tokens/s (benchmarks/gpu_account.py).
+    # 1.3 million tokens/s on an H100 (docs/performance.md). Never trained to its end.
     "base": Config(
         vocab_size=37_000,
         d_model=512,
