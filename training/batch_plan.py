@@ -88,17 +88,21 @@ class BatchPlan:
 
     def batches_of(self, step: int) -> list[tuple[int, Batch | PackedBatch]]:
         """Return this process's batches of a step, on the CPU; each with its place among the step's."""
-        prepared = self._prepared.pop(step, None)
-        return prepared.result() if prepared else self.make_batches(step)
+        if not self.worker:
+            return self.make_batches(step)
+        return (self._prepared.get(step) or self.worker.submit(self.make_batches, step)).result()
 
     def prepare(self, steps: Iterable[int]) -> None:
         """Begin to make the batches of steps to come, while a GPU is at work. On a CPU, which is at work itself, don't.
 
-        One thread makes them all, in their order.
+        One thread makes them all, in their order. Those of other steps are forgotten.
         """
-        for step in steps:
-            if self.worker and step not in self._prepared:
-                self._prepared[step] = self.worker.submit(self.make_batches, step)
+        if not self.worker:
+            return
+        before = self._prepared
+        self._prepared = {step: before.get(step) or self.worker.submit(self.make_batches, step) for step in steps}
+        for step in before.keys() - self._prepared.keys():
+            before[step].cancel()
 
     def batch(self, sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch | PackedBatch:
         """Return the batch of these token ids on the CPU, as the loss takes it."""

@@ -15,12 +15,14 @@ from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import Batch, collate
 from fast.packed_batch import PackedBatch
+from machine.distributed import ALONE
 from pairs.corpus import Corpus
 from pairs.tables import Pairs
 from tapis.release import CheckpointError
 from tapis.system.terminal import is_main
 from tapis.text.tokenizer import Tokenizer
 from train import take_step
+from training.batch_plan import BatchPlan
 from training.failures import TrainingError
 from training.own_translations import to_tensors
 from training.records import Validation
@@ -116,6 +118,28 @@ def test_the_state_of_another_version_is_refused_in_words(tiny: Config, small: C
 
 
 # Batches
+
+
+def test_batches_that_a_thread_prepares_are_those_of_their_steps(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a GPU. Steps are taken in their order, and then others, as a time budget takes them."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    training = Training(replace(tiny, subword_dropout=0.1), small, tokenizer)
+    plan = BatchPlan(training.config, training.train_pairs, [], ALONE, in_ranges=True)
+    last = 2 * plan.steps_per_epoch
+    for step in (*range(1, last), 3, last + 5, 1):
+        plan.prepare(range(step + 1, step + 5))
+        assert len(plan._prepared) == 4
+        for (place, batch), (place_now, now) in zip(plan.batches_of(step), plan.make_batches(step), strict=True):
+            assert isinstance(batch, PackedBatch) and isinstance(now, PackedBatch)
+            assert place == place_now and torch.equal(batch.flat, now.flat)
+
+    # What a graph reads is the batch.
+    assert isinstance(batch, PackedBatch)
+    read = batch.read_from(batch.flat)()
+    assert [tensor.tolist() for tensor in read.tensors] == [tensor.tolist() for tensor in batch.tensors]
+    assert read.shape == batch.shape and (read.n_tgt, read.longest) == (batch.n_tgt, batch.longest)
 
 
 def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
