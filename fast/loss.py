@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from tapis.config import PAD
 
-CHUNK = 1024  # target tokens whose logits exist at once on a CPU
-LOGITS_AT_ONCE = 2**29  # on a GPU, which takes longer for many small products than for few large ones
+CHUNK = 1024  # target tokens whose logits exist at once
+LOGITS_AT_ONCE = 2**29  # with the kernel for GPUs, which takes longer for many small products than for few large ones
 ALIGNED = 64  # on a GPU, the products with V columns take two to four times as long if V is odd
 
 
@@ -85,7 +85,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         vocab_size = len(weight)
         matrix = weight.to(vectors.dtype)
         size = CHUNK
-        if vectors.device.type == "cuda":
+        if of_chunk is losses_and_gradient_on_gpu:
             matrix = F.pad(matrix, (0, 0, 0, -vocab_size % ALIGNED))
             size = max(CHUNK, LOGITS_AT_ONCE // len(matrix))
         weight_grad = torch.zeros_like(weight)

@@ -58,7 +58,7 @@ def run_scenarios(folder: Path) -> str:
         env=environment,
         capture_output=True,
         encoding="utf-8",
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
