@@ -471,16 +471,19 @@ def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
         list(_clean_in_processes(DyingCleaner("en", "fr"), slow_batches(), 2))
 
 
-KILLED = """
+SLOW = """
 import os, time
 from pairs.cleaning import Cleaner
-from pairs.cleaned import _clean_in_processes
 
 class SlowCleaner(Cleaner):
     def judge(self, raw):
         os.write(1, f"{os.getpid()}\\n".encode())  # whole, beside the other process
         time.sleep(1)
         return super().judge(raw)
+"""
+KILLED = """
+from pairs.cleaned import _clean_in_processes
+from slow import SlowCleaner
 
 if __name__ == "__main__":
     list(_clean_in_processes(SlowCleaner("en", "fr"), iter([[("a", "b")]] * 20), 2))
@@ -490,7 +493,8 @@ if __name__ == "__main__":
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc to see processes in")
 def test_cleaning_leaves_no_process_behind_when_it_is_killed() -> None:
     Path("killed.py").write_text(KILLED, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    Path("slow.py").write_text(SLOW, encoding="utf-8")  # the processes do not run the main module again
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path.cwd())])}
     with subprocess.Popen([sys.executable, "killed.py"], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         workers: set[int] = set()
