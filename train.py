@@ -30,7 +30,10 @@ from checkpoint import RUNS, RunFolder, parameters
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.config import ConfigError
 from tapis.attention import draw
+from dataset import Batch
 from decoding.scoring import by_data_lines, score_corpus
+from fast.capture import CapturedSteps, LateNumbers
+from fast.packed_batch import PackedBatch
 from model import Transformer
 from machine.devices import autocast, choose_device, slow_precision
 from machine.distributed import Group, run_worker
@@ -62,9 +65,6 @@ from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, validation_lines, warnings
 from training.trainer import Training
-from dataset import Batch
-from fast.capture import CapturedSteps, LateNumbers
-from fast.packed_batch import PackedBatch
 from training.state import restore, state_of
 from training.validation import sample_rows, unsure_below, validate
 
@@ -99,12 +99,12 @@ def take_step(training: Training, step: int) -> StepRecord:
     if training.captured:
         numbers = captured_step(training, training.captured, step, batches, n_tgt, lr)
     else:
-        numbers = plain_step(training, step, batches, n_tgt, lr)
+        numbers = eager_step(training, step, batches, n_tgt, lr)
     seconds = time.perf_counter() - start
     return StepRecord(step, numbers, training.parts, lr, n_tgt, n_tokens, seconds)
 
 
-def plain_step(
+def eager_step(
     training: Training, step: int, batches: Sequence[tuple[int, Batch | PackedBatch]], n_tgt: int, lr: float
 ) -> list[float]:
     """Take a step on its batches, of n_tgt target tokens in all processes. Returns `StepRecord.numbers`."""
@@ -143,7 +143,7 @@ def captured_step(
     n_tgt: int,
     lr: float,
 ) -> LateNumbers:
-    """Replace `plain_step` by CUDA graphs: asks a GPU for the step, then waits for the one before."""
+    """Replace `eager_step` by CUDA graphs: asks a GPU for the step, then waits for the one before."""
     for place, batch in batches:
         assert isinstance(batch, PackedBatch)
         training.seed_dropout(step, place)

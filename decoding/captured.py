@@ -32,77 +32,17 @@ from decoding.search import (
     results_in_order,
 )
 from decoding.static_cache import StaticCache, source_projection
+from fast.graphs import GraphPool, Replayed
 from fast.slot_attention import can_attend_to_slots
 from fast.topk import best_continuations_in_blocks, has_statistics_kernel
 from model import Transformer
 from tapis.config import PAD
 from tapis.search import GREEDY, Hypothesis, Search, go_on
-from tapis.system.terminal import say
 
 CHECK_INTERVAL = 4  # tokens between checks for finished sentences
 LONGEST_START = 64  # tokens; there is room for longer sentences once some have become longer
 LEAST = 16  # positions: what is attended to comes in multiples of it
 FEW = 64  # sentences: fewer take about as long
-
-
-# Graphs
-
-
-class GraphPool:
-    """Captures work as CUDA graphs, which share their memory, as they never run at the same time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.can_capture = device.type == "cuda"
-        self.first: torch.cuda.CUDAGraph | None = None
-        """The first graph, kept because torch takes no graph into a pool that has lost all others"""
-        if self.can_capture:
-            self.pool = torch.cuda.graph_pool_handle()
-            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
-
-        `work` has run before, so that its kernels are loaded. Unlike torch.cuda.graph, this neither collects garbage
-        nor returns memory to the system, which takes longer than the capture.
-        """
-        if not self.can_capture:
-            return None
-        graph = torch.cuda.CUDAGraph()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(self.stream):
-                graph.capture_begin(self.pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        except RuntimeError as error:
-            self.can_capture = False
-            (reason, *_) = str(error).splitlines() or [""]
-            say(f"warning   translating is slower here, since it cannot be captured as a CUDA graph: {reason}")
-            return None
-        torch.cuda.current_stream().wait_stream(self.stream)
-        self.first = self.first or graph
-        return graph
-
-
-class Replayed:
-    """Replaces calls of a function without arguments: it is captured at the second call, and replayed from then on."""
-
-    def __init__(self, pool: GraphPool) -> None:
-        self.pool = pool
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.has_run = False
-
-    def __call__(self, work: Callable[[], None]) -> None:
-        """Do the work, which is the same each time. It is not kept here, so that no cycle keeps its memory."""
-        if self.has_run and self.graph is None:
-            self.graph = self.pool.captured(work)
-        if self.graph is not None:
-            self.graph.replay()
-        else:
-            work()
-        self.has_run = True
 
 
 # The search of one size
@@ -215,7 +155,7 @@ class CapturedSearch:
         self.attends_with_kernel = can_attend_to_slots(*kind, n_heads, model.config.d_model // n_heads)
         self.suppressed = suppressed
         self.most_bytes = most_bytes
-        self.pool = GraphPool(weight.device)
+        self.pool = GraphPool(weight.device, "translating")
         self.searches: OrderedDict[Size, StaticSearch] = OrderedDict()
         self.lock = Lock()  # since two searches would write to the same tensors
 

@@ -1,4 +1,4 @@
-"""Training steps as CUDA graphs: the host launches one graph where it would launch hundreds of kernels.
+"""Training steps as CUDA graphs (fast/graphs.py).
 
 A small model's kernels take microseconds each, less than the host takes to launch one. `CapturedSteps` replaces these
 lines of train.py, for batches without padding and a single process:
@@ -8,9 +8,8 @@ lines of train.py, for batches without padding and a single process:
     clip_gradient()
     step_optimizers()
 
-There is one graph for each shape of a batch, up to its gradient, and one for the update of the weights. A graph works
-on tensors at fixed addresses, and nothing in it may wait for the host: a batch is copied to where its graph reads it,
-and the learning rate is a tensor. The host reads the numbers of a step when it likes.
+There is one graph for each shape of a batch, up to its gradient, and one for the update of the weights. A batch is
+copied to where its graph reads it, and the learning rate is a tensor. The host reads the numbers of a step late.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,67 +19,23 @@ import torch
 from torch import Tensor
 
 from fast.forward import PackedBatchLoss
+from fast.graphs import GraphPool, Replayed
 from fast.packed_batch import PackedBatch, Shape
 from machine.devices import autocast
 from tapis.config import Precision
-from tapis.system.terminal import in_one_line, say
-
-
-class Graphs:
-    """CUDA graphs that share their memory, since one is replayed at a time."""
-
-    def __init__(self) -> None:
-        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.pool = torch.cuda.graph_pool_handle()
-        self.is_broken = False  # a capture has failed
-
-    def capture(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """Return the graph of `work`, which does not run. None, after a warning, if it cannot be captured."""
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # Another thread, which prepares batches, may allocate pinned memory at the same time.
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-                work()
-        except RuntimeError as error:
-            self.is_broken = True
-            say(f"warning   training is slower: a step could not be captured: {in_one_line(error)[:200]}")
-            return None
-        return graph
-
-
-class Captured:
-    """Replaces a function that works on tensors at fixed addresses: from its second call on, by one launch.
-
-    The first call runs as it is, and so makes what is made once: memory, the state of an optimizer, compiled kernels.
-    """
-
-    def __init__(self, work: Callable[[], None], graphs: Graphs) -> None:
-        self.work = work
-        self.graphs = graphs
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.has_run = False
-
-    def __call__(self) -> None:
-        if self.graph is None and self.has_run and not self.graphs.is_broken:
-            self.graph = self.graphs.capture(self.work)
-        if self.graph is not None:
-            self.graph.replay()
-            return
-        self.has_run = True
-        # Where it will be captured: gradients are added up on the stream on which they were first needed.
-        self.graphs.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.graphs.stream):
-            self.work()
-        torch.cuda.current_stream().wait_stream(self.graphs.stream)
 
 
 @dataclass(frozen=True)
 class StaticBatch:
-    """A shape of batches at a fixed address, and what adds the gradient of the batch that is there."""
+    """A shape of batches at a fixed address, and what its graph needs."""
 
     flat: Tensor
     """`PackedBatch.flat`, on the GPU"""
-    add_gradient: Captured
+    read: Callable[[], PackedBatch]
+    """Returns the batch that is in `flat`"""
+    tables: tuple[Tensor, Tensor]
+    """Of positions; a longer sentence replaces those of the model, and the graph goes on with these"""
+    replayed: Replayed
 
 
 class LateNumbers:
@@ -137,9 +92,9 @@ class CapturedSteps:
 
     def begin_anew(self) -> None:
         """Drop all graphs: tensors that they work on have been replaced, or other functions compute the loss."""
-        self.graphs = Graphs()
+        self.pool = GraphPool(self.device, "training")
         self.static_batches: dict[Shape, StaticBatch] = {}
-        self.update_weights = Captured(self._update_weights, self.graphs)
+        self.replayed_update = Replayed(self.pool)
         self.found_inf.zero_()
 
     def add_gradient(self, batch: PackedBatch, share: float) -> None:
@@ -149,7 +104,7 @@ class CapturedSteps:
             static = self.static_batches[batch.shape] = self._static_batch(batch)
         static.flat.copy_(batch.flat, non_blocking=True)
         self.share.fill_(share)
-        static.add_gradient()
+        static.replayed(lambda: self._add_gradient(static.read()))
 
     def update(self, lr: float) -> LateNumbers:
         """Clip the gradient, step the optimizers and begin the next step. The host does not wait.
@@ -158,22 +113,20 @@ class CapturedSteps:
         model. If one is not finite, neither this step nor any later one changes the weights.
         """
         self.lr.fill_(lr)
-        self.update_weights()
+        self.replayed_update(self._update_weights)
         return LateNumbers(self.numbers)
 
     def _static_batch(self, batch: PackedBatch) -> StaticBatch:
+        model = self.objective.model
         flat = torch.zeros_like(batch.flat, device=self.device)
-        on_gpu = batch.read_from(flat)
-        # A longer sentence replaces these tables; the graph goes on with those that it knows.
-        tables = [position.table for position in (self.objective.model.src_position, self.objective.model.tgt_position)]
+        tables = model.src_position.table, model.tgt_position.table
+        return StaticBatch(flat, batch.read_from(flat), tables, Replayed(self.pool))
 
-        def add_gradient(_: object = tables) -> None:
-            with autocast(self.device, self.precision):
-                losses = self.objective(on_gpu())
-            (losses[0] * self.share).backward()
-            self.losses += torch.stack(losses).detach()
-
-        return StaticBatch(flat, Captured(add_gradient, self.graphs))
+    def _add_gradient(self, batch: PackedBatch) -> None:
+        with autocast(self.device, self.precision):
+            losses = self.objective(batch)
+        (losses[0] * self.share).backward()
+        self.losses += torch.stack(losses).detach()
 
     def _update_weights(self) -> None:
         # Measure the gradient, and note if it is not finite.

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from dataset import pad
 from decoding import captured
-from decoding.captured import CapturedSearch, GraphPool, Replayed, Size
+from decoding.captured import CapturedSearch, Size
 from decoding.inference import CastLinear, FusedSelfAttention, in_precision, keep_narrow
 from decoding.search import Step, beam_search, greedy_search
 from decoding.static_cache import StaticCache, source_projection
 from decoding.steps import plain_step
 from decoding.torch_searcher import gpu_batch_tokens, without_tags
+from fast.graphs import GraphPool, Replayed
 from fast.slot_attention import attend_to_slots, can_attend_to_slots
 from fast.topk import has_statistics_kernel, logit_statistics
 from model import FeedForwardBlock, MaskedAttention, Transformer
@@ -181,7 +182,7 @@ class FakeGraph:
 
 
 def test_work_is_captured_once_its_kernels_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = GraphPool(torch.device("cpu"))
+    pool = GraphPool(torch.device("cpu"), "this")
     captures: list[int] = []
     calls: list[int] = []
 

@@ -1,0 +1,87 @@
+"""Work on a GPU as CUDA graphs: the host launches one graph where it would launch hundreds of kernels.
+
+A graph works on tensors at fixed addresses, and nothing in it may wait for the host. Training captures its steps
+(fast/capture.py), and searches capture their tokens (decoding/captured.py).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from tapis.system.terminal import say
+
+
+class GraphPool:
+    """Captures work as CUDA graphs, which share their memory, as they never run at the same time."""
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        """name is what becomes slower without graphs. On a CPU, nothing is captured."""
+        self.name = name
+        self.can_capture = device.type == "cuda"
+        self.stream: torch.cuda.Stream | None = None
+        self.first: torch.cuda.CUDAGraph | None = None
+        """The first graph, kept because torch takes no graph into a pool that has lost all others"""
+        if self.can_capture:
+            self.pool = torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+        """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
+
+        `work` has run before, so that its kernels are loaded. Unlike torch.cuda.graph, this neither collects garbage
+        nor returns memory to the system, which takes longer than the capture.
+        """
+        if not self.can_capture:
+            return None
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with self.on_stream():
+                # Another thread, which prepares batches, may allocate pinned memory at the same time.
+                graph.capture_begin(self.pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            self.can_capture = False
+            (reason, *_) = str(error).splitlines() or [""]
+            say(f"warning   {self.name} is slower here, since it cannot be captured as a CUDA graph: {reason}")
+            return None
+        self.first = self.first or graph
+        return graph
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """While entered, work is launched where captures are made, between what came before and what comes after."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+
+class Replayed:
+    """Replaces calls of a function without arguments: it is captured at the second call, and replayed from then on.
+
+    The first call makes what is made once: memory, the state of an optimizer, compiled kernels. It runs on the stream
+    of captures, since autograd adds up gradients on the stream on which they were first needed.
+    """
+
+    def __init__(self, pool: GraphPool) -> None:
+        self.pool = pool
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.has_run = False
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        """Do the work, which is the same each time. It is not kept here, so that no cycle keeps its memory."""
+        if self.has_run and self.graph is None:
+            self.graph = self.pool.captured(work)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            with self.pool.on_stream():
+                work()
+        self.has_run = True
