@@ -42,6 +42,22 @@ def store_rows(start, rows, values, stride, K: tl.constexpr, KP: tl.constexpr):
 
 
 @triton.jit
+def add_to_softmax(scores, v, largest, total, sums, PRECISION: tl.constexpr):
+    """Add scores (rows, columns), to the base of 2, and their values (columns, KP) to a softmax that is under way.
+
+    largest (rows,) is the largest score so far, total (rows,) the sum of the powers, and sums (rows, KP) that of the
+    values multiplied by them; both are relative to the largest. Returns the three.
+    """
+    new_largest = tl.maximum(largest, tl.max(scores, 1))
+    subtracted = tl.where(new_largest == -float("inf"), 0.0, new_largest)  # a row may have seen nothing so far
+    weights = tl.exp2(scores - subtracted[:, None])
+    shrink = tl.exp2(largest - subtracted)
+    total = total * shrink + tl.sum(weights, 1)
+    sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    return new_largest, total, sums
+
+
+@triton.jit
 def attend_kernel(
     query, key, value, output, log_sum, first, end, query_stride, memory_stride, scale,
     N_HEADS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
@@ -62,13 +78,7 @@ def attend_kernel(
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
         may_attend = (columns[None, :] >= row_first[:, None]) & (columns[None, :] < row_end[:, None])
         scores = tl.where(may_attend, scores, -float("inf"))
-        new_largest = tl.maximum(largest, tl.max(scores, 1))
-        subtracted = tl.where(new_largest == -float("inf"), 0.0, new_largest)  # a row may have seen nothing so far
-        weights = tl.exp2(scores - subtracted[:, None])
-        shrink = tl.exp2(largest - subtracted)
-        total = total * shrink + tl.sum(weights, 1)
-        sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        largest = new_largest
+        largest, total, sums = add_to_softmax(scores, v, largest, total, sums, PRECISION)
     has_range = total > 0
     total = tl.where(has_range, total, 1.0)
     store_rows(output + head * K, rows, sums / total[:, None], N_HEADS * K, K, KP)

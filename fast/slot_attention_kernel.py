@@ -6,17 +6,16 @@ sentence, so that their keys and values are read once, and only those that a hyp
 The formulas are those of fast/attention_kernels.py.
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from fast.attention_kernels import LOG2_E, add_to_softmax
+
 BLOCK = 64  # slots that a program works on at once
 WARPS = 4  # of a program
 STAGES = 2  # blocks that are read ahead, and the one that is worked on
-LOG2_E = math.log2(math.e)
 
 
 @triton.jit
@@ -51,15 +50,9 @@ def slots_kernel(
         k = tl.load(keys + columns[:, None] * slot_stride, mask=is_read, other=0.0)
         v = tl.load(keys + columns[:, None] * slot_stride + value_offset, mask=is_read, other=0.0)
 
-        # Add to the sums, which are relative to the largest score so far.
+        # Add them to the softmax.
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale + added * LOG2_E
-        new_largest = tl.maximum(largest, tl.max(scores, 1))
-        subtracted = tl.where(new_largest == -float("inf"), 0.0, new_largest)  # a row may have seen nothing so far
-        weights = tl.exp2(scores - subtracted[:, None])
-        shrink = tl.exp2(largest - subtracted)
-        total = total * shrink + tl.sum(weights, 1)
-        sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        largest = new_largest
+        largest, total, sums = add_to_softmax(scores, v, largest, total, sums, PRECISION)
     values = sums / tl.where(total > 0, total, 1.0)[:, None]
     outputs = output + (sentence * N_HYPOTHESES + rows[:, None]) * (N_HEADS * K) + head * K + dims[None, :]
     tl.store(outputs, values.to(output.dtype.element_ty), mask=is_number)
