@@ -33,6 +33,7 @@ class FlatRows(Sequence[Ints]):
         self.ids = ids
         self.lengths = lengths
         self.ends: Ints = np.cumsum(lengths, dtype=np.int64)
+        self.starts: Ints = self.ends - lengths
 
     @classmethod
     def of(cls, rows: Sequence[IdList]) -> "FlatRows":
@@ -54,8 +55,7 @@ class FlatRows(Sequence[Ints]):
             return [self[i] for i in range(*row.indices(len(self)))]
         if row >= len(self):
             raise IndexError(row)
-        end = self.ends[row]
-        return self.ids[end - self.lengths[row] : end]
+        return self.ids[self.starts[row] : self.ends[row]]
 
 
 def padding_mask(ids: Tensor) -> Tensor:
@@ -223,11 +223,10 @@ class ReplacedRows:
         self.original = original
         self.replacements = replacements
         self.new_rows = FlatRows.of(list(replacements.values()))
-        self.n_replaced = len(self.new_rows)
         self._lengths = original.lengths().copy()
         self.number_of_row = np.full(len(self._lengths), -1)  # of each row among the new ones; −1: it is an old one
-        replaced = np.fromiter(replacements, dtype=np.int64, count=self.n_replaced)
-        self.number_of_row[replaced] = np.arange(self.n_replaced)
+        replaced = np.fromiter(replacements, dtype=np.int64, count=len(replacements))
+        self.number_of_row[replaced] = np.arange(len(replacements))
         self._lengths[replaced] = self.new_rows.lengths
 
     def __getitem__(self, row: int) -> IdList:
@@ -243,8 +242,8 @@ class ReplacedRows:
         is_new_token = np.repeat(is_new, lengths)
         ids = np.empty(len(is_new_token), dtype=np.int64)
         ids[~is_new_token] = self.original.take(rows[~is_new])[0]
-        starts = self.new_rows.ends - self.new_rows.lengths
-        ids[is_new_token] = self.new_rows.ids[places_of(starts[numbers[is_new]], lengths[is_new])]
+        starts = self.new_rows.starts[numbers[is_new]]
+        ids[is_new_token] = self.new_rows.ids[places_of(starts, lengths[is_new])]
         return ids, lengths
 
     def counts(self, size: int) -> Ints:

@@ -71,7 +71,7 @@ class PackedBatch:
             tgt_positions=_positions(tgt_lengths, n),
             labels=_with_end(tgt, n),
             layout=layout.of(src_lengths, tgt_lengths, unit),
-            longest=longest + ROUND - longest % ROUND if in_ranges else longest,
+            longest=round_up(longest) if in_ranges else longest,
             n_tgt=int(tgt_lengths.sum()),
             n_tokens=int(src_lengths.sum() + tgt_lengths.sum()),
         )
@@ -140,7 +140,7 @@ def _with_start(sentences: FlatRows, n_rows: int) -> Tensor:
     rows = np.full(n_rows, PAD)
     number = np.arange(len(sentences))
     rows[_places(sentences) + 1] = sentences.ids
-    rows[sentences.ends - sentences.lengths + number] = BOS
+    rows[sentences.starts + number] = BOS
     return torch.from_numpy(rows)
 
 
