@@ -29,13 +29,13 @@ import tyro  # noqa: E402
 from measure import Contender, alternate, command_seconds, cpu_precisions, ratio  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from decoding.scoring import score  # noqa: E402
 from decoding.torch_searcher import choose_translating  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
 from machine.devices import choose_device, device_label, peak_gigabytes  # noqa: E402
 from pairs.corpus import load_corpus  # noqa: E402
 from tapis.config import TranslatingPrecision  # noqa: E402
+from tapis.scoring import score  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.system.files import whole_folder  # noqa: E402
 

@@ -19,7 +19,7 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from decoding.scoring import score  # noqa: E402
+from tapis.scoring import score  # noqa: E402
 
 
 @dataclass(frozen=True)

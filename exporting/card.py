@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from config import Config
-from decoding.scoring import Scores
 from exporting.naming import language_pairs
 from pairs.report import DataReport
+from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
 from tapis.system.terminal import escape_controls
 from training.report import AncestorRecord, Metrics

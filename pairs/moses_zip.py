@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from pairs.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
 from tapis.system.files import Bounded, ExpandsTooMuchError
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
 
 # Endings of files beside the texts, which are not languages.
 OTHER_ENDINGS = {".ids", ".scores", ".txt", ".md", ".html", ".xml", ".tmx", ".tsv", ".csv", ".json", ".jsonl"}

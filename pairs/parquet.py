@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairs.lines import LINE_BYTES, MAX_LINE_BYTES, DataError, Pair, expands_too_much, most_bytes
 from tapis.system.files import check_regular
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.lines import LINE_BYTES, MAX_LINE_BYTES, DataError, Pair, expands_too_much, most_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

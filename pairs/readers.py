@@ -22,7 +22,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pairs.lines import (
+from pairs.moses_zip import read_moses_zip
+from pairs.parquet import read_parquet
+from pairs.spreadsheets import is_number, read_csv, read_tsv
+from pairs.tmx import read_tmx
+from tapis.system.files import digest, digest_files
+from tapis.system.hub import hub_answers, is_hub_id
+from tapis.system.terminal import in_one_line, listed
+from tapis.text.lines import (
     COMPRESSED_ENDINGS,
     MAX_LINE_BYTES,
     DataError,
@@ -31,13 +38,6 @@ from pairs.lines import (
     lines,
     without_compressed_ending,
 )
-from pairs.moses_zip import read_moses_zip
-from pairs.parquet import read_parquet
-from pairs.spreadsheets import is_number, read_csv, read_tsv
-from pairs.tmx import read_tmx
-from tapis.system.files import digest, digest_files
-from tapis.system.hub import hub_answers, is_hub_id
-from tapis.system.terminal import in_one_line, listed
 from tapis.text.sentences import replace_lone_surrogates
 
 __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]

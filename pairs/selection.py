@@ -13,9 +13,9 @@ from pairs.cleaned import RULE_NAMES
 from pairs.origins import Origin
 from pairs.report import RuleReport
 from pairs.tables import Ints, column
+from tapis.text.sentences import EXTREME_LENGTH
 
 HOPELESS_LENGTH = 64  # times --max-length: a pair of more words would take all memory when it is translated
-EXTREME_LENGTH = 8  # times --max-length: a pair with more words than that is not drawn for validation or test
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
-from pairs.lines import MAX_LINE_BYTES, DataError, Pair, lines
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines
 
 Row = tuple[int, list[str]]  # number of its last line in the file, and its cells
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from pairs.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 
 CHUNK_BYTES = 2**16  # parsed at a time
 MAX_DEPTH = 1000  # of nested elements

@@ -1,10 +1,10 @@
-"""The console command: `tapis translate | serve | info`, or `python -m tapis`."""
+"""The console command: `tapis translate | serve | evaluate | info`, or `python -m tapis`."""
 
 import sys
 from collections.abc import Callable, Sequence
 
 from tapis.config import ConfigError
-from tapis.system.cli import InfoOptions, ServeOptions, TranslateOptions, parse, run_command
+from tapis.system.cli import EvaluateOptions, InfoOptions, ServeOptions, TranslateOptions, parse, run_command
 
 HELP = """usage: tapis COMMAND [--help]
 
@@ -12,6 +12,7 @@ Translate with a trained model. Commands:
 
   translate    translate sentences, standard input, or a document
   serve        serve a page that translates, and the HTTP API of LibreTranslate
+  evaluate     score a model on two files, or compare two models
   info         say how this machine computes and, of a model, what it is
 """
 
@@ -34,6 +35,15 @@ def serve(args: Sequence[str]) -> None:
     serve.run(Translator, args)
 
 
+def evaluate(args: Sequence[str]) -> None:
+    """Run `tapis evaluate`."""
+    parse(EvaluateOptions, args)
+    from tapis.commands import evaluate  # noqa: PLC0415
+    from tapis.translator import Translator  # noqa: PLC0415
+
+    evaluate.run(Translator, args)
+
+
 def info(args: Sequence[str]) -> None:
     """Run `tapis info`."""
     parse(InfoOptions, args)
@@ -42,7 +52,12 @@ def info(args: Sequence[str]) -> None:
     info.run(args)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"translate": translate, "serve": serve, "info": info}
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "translate": translate,
+    "serve": serve,
+    "evaluate": evaluate,
+    "info": info,
+}
 
 
 def run(args: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from conftest import ROOT
 from config import FACTS, PRESETS, Config
 from tapis.config import FORMAT, ConfigError, Learned, flag, pairs_of_all
 from tapis.system.cli import ModelOptions, ServeOptions, TranslateOptions, parse
-from training.cli import EvaluateOptions, TrainOptions, named, parse_over, parse_training
+from training.cli import OwnEvaluateOptions, TrainOptions, named, parse_over, parse_training
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -144,7 +144,7 @@ def test_flags_change_the_preset_and_nothing_else() -> None:
     assert options.config == replace(PRESETS["demo"], d_model=64, tie_embeddings=False, plain=True)
 
 
-@pytest.mark.parametrize("options", [TranslateOptions, EvaluateOptions, ServeOptions])
+@pytest.mark.parametrize("options", [TranslateOptions, OwnEvaluateOptions, ServeOptions])
 def test_the_commands_that_translate_have_the_flag_plain(options: type[ModelOptions]) -> None:
     assert parse(options, ["--plain"]).plain and not parse(options, []).plain
 

@@ -11,13 +11,13 @@ from conftest import ROOT
 from tapis.config import flag
 from tapis.system.cli import ServeOptions, TranslateOptions
 from tapis.system.usage import all_fields
-from training.cli import EvaluateOptions, ExportOptions, TrainOptions
+from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "requirements").glob("*.md")])
 COMMANDS = {
     "train.py": TrainOptions,
     "translate.py": TranslateOptions,
-    "evaluate.py": EvaluateOptions,
+    "evaluate.py": OwnEvaluateOptions,
     "export.py": ExportOptions,
     "serve.py": ServeOptions,
 }

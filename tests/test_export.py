@@ -25,7 +25,6 @@ from markdown_it import MarkdownIt
 from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import causal_mask, pad, padding_mask
-from decoding.scoring import score
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from exporting.card import card
@@ -40,6 +39,7 @@ from pairs.readers import lines
 from tapis.config import BOS, EOS, ConfigError
 from tapis.ctranslate2 import EngineError
 from tapis.engine import engine
+from tapis.scoring import score
 from tapis.search import Search
 from tapis.system.files import whole_folder
 from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums

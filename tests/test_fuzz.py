@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 import translate
 from checkpoint import RunFolder
 from config import Config
-from decoding.scoring import score
 from decoding.translator import Translator
 from pairs.cleaning import Cleaner
 from pairs.readers import read_parts
 from tapis.config import TapisError
+from tapis.scoring import score
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, parse
 from tapis.text.languages import repair
 from tapis.text.sentences import replace_lone_surrogates, split_line
 from tapis.text.tokenizer import Tokenizer
 from tapis.typed_text import translate_lines
-from training.cli import EvaluateOptions, ExportOptions, parse_training
+from training.cli import ExportOptions, OwnEvaluateOptions, parse_training
 
 pytestmark = pytest.mark.slow
 
@@ -204,7 +204,7 @@ flags = st.sampled_from(
 @given(st.lists(flags | st.text(max_size=6) | st.integers().map(str) | st.floats().map(str), max_size=5))
 @examples(300)
 def test_any_command_line_is_parsed_or_rejected(args: list[str]) -> None:
-    option_types: list[type] = [TranslateOptions, EvaluateOptions, ExportOptions]
+    option_types: list[type] = [TranslateOptions, OwnEvaluateOptions, ExportOptions]
     parsers: list[Callable[[list[str]], object]] = [parse_training, *(partial(parse, kind) for kind in option_types)]
     for parse_args in parsers:
         try:

@@ -23,10 +23,10 @@ from config import PRESETS, Config, RuleName
 from dataset import EncodedPairs
 from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
-from evaluate import language_of
 from model import Transformer
 from pairs.corpus import Corpus, load_corpus
 from pairs.readers import DataError
+from tapis.commands.evaluate import language_of
 from tapis.config import ConfigError, Learned
 from tapis.release import CheckpointError
 from tapis.search import Search

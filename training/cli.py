@@ -16,14 +16,13 @@ import tyro
 
 from config import PRESETS, Config, DataSettings, RunSettings, TrainingSettings
 from tapis.config import (
-    LENGTH_PENALTY,
     ConfigError,
     ModelSettings,
     direction_of,
     name_of_pair,
     pairs_of_all,
 )
-from tapis.system.cli import ModelOptions, parse, reject_repeated
+from tapis.system.cli import EvaluateOptions, parse, reject_repeated
 
 T = TypeVar("T")
 
@@ -139,34 +138,13 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class EvaluateOptions(ModelOptions):
+class OwnEvaluateOptions(EvaluateOptions):
     """Score a trained model: BLEU, chrF and sacreBLEU's signature."""
 
     split: Literal["valid", "test"] = "test"
     """Part of the run's own data to score, if no files are given"""
     data: tuple[str, ...] = ()
     """The run's own data, which must be named if another machine made the run"""
-    source: Path | None = None
-    """File of sentences to translate, one per line"""
-    reference: Path | None = None
-    """File of their reference translations, one per line"""
-    target: str = ""
-    """Language of --reference, with a model that translates into several"""
-    source_language: str = ""
-    """Language of --source, with a model of several; by default it is identified"""
-    output: Path | None = None
-    """File to write the translations to, one per line"""
-    scores: Path | None = None
-    """File to write a line per pair to: log-probability of the reference in nats, its tokens, chrF of the translation,
-    and the translation, separated by tabs"""
-    doubts: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Count the translations that are doubtful, as translate.py --doubts marks them"""
-    against: str = ""
-    """Another run that translates the same pairs, to compare with by paired bootstrap resampling"""
-    beam: int = 1
-    """Beam size; 1 is greedy search"""
-    length_penalty: float = LENGTH_PENALTY
-    """Exponent of the length penalty of beam search: higher values favour longer translations"""
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:

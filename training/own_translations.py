@@ -25,7 +25,6 @@ from torch import Tensor
 from checkpoint import RunFolder
 from config import Config
 from dataset import EncodedPairs
-from decoding.scoring import closest
 from decoding.translator import Translator
 from machine.distributed import Group
 from pairs.corpus import Corpus
@@ -33,6 +32,7 @@ from pairs.origins import Origin
 from pairs.tables import Pairs
 from tapis.config import BOS, ConfigError, names_of_pairs
 from tapis.ctranslate2 import is_exported, load_exported
+from tapis.scoring import closest
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks

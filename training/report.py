@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint import RunFolder
-from decoding.scoring import Scores
 from pairs.report import DataReport
+from tapis.scoring import Scores
 from tapis.system.json_records import from_json_value, to_json_value
 from training.records import Validation
 

@@ -11,6 +11,7 @@ from decoding.translator import Translator
 from machine.devices import autocast
 from model import Transformer
 from tapis.doubts import CONFIDENCE_SAMPLE, limit_of_unsure
+from tapis.scoring import score
 from training.records import Validation, perplexity
 from training.trainer import Training
 
@@ -43,7 +44,7 @@ def validate(training: Training, model: Transformer | None = None) -> tuple[Vali
     loss, cross_entropy = (sum(values[i] for values in of_batches) for i in (0, 1))
     loss, cross_entropy, n_scored = group.all_sums(loss, cross_entropy, n_tgt)
     references = [target for _, target in training.valid_texts]
-    scores = score_corpus(hypotheses, references, corpus.valid.origins(), corpus.origins, counted_by="sacrebleu")
+    scores = score_corpus(hypotheses, references, corpus.valid.origins(), corpus.origins, score)
     ppl = perplexity(cross_entropy, n_scored)
     result = Validation(training.step, loss / n_scored, ppl, scores.bleu, scores.chrf, scores.by_data)
     training.seconds_per_scored_pair = (time.perf_counter() - start) / len(hypotheses)

@@ -67,6 +67,33 @@ class TranslateOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
+class EvaluateOptions(ModelOptions):
+    """Score a trained model on two files: BLEU, chrF and sacreBLEU's signature."""
+
+    source: Path | None = None
+    """File of sentences to translate, one per line"""
+    reference: Path | None = None
+    """File of their reference translations, one per line"""
+    target: str = ""
+    """Language of --reference, with a model that translates into several"""
+    source_language: str = ""
+    """Language of --source, with a model of several; by default it is identified"""
+    output: Path | None = None
+    """File to write the translations to, one per line"""
+    scores: Path | None = None
+    """File to write a line per pair to: log-probability of the reference in nats, its tokens, chrF of the translation,
+    and the translation, separated by tabs"""
+    doubts: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Count the translations that are doubtful, as translate.py --doubts marks them"""
+    against: str = ""
+    """Another run that translates the same pairs, to compare with by paired bootstrap resampling"""
+    beam: int = 1
+    """Beam size; 1 is greedy search"""
+    length_penalty: float = LENGTH_PENALTY
+    """Exponent of the length penalty of beam search: higher values favour longer translations"""
+
+
+@dataclass(frozen=True)
 class InfoOptions:
     """Say how this machine computes and, of a model, what it is."""
 

@@ -17,6 +17,7 @@ _MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)
 _INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
 # Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
 _CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
+EXTREME_LENGTH = 8  # times a model's max_length: a text of more tokens is no sentence
 LANGUAGES_WITHOUT_SPACES = ("zh", "ja")  # languages that put no space between sentences
 
 

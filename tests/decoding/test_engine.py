@@ -28,7 +28,6 @@ from checkpoint import parameters
 from config import PRESETS, Config
 from decoding.attention import cross_attentions
 from decoding.forced import log_probabilities
-from decoding.scoring import score
 from decoding.search import FindBest, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import plain_step
 from decoding.torch_searcher import choose_translating, without_tags
@@ -40,6 +39,7 @@ from tapis.engine import engine
 from tapis.engine.engine import VARIANTS, Engine, run_search, variants
 from tapis.engine.weights import pack_weight, quantize_rows
 from tapis.release import Release
+from tapis.scoring import score
 from tapis.search import Hypothesis, Search, length_penalty
 
 CPU = torch.device("cpu")

@@ -18,12 +18,12 @@ from decoding.inference import (
     in_precision,
     keep_narrow,
 )
-from decoding.scoring import score
 from decoding.translator import Translator
 from machine.devices import DTYPES
 from model import KeyValueCache, LayerNormalization, MaskedAttention, Transformer
 from pairs.corpus import Corpus
 from tapis.config import Precision
+from tapis.scoring import score
 
 
 def linear(inside: int, outside: int, bias: bool) -> nn.Linear:

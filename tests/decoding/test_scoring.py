@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from decoding.scoring import bleu_tokenizer, closest, compare, score
+from decoding.scoring import torchmetrics_score
 from pairs.corpus import Corpus
+from tapis.scoring import bleu_tokenizer, closest, compare, score
 
 ODD = [
     ("The cat, on the mat.", "The cat sits on the mat."),
@@ -29,7 +30,9 @@ def test_scores_equal_sacrebleus(demo: Corpus) -> None:
     hypotheses, references = both(sample(demo))
     ours = score(hypotheses, references, "fr")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-3)
-    assert score(hypotheses, references, "fr", counted_by="sacrebleu").bleu == pytest.approx(ours.bleu, abs=1e-3)
+    counted = torchmetrics_score(hypotheses, references, "fr")
+    assert counted.bleu == pytest.approx(ours.bleu, abs=1e-3) and "version:torchmetrics-" in counted.signature
+    assert (counted.chrf, counted.brevity) == (ours.chrf, ours.brevity)
     assert ours.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-3)
     assert ours.brevity == sacrebleu.corpus_bleu(hypotheses, [references]).bp < 1
     assert 20 < ours.bleu < 99
@@ -62,8 +65,9 @@ def test_p_values_are_two_sided(demo: Corpus) -> None:
 def test_without_a_common_four_gram_there_is_no_smoothing() -> None:
     hypotheses, references = both([*ODD[2:3], ("a b c", "a b d")])
     unsmoothed = sacrebleu.corpus_bleu(hypotheses, [references], smooth_method="none").score
-    assert score(hypotheses, references, "fr").bleu == pytest.approx(unsmoothed)
-    assert "smooth:none" in score(hypotheses, references, "fr").signature
+    for scored in (score, torchmetrics_score):
+        assert scored(hypotheses, references, "fr").bleu == pytest.approx(unsmoothed)
+        assert "smooth:none" in scored(hypotheses, references, "fr").signature
 
 
 def test_the_closest_hypothesis_has_the_highest_sentence_bleu() -> None:
@@ -92,7 +96,7 @@ def test_hypotheses_and_references_must_be_as_many() -> None:
 
 def test_chinese_is_scored_on_its_own_tokens() -> None:
     hypotheses, references = ["貓坐在墊子上，很開心。OK 42"], ["貓坐在墊子上，牠很開心。OK 42"]
-    ours = score(hypotheses, references, "zh")
+    ours = torchmetrics_score(hypotheses, references, "zh")
     assert ours.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score, abs=1e-3)
     assert "tok:zh" in ours.signature
     assert 10 < ours.bleu < 99
@@ -108,7 +112,7 @@ def test_chinese_is_scored_on_its_own_tokens() -> None:
 def test_japanese_and_korean_are_scored_on_their_words(
     language: str, tokenizer: str, hypothesis: str, reference: str
 ) -> None:
-    ours = score([hypothesis], [reference], language)
+    ours = torchmetrics_score([hypothesis], [reference], language)
     theirs = sacrebleu.corpus_bleu([hypothesis], [[reference]], tokenize=tokenizer).score
     assert ours.bleu == pytest.approx(theirs, abs=1e-3)
     assert f"tok:{tokenizer}" in ours.signature
@@ -120,8 +124,8 @@ def test_japanese_and_korean_are_scored_on_their_words(
 def test_languages_without_an_installed_tokenizer_are_scored_on_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {bleu_tokenizer(language) for language in ("en", "fr", "ar", "hi", "th", "ru", "de")} == {"13a"}
     assert {bleu_tokenizer(language) for language in ("zh", "zh-Hans", "zh_TW")} == {"zh"}
-    monkeypatch.setattr("decoding.scoring.find_spec", lambda name: None)
+    monkeypatch.setattr("tapis.scoring.find_spec", lambda name: None)
     for language, text in (("ja", ["猫がマットに座っている。"]), ("ko", ["고양이가 매트 위에 앉아 있다."])):
         assert bleu_tokenizer(language) == "char"
-        assert score(text, text, language).bleu == pytest.approx(100)
-        assert "tok:char" in score(text, text, language).signature
+        assert torchmetrics_score(text, text, language).bleu == pytest.approx(100)
+        assert "tok:char" in torchmetrics_score(text, text, language).signature

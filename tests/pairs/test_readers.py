@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairs.lines import MAX_LINE_BYTES
 from pairs.readers import DataError, Pair, lines, read_parts
+from tapis.text.lines import MAX_LINE_BYTES
 
 PAIRS = [
     ("One.", "Un."),

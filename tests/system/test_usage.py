@@ -8,7 +8,7 @@ import pytest
 from config import PRESETS
 from tapis.config import ConfigError
 from tapis.system.cli import TranslateOptions, parse, run_command, share_cores
-from training.cli import EvaluateOptions, ExportOptions, TrainOptions, parse_over
+from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_over
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from training.cli import EvaluateOptions, ExportOptions, TrainOptions, parse_ove
         (TranslateOptions, "-x", "Unrecognized options: -x\n--help"),
         (TranslateOptions, "A. --beam 2 B.", "Unrecognized options: B.\n--help"),
         (TranslateOptions, "--attention", "--attention needs a value\n--help"),
-        (EvaluateOptions, "demo", "Unrecognized options: demo\n--help"),
-        (EvaluateOptions, "--split train", "--split is 'train'; it must be one of valid, test\n--help"),
+        (OwnEvaluateOptions, "demo", "Unrecognized options: demo\n--help"),
+        (OwnEvaluateOptions, "--split train", "--split is 'train'; it must be one of valid, test\n--help"),
         (ExportOptions, "--to marian out", "--to is 'marian'; it must be one of ctranslate2, huggingface, web\n--help"),
         (ExportOptions, "--to ctranslate2 a b", "Unrecognized options: b\n--help"),
     ],
@@ -67,7 +67,7 @@ def test_unusual_but_valid_lines_are_accepted(args: Sequence[str]) -> None:
 @pytest.mark.parametrize("line", ["--hlep\u2028x", "a\nb", "\x0b", "", "--d-model\n"])
 def test_an_error_has_two_lines_whatever_the_arguments(line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        parse(EvaluateOptions, [line])
+        parse(OwnEvaluateOptions, [line])
     assert len(str(error.value).splitlines()) == 2
 
 

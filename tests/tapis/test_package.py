@@ -2,16 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Command
 from packaging.requirements import Requirement
 
 from tapis.engine.engine import library, variants
@@ -101,7 +102,11 @@ def test_other_devices_and_precisions_are_refused_in_words() -> None:
         ([], 0, "usage: tapis COMMAND", ""),
         (["--help"], 0, "usage: tapis COMMAND", ""),
         (["translate", "--help"], 0, "Sentences to translate", ""),
-        (["train"], 2, "", "no command 'train'; there are translate, serve, info"),
+        (["train"], 2, "", "no command 'train'; there are translate, serve, evaluate, info"),
+        (["evaluate", "--help"], 0, "File of their reference translations", ""),
+        (["evaluate", "--source", "a.en"], 2, "", "name two files, with --source and --reference"),
+        (["evaluate", "--run", str(RELEASE), "--source", "a.en", "--reference", "a.fr"], 1, "", "a.en cannot be read"),
+        (["evaluate", "--split", "test"], 2, "", "Unrecognized options: --split"),
         (["translate", "--beam", "x"], 2, "", "--beam is 'x'; it must be an integer"),
         (["translate", "--run", "nothing", "A cat."], 1, "", "no run 'nothing' in weights/"),
         (["info"], 0, "on ", ""),
@@ -129,6 +134,31 @@ def test_the_engine_tells_what_it_computes_with(monkeypatch: pytest.MonkeyPatch)
         sys.executable, "from tapis.__main__ import run; run(['info'])", PYTHONPATH=str(ROOT), TAPIS_VARIANT="plain"
     )
     assert "the engine computes with plain" in done
+
+
+@compiled
+def test_two_files_are_scored_without_torch_as_a_checkout_scores_them(called: Command) -> None:
+    Path("a.en").write_text("The cat is here.\nA dog.\n", encoding="utf-8")
+    Path("a.fr").write_text("Le chat est ici.\nUn chien.\n", encoding="utf-8")
+    flags = ["--run", str(RELEASE), "--source", "a.en", "--reference", "a.fr", "--doubts", "--scores"]
+    loaded = f"print('loaded', *sorted(set({TRAINING!r}) - {{'sacrebleu'}} & set(sys.modules)), file=sys.stderr)"
+    code = f"import sys; sys.argv = ['tapis', 'evaluate', *{flags!r}, 'b.tsv']; import tapis.__main__ as command"
+    alone = subprocess.run(
+        [sys.executable, "-c", f"{code}; command.main(); {loaded}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 0 and alone.stderr.endswith("loaded\n"), alone.stderr
+    ours = called("evaluate.py", *flags, "a.tsv")
+    scores, doubts = alone.stdout.splitlines()
+    assert "version:sacrebleu-" in scores
+    assert ours.stdout.splitlines() == [
+        re.sub("sacrebleu-.*", f"torchmetrics-{version('torchmetrics')}", scores),
+        doubts,
+    ]
+    assert Path("a.tsv").read_text(encoding="utf-8") == Path("b.tsv").read_text(encoding="utf-8")
 
 
 # The wheel, in an environment that has nothing else
@@ -177,6 +207,11 @@ def test_a_wheel_is_all_that_is_needed(tmp_path: Path) -> None:
     loaded, texts, _ = json.loads(ran(python, TRANSLATES + SERVES + ENDS, PYTHONPATH=""))
     assert loaded == [] and len(texts[0]) == 2
     assert ran(python, "import tapis; print(tapis.__file__)").strip().startswith(str(site))
+    scoring = subprocess.run([python, "-m", "tapis", "evaluate"], capture_output=True, text=True, check=False)
+    assert (scoring.returncode, scoring.stderr) == (
+        1,
+        'scoring needs sacrebleu, which is not installed: pip install "tapis[evaluate]"\n',
+    )
     for name in TRAINING:
         done = subprocess.run([python, "-c", f"import {name}"], capture_output=True, check=False)
         assert done.returncode == 1, name
