@@ -8,6 +8,9 @@ CTranslate2 holds the same weights, and the last column compares its translation
 Hugging Face's MarianMT has the same sizes. Engines that are not installed (`pip install ctranslate2 transformers`) are
 left out. Speeds are in tokens of translation a second, with the time of the encoder.
 
+The last line compares one sentence with what memory allows: each token of a translation needs every weight of the
+decoder.
+
 The engines take turns, each in a process of its own. In one process, the waiting threads of one engine would slow down
 the next one.
 """
@@ -26,9 +29,11 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
 from measure import Contender, Workload, alternate, cpu_precisions, ratio  # noqa: E402
+from torch import nn  # noqa: E402
 from training_speed import marian  # noqa: E402
 
 from config import Config  # noqa: E402
@@ -49,7 +54,7 @@ from tapis.config import (  # noqa: E402
 from tapis.lengths import Lengths  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.text.tokenizer import Tokenizer  # noqa: E402
-from tapis.translator import search_batches  # noqa: E402
+from tapis.translator import cut_batches, search_batches  # noqa: E402
 
 # (batches of source ids, beam) → the translation of each sentence
 Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
@@ -90,14 +95,19 @@ class FixedLengths(Lengths):
 
 
 def tapis_engine(model: Transformer, length: int, device: torch.device, precision: TranslatingPrecision) -> Engine:
-    """Return the search of Tapis as `Translator` makes it: batches of rows, shared out among the threads."""
+    """Return the search of Tapis as `Translator` makes it: batches cut to its size, shared out among threads."""
     keep_freed_memory()
     searcher = searcher_of(model.to(device), device, precision, suppressed=[EOS])
 
     def engine(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
         sources = [source for batch in batches for source in batch]
+        lengths = [len(source) + 1 for source in sources]
         rows = iter(range(len(sources)))
-        row_batches = [[next(rows) for _ in batch] for batch in batches]
+        row_batches = [
+            smaller
+            for batch in batches
+            for smaller in cut_batches([next(rows) for _ in batch], lengths, searcher.batch_tokens, beam)
+        ]
         translations: list[list[int]] = [[] for _ in sources]
         results = search_batches(searcher, sources, row_batches, Search(beam), FixedLengths(length=length))
         for batch, batch_hypotheses in results:
@@ -241,6 +251,31 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
             search = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {search}':<46}", end="")
             print_table(competing, batches, beam, options)
+    if device.type == "cpu":
+        print_against_memory(engines["Tapis, int8"], sources, model, options.length)
+
+
+def print_against_memory(engine: Contender, sources: Sequence[list[int]], model: Transformer, length: int) -> None:
+    """Print the time of a sentence of 15 tokens, about 12 words, and the time in which memory delivers its weights."""
+    sentence = min(sources, key=lambda ids: abs(len(ids) - 15))
+    seconds = statistics.median(engine([[sentence]], 1)[0] for _ in range(50))
+    encoder, decoder, projection = (
+        sum(weight.numel() for module in part.modules() if isinstance(module, nn.Linear) for weight in [module.weight])
+        for part in (model.encoder, model.decoder, model.projection)
+    )
+    n_bytes = encoder + length * (decoder + projection)
+
+    numbers = np.ones(2**26, dtype=np.float32)
+    reading = []
+    for _ in range(7):
+        start = time.perf_counter()
+        np.dot(numbers, numbers)
+        reading.append(time.perf_counter() - start)
+    delivered = n_bytes * statistics.median(reading) / numbers.nbytes
+    print(
+        f"\none sentence of {len(sentence)} tokens, greedy: {1000 * seconds:.2f} ms; memory delivers its weights, "
+        f"{n_bytes / 1e6:.0f} MB, in {1000 * delivered:.2f} ms ({seconds / delivered:.2f}×)"
+    )
 
 
 def print_table(engines: dict[str, Contender], batches: Sequence[list[list[int]]], beam: int, options: Options) -> None:

@@ -187,7 +187,7 @@ class Translator:
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [max(SHORTEST, len(ids) + 1) for ids in sources]
-        batches = list(_batches(rows, lengths, 4 * batch_tokens // max(4, search.beam)))
+        batches = list(cut_batches(rows, lengths, batch_tokens, search.beam))
 
         # Search.
         hypotheses = [[Hypothesis([], 0.0)] * search.n_best for _ in sources]
@@ -239,7 +239,7 @@ class Translator:
         targets = self.tokenizer.encode([replace_lone_surrogates(target) for _, target in pairs])
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
         longest_first = sorted(range(len(pairs)), key=lambda row: -lengths[row])
-        batches = at_least(self.searcher.at_once, list(_batches(longest_first, lengths, self.searcher.batch_tokens)))
+        batches = at_least(self.searcher.at_once, list(cut_batches(longest_first, lengths, self.searcher.batch_tokens)))
 
         def of_rows(rows: list[int]) -> list[float]:
             return self.searcher.log_probabilities(
@@ -327,8 +327,12 @@ def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
     return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 
 
-def _batches(rows: list[int], lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Cut rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least."""
+def cut_batches(rows: list[int], lengths: list[int], batch_tokens: int, beam: int = 1) -> Iterator[list[int]]:
+    """Cut rows, the longest first, so that rows times the longest stays within batch_tokens, one row at least.
+
+    A beam beyond 4 makes batches smaller.
+    """
+    batch_tokens = 4 * batch_tokens // max(4, beam)
     batch: list[int] = []
     for row in rows:
         if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:

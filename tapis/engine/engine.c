@@ -10,8 +10,9 @@
 
        totals[c] += x[0] w[c][0] + x[1] w[c][1] + x[2] w[c][2] + x[3] w[c][3]    for the columns c of a vector
 
-   It multiplies four numbers of a row, 8 bits each, with four weights of each of several columns of Wᵀ. Weights lie in
-   the order in which it reads them: panels of 32 columns, and in each panel four numbers of every column side by side.
+   It multiplies four numbers of a row, 8 bits each, with four weights of each of several columns of Wᵀ; in avx2 it is
+   some instructions, for eight. Weights lie in the order in which it reads them: panels of 32 columns, and in each
+   panel four numbers of every column side by side.
 
        byte   |   0   1   2   3 |   4   5   6   7 | ... | 124 125 126 127 | 128 129 130 131 | ...
        column |   0   0   0   0 |   1   1   1   1 | ... |  31  31  31  31 |   0   0   0   0 | ...
@@ -25,8 +26,9 @@
 #include <string.h>
 
 enum {
-    LAYOUT_VERSION = 3, /* to be increased when the order of packed weights or a function's arguments change */
+    LAYOUT_VERSION = 4, /* to be increased when the order of packed weights or a function's arguments change */
     PANEL = 32,         /* columns of packed weights that lie side by side */
+    DEPTH = 8,          /* of packed weights, and of the rows that they multiply: a multiple of it */
     ROWS_AT_ONCE = 64,  /* that go through all layers together, so that their activations stay in L2 */
 };
 
@@ -96,7 +98,7 @@ struct scratch {
     bf16 *keys_values; /* (n, 2, d) */
     int64_t *sentence; /* (n) */
     const bf16 **positions;
-    float *scores;
+    float *scores; /* (heads, positions) */
 };
 
 enum epilogue { STORE, ADD_TO_Y, RELU }; /* what a linear layer does with its result */
@@ -110,11 +112,11 @@ static struct scratch new_scratch(const struct model *m, long n_rows, long n_pos
         .x = malloc(n_rows * d * sizeof(float)),
         .narrow = malloc(n_rows * d * sizeof(float)),
         .wide = malloc(n_rows * wide * sizeof(float)),
-        .quantized = {malloc(n_rows * round_up(wide, 4)), malloc(n_rows * sizeof(float))},
+        .quantized = {malloc(n_rows * round_up(wide, DEPTH)), malloc(n_rows * sizeof(float))},
         .keys_values = malloc(n_rows * 2 * d * sizeof(bf16)),
         .sentence = malloc(n_rows * sizeof(int64_t)),
         .positions = malloc(n_positions * sizeof(bf16 *)),
-        .scores = malloc(n_positions * sizeof(float)),
+        .scores = malloc(m->n_heads * n_positions * sizeof(float)),
     };
 }
 
@@ -162,7 +164,7 @@ static inline bf16 to_bf16(float x) { /* to nearest, ties to even */
 #include "search.h"
 
 /* engine.py compares these with its own, so as not to use a file that was compiled from another version. */
-const long layout[] = {LAYOUT_VERSION,       PANEL,
+const long layout[] = {LAYOUT_VERSION,       PANEL,                 DEPTH,
                        sizeof(struct norm),  sizeof(struct linear), sizeof(struct block),  sizeof(struct model),
                        sizeof(struct source), sizeof(struct step), sizeof(struct sentences),
                        sizeof(struct search), sizeof(struct results), sizeof(struct forced)};
@@ -173,8 +175,15 @@ const long layout[] = {LAYOUT_VERSION,       PANEL,
      INTEGERS      its vector of 32-bit integers
      TILE_ROWS     rows that multiply_tile takes at once, at most 12: as many as there are registers for
      OFFSET        what is added to the numbers of a row: 128 if add_products takes them without sign, else 0
+     STEP          numbers of a row that add_products takes: 4, or 8
      RUNS          whether the CPU has these instructions
      add_products  as above; w are sizeof(INTEGERS) weights */
+
+static inline int32_t four_of(const uint8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return four;
+}
 
 #define JOIN(name, variant) name##_##variant
 #define JOIN_EXPANDED(name, variant) JOIN(name, variant)
@@ -213,8 +222,9 @@ typedef int32_t integers_256 __attribute__((vector_size(32)));
 #define INTEGERS integers_512
 #define TILE_ROWS 12
 #define OFFSET 128
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t *w) {
-    return (INTEGERS)_mm512_dpbusd_epi32((__m512i)totals, _mm512_set1_epi32(x), _mm512_loadu_si512(w));
+#define STEP 4
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    return (INTEGERS)_mm512_dpbusd_epi32((__m512i)totals, _mm512_set1_epi32(four_of(x)), _mm512_loadu_si512(w));
 }
 #include "transformer.h"
 
@@ -226,24 +236,29 @@ INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t 
 #define INTEGERS integers_256
 #define TILE_ROWS 3
 #define OFFSET 128
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t *w) {
-    return (INTEGERS)_mm256_dpbusd_avx_epi32((__m256i)totals, _mm256_set1_epi32(x), _mm256_loadu_si256((__m256i *)w));
+#define STEP 4
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    return (INTEGERS)_mm256_dpbusd_avx_epi32((__m256i)totals, _mm256_set1_epi32(four_of(x)), _mm256_loadu_si256((__m256i *)w));
 }
 #include "transformer.h"
 #endif
 
-/* Nearly every x86 CPU since 2015. The first factor of maddubs must have no sign: it is |x|, and w takes the sign of x.
-   Sums of two products fit into 16 bits, since 2 · 127² < 2¹⁵. */
+/* Nearly every x86 CPU since 2015. maddubs adds products of two numbers in 16 bits. The sums of two such are added
+   there, too, since each instruction that widens them takes as long as one that multiplies. The weights make sure that
+   all of it fits (`quantize_rows` in weights.py): of the four of a column that meet in one sum, those of either sign
+   add up to 128 at most, and 255 · 128 < 2¹⁵. */
 #define VARIANT avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #define RUNS (HAS(avx2) && HAS(fma))
 #define INTEGERS integers_256
-#define TILE_ROWS 3
-#define OFFSET 0
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, const int8_t *four_columns) {
-    __m256i x = _mm256_set1_epi32(four_numbers), w = _mm256_loadu_si256((__m256i *)four_columns);
-    __m256i sums_of_two = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));
-    return totals + (INTEGERS)_mm256_madd_epi16(sums_of_two, _mm256_set1_epi16(1));
+#define TILE_ROWS 2
+#define OFFSET 128
+#define STEP 8
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    __m256i sums_of_four = _mm256_add_epi16(
+        _mm256_maddubs_epi16(_mm256_set1_epi32(four_of(x)), _mm256_loadu_si256((__m256i *)w)),
+        _mm256_maddubs_epi16(_mm256_set1_epi32(four_of(x + 4)), _mm256_loadu_si256((__m256i *)(w + 4 * PANEL))));
+    return totals + (INTEGERS)_mm256_madd_epi16(sums_of_four, _mm256_set1_epi16(1));
 }
 #include "transformer.h"
 #endif
@@ -263,10 +278,11 @@ typedef int16_t shorts_128 __attribute__((vector_size(16)));
 #define INTEGERS integers_128
 #define TILE_ROWS 2
 #define OFFSET 0
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, const int8_t *four_columns) {
-    v128_t x = wasm_i32x4_splat(four_numbers), w = wasm_v128_load(four_columns);
-    v128_t even_x = wasm_i16x8_shr(wasm_i16x8_shl(x, 8), 8), odd_x = wasm_i16x8_shr(x, 8);
-    v128_t even_w = wasm_i16x8_shr(wasm_i16x8_shl(w, 8), 8), odd_w = wasm_i16x8_shr(w, 8);
+#define STEP 4
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    v128_t four = wasm_i32x4_splat(four_of(x)), columns = wasm_v128_load(w);
+    v128_t even_x = wasm_i16x8_shr(wasm_i16x8_shl(four, 8), 8), odd_x = wasm_i16x8_shr(four, 8);
+    v128_t even_w = wasm_i16x8_shr(wasm_i16x8_shl(columns, 8), 8), odd_w = wasm_i16x8_shr(columns, 8);
     return totals + (INTEGERS)wasm_i32x4_dot_i16x8(even_x, even_w) + (INTEGERS)wasm_i32x4_dot_i16x8(odd_x, odd_w);
 }
 #include "transformer.h"
@@ -299,8 +315,9 @@ static int has_dotprod(void) {
 #define INTEGERS integers_128
 #define TILE_ROWS 2
 #define OFFSET 0
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t *w) {
-    return (INTEGERS)vdotq_s32((int32x4_t)totals, vreinterpretq_s8_s32(vdupq_n_s32(x)), vld1q_s8(w));
+#define STEP 4
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    return (INTEGERS)vdotq_s32((int32x4_t)totals, vreinterpretq_s8_s32(vdupq_n_s32(four_of(x))), vld1q_s8(w));
 }
 #include "transformer.h"
 #endif
@@ -313,10 +330,11 @@ INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t x, const int8_t 
 #define INTEGERS integers_128
 #define TILE_ROWS 1
 #define OFFSET 0
-INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, int32_t four_numbers, const int8_t *four_columns) {
-    shorts_128 x = (shorts_128)((integers_128){} + four_numbers), w;
-    memcpy(&w, four_columns, sizeof w);
-    shorts_128 sums_of_two = (x << 8 >> 8) * (w << 8 >> 8) + (x >> 8) * (w >> 8);
+#define STEP 4
+INLINE INTEGERS FUNCTION(add_products)(INTEGERS totals, const uint8_t *x, const int8_t *w) {
+    shorts_128 four = (shorts_128)((integers_128){} + four_of(x)), columns;
+    memcpy(&columns, w, sizeof columns);
+    shorts_128 sums_of_two = (four << 8 >> 8) * (columns << 8 >> 8) + (four >> 8) * (columns >> 8);
     return totals + ((INTEGERS)sums_of_two << 16 >> 16) + ((INTEGERS)sums_of_two >> 16);
 }
 #include "transformer.h"

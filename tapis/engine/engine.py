@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import EOS, ConfigError, ModelConfig
-from tapis.engine.weights import PANEL, Floats, check_shapes, pack_weight, padded, quantize_rows, sinusoids
+from tapis.engine.weights import DEPTH, PANEL, Floats, check_shapes, pack_weight, padded, quantize_rows, sinusoids
 from tapis.search import Hypothesis, Search, finite, go_on, length_penalty
 from tapis.threads import n_threads, spread
 
@@ -28,7 +28,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 VARIANTS = ("avx512_vnni", "avx_vnni", "avx2", "neon_dotprod", "plain")  # of engine.c, best first
-LAYOUT_VERSION = 3  # as in engine.c
+SHORT_SUMS = ("avx2",)  # those that add products of four numbers in 16 bits
+LAYOUT_VERSION = 4  # as in engine.c
 EPSILON = 1e-5  # of the normalizations, as in model.py
 
 
@@ -42,7 +43,7 @@ def library() -> ctypes.CDLL | None:
     if not (spec and spec.origin) or sys.byteorder != "little":
         return None
     structures = (_Norm, _Linear, _Block, _Model, _Source, _Step, _Sentences, _Search, _Results, _Forced)
-    layout = [LAYOUT_VERSION, PANEL, *map(ctypes.sizeof, structures)]
+    layout = [LAYOUT_VERSION, PANEL, DEPTH, *map(ctypes.sizeof, structures)]
     try:
         compiled = ctypes.CDLL(spec.origin)
         found = list((c_long * len(layout)).in_dll(compiled, "layout"))
@@ -248,7 +249,7 @@ class Engine:
     Weights are rounded here, once. Any number of threads may search with it at the same time.
     """
 
-    batch_tokens = 4096
+    batch_tokens = 512  # so that what a search keeps stays in the caches, and threads end at the same time
     can_force = True
 
     def __init__(
@@ -267,6 +268,7 @@ class Engine:
         self.config = config
         self.suppressed = list(suppressed)
         self.at_once = n_threads()
+        self.for_short_sums = name in SHORT_SUMS
         self.kept_alive: list[object] = []  # what the structures point to
         self.positions = sinusoids(config.max_length + 2, config.d_model)
 
@@ -311,7 +313,7 @@ class Engine:
             weights.get(f"{name}.bias", np.zeros(len(layer), np.float32))
             for name, layer in zip(names, layers, strict=True)
         ]
-        quantized, scale = quantize_rows(np.concatenate(layers))
+        quantized, scale = quantize_rows(np.concatenate(layers), for_short_sums=self.for_short_sums)
         return _Linear(
             weight=self._pointer(pack_weight(quantized)),
             column_sums=self._pointer(padded(quantized.sum(axis=1, dtype=np.int32), PANEL)),

@@ -24,9 +24,9 @@ TARGET static void FUNCTION(normalize)(const struct model *m, struct norm norm, 
 /* Linear layers in 8 bits */
 
 /* Rounds n rows of d numbers to 8 bits. A row's scale is its largest magnitude over 127, so that a token is rounded in
-   the same way whatever else is in its batch. Behind a row there are zeros up to a multiple of 4. */
+   the same way whatever else is in its batch. Behind a row there are zeros up to a multiple of DEPTH. */
 TARGET static void FUNCTION(quantize)(const float *x, long n, long d, struct quantized *out) {
-    long depth = round_up(d, 4);
+    long depth = round_up(d, DEPTH);
     for (long r = 0; r < n; r++, x += d) {
         float largest = 1e-30f; /* so that a row of zeros has a scale */
         for (long i = 0; i < d; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
@@ -55,16 +55,14 @@ INLINE void FUNCTION(multiply_tile)(const int rows, const uint8_t *x, long depth
             totals[r][v] *= -OFFSET;
         }
 
-    /* Each step takes 4 numbers of a row, the same for all columns, and 4 of each of the panel's columns. */
-    for (long k = 0; k < depth; k += 4, panel += 4 * PANEL)
+    /* Each step takes STEP numbers of a row, the same for all columns, and as many of each of the panel's columns. */
+    for (long k = 0; k < depth; k += STEP, panel += STEP * PANEL)
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            int32_t four_numbers;
-            memcpy(&four_numbers, x + r * depth + k, 4);
+        for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                totals[r][v] = FUNCTION(add_products)(totals[r][v], four_numbers, panel + v * sizeof(INTEGERS));
-        }
+                totals[r][v] =
+                    FUNCTION(add_products)(totals[r][v], x + r * depth + k, panel + v * sizeof(INTEGERS));
 
     /* Through memory: GCC 12 keeps no total in a register if the scaling uses it directly. */
 #pragma GCC unroll 16
@@ -74,7 +72,7 @@ INLINE void FUNCTION(multiply_tile)(const int rows, const uint8_t *x, long depth
 /* x Wᵀ + bias for n rows, (n, w->n_out), stored in y, added to y, or stored after ReLU, as `epilogue` says. */
 TARGET static void FUNCTION(linear)(const struct linear *w, const struct quantized *x, long n, float *y,
                                     enum epilogue epilogue) {
-    long depth = round_up(w->n_in, 4);
+    long depth = round_up(w->n_in, DEPTH);
     int32_t product[TILE_ROWS][PANEL];
 
     /* Panel by panel, so that each weight is read from memory once; a panel stays in L1 for all rows. */
@@ -97,15 +95,18 @@ TARGET static void FUNCTION(linear)(const struct linear *w, const struct quantiz
             }
 
             for (long i = 0; i < rows; i++) {
-                float *out = y + (r + i) * w->n_out + c, scale = x->scale[r + i];
-                float values[PANEL];
-                for (long j = 0; j < PANEL; j++) values[j] = product[i][j] * scale * w->scale[c + j] + w->bias[c + j];
-                if (epilogue == ADD_TO_Y)
-                    for (long j = 0; j < columns; j++) out[j] += values[j];
-                else if (epilogue == RELU)
-                    for (long j = 0; j < columns; j++) out[j] = values[j] > 0 ? values[j] : 0;
-                else
-                    for (long j = 0; j < columns; j++) out[j] = values[j];
+                float *place = y + (r + i) * w->n_out + c, spare[PANEL], *out = place, scale = x->scale[r + i];
+                if (columns < PANEL) out = memcpy(spare, place, columns * sizeof(float));
+                for (long j = 0; j < PANEL; j++) {
+                    float value = product[i][j] * scale * w->scale[c + j] + w->bias[c + j];
+                    if (epilogue == ADD_TO_Y)
+                        out[j] += value;
+                    else if (epilogue == RELU)
+                        out[j] = value > 0 ? value : 0;
+                    else
+                        out[j] = value;
+                }
+                if (columns < PANEL) memcpy(place, spare, columns * sizeof(float));
             }
         }
     }
@@ -130,43 +131,45 @@ INLINE float FUNCTION(exponential)(float x) {
     return p * float_of_bits((n + 127) << 23);
 }
 
-/* softmax(q Kᵀ / √size) V of one query for each head. positions are the keys and values that it may attend to. scores
-   has room for as many numbers. Stores the weights of each head, (heads, n) with rows of `stride` numbers, unless
-   weights is null. */
+/* softmax(q Kᵀ / √size) V of one query for each head. positions are the keys and values that it may attend to: each lies
+   elsewhere in memory, and is read once for all heads. scores has room for (heads, n) numbers. Stores the weights of
+   each head, (heads, n) with rows of `stride` numbers, unless weights is null. */
 TARGET static void FUNCTION(attend)(const struct model *m, const float *query, const bf16 *const *positions, long n,
                                     float *scores, float *out, float *weights, long stride) {
-    long d = m->d, size = d / m->n_heads;
+    long d = m->d, n_heads = m->n_heads, size = d / n_heads;
     float scale = 1 / sqrtf(size);
-    for (long h = 0; h < d; h += size) {
-        const float *q = query + h;
-
-        /* The scores, and the largest of them */
-        float largest = LOWEST, sum = 0;
-        for (long s = 0; s < n; s++) {
-            const bf16 *key = positions[s] + h;
+    for (long s = 0; s < n; s++)
+        for (long h = 0; h < n_heads; h++) {
+            const float *q = query + h * size;
+            const bf16 *key = positions[s] + h * size;
             float product = 0;
             for (long i = 0; i < size; i++) product += q[i] * to_float(key[i]);
-            scores[s] = product * scale;
-            largest = scores[s] > largest ? scores[s] : largest;
+            scores[h * n + s] = product * scale;
         }
 
-        /* The weights, of which the sum is divided out at the end */
+    /* From scores to weights */
+    for (long h = 0; h < n_heads; h++) {
+        float *of_head = scores + h * n, largest = LOWEST, sum = 0;
+        for (long s = 0; s < n; s++) largest = of_head[s] > largest ? of_head[s] : largest;
         for (long s = 0; s < n; s++) {
-            scores[s] = FUNCTION(exponential)(scores[s] - largest);
-            sum += scores[s];
+            of_head[s] = FUNCTION(exponential)(of_head[s] - largest);
+            sum += of_head[s];
         }
-        if (weights)
-            for (long s = 0; s < n; s++) weights[h / size * stride + s] = scores[s] / sum;
+        for (long s = 0; s < n; s++) of_head[s] /= sum;
+        if (weights) memcpy(weights + h * stride, of_head, n * sizeof(float));
+    }
 
-        /* The weighted sum of the values, four at a time: each pass over `out` costs as much as two products. */
-        float *y = out + h;
-        for (long i = 0; i < size; i++) y[i] = 0;
-        for (long s = 0; s < n; s += 4) {
+    /* The weighted sum of the values, four at a time: each pass over `out` costs as much as two products. */
+    for (long i = 0; i < d; i++) out[i] = 0;
+    for (long s = 0; s < n; s += 4) {
+        const bf16 *values[4];
+        for (int j = 0; j < 4; j++) values[j] = positions[s + j < n ? s + j : s] + d;
+        for (long h = 0; h < n_heads; h++) {
             const bf16 *value[4];
-            float weight[4];
+            float *y = out + h * size, weight[4];
             for (int j = 0; j < 4; j++) {
-                value[j] = positions[s + j < n ? s + j : s] + d + h;
-                weight[j] = s + j < n ? scores[s + j] / sum : 0;
+                value[j] = values[j] + h * size;
+                weight[j] = s + j < n ? scores[h * n + s + j] : 0;
             }
             for (long i = 0; i < size; i++)
                 y[i] += weight[0] * to_float(value[0][i]) + weight[1] * to_float(value[1][i]) +
@@ -414,3 +417,4 @@ int FUNCTION(search)(scripted_step *script, long V, long B, const struct search 
 #undef INTEGERS
 #undef TILE_ROWS
 #undef OFFSET
+#undef STEP

@@ -5,6 +5,7 @@
 
 const EOS = 3;
 const PANEL = 32; // as in engine.c: columns of packed weights that lie side by side
+const DEPTH = 8; // as in engine.c: numbers of a column of packed weights, a multiple of it
 const REMAINDERS = 65534; // as in exporting/web_page.py
 const LENGTH_PENALTY = 1.5;
 const DONE = 1; // the outcome of a search that was not cut short
@@ -143,7 +144,7 @@ class Engine {
     const padded = (array) => concatenated(array.constructor, [array, new array.constructor(nPadded - nOut)]);
 
     // Pack the weights: panels of 32 columns, four numbers of each. Sum each column.
-    const depth = Math.ceil(nIn / 4) * 4;
+    const depth = Math.ceil(nIn / DEPTH) * DEPTH;
     const weight = this.allocate(nPadded * depth);
     const packed = this.view(Int8Array, weight, nPadded * depth).fill(0);
     const sums = new Int32Array(nOut);

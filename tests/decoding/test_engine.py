@@ -22,6 +22,7 @@ from conftest import ROOT, Command
 from engine_steps import engine_best_continuations, engine_of, engine_step, function
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
 
 from checkpoint import parameters
@@ -36,7 +37,7 @@ from model import LayerNormalization, Transformer
 from pairs.corpus import Corpus
 from tapis.config import BOS, EOS, PAD, ConfigError, TapisError
 from tapis.engine import engine
-from tapis.engine.engine import VARIANTS, Engine, run_search, variants
+from tapis.engine.engine import SHORT_SUMS, VARIANTS, Engine, run_search, variants
 from tapis.engine.weights import pack_weight, quantize_rows
 from tapis.release import Release
 from tapis.scoring import score
@@ -58,18 +59,18 @@ def variant(request: pytest.FixtureRequest) -> str:
 # The model in 8 bits, by torch
 
 
-def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+def round_rows(x: Tensor, *, for_short_sums: bool = False) -> tuple[Tensor, Tensor]:
     """`quantize_rows` of a tensor."""
-    quantized, scale = map(torch.from_numpy, quantize_rows(x.numpy()))
+    quantized, scale = map(torch.from_numpy, quantize_rows(x.numpy(), for_short_sums=for_short_sums))
     return quantized, scale
 
 
 class RoundedLinear(nn.Module):
     """A linear layer whose weights and inputs are rounded to 8 bits, and its outputs to bf16 if they are kept."""
 
-    def __init__(self, layer: nn.Linear, is_kept: bool) -> None:
+    def __init__(self, layer: nn.Linear, variant: str, is_kept: bool) -> None:
         super().__init__()
-        quantized, scale = round_rows(layer.weight.detach())
+        quantized, scale = round_rows(layer.weight.detach(), for_short_sums=variant in SHORT_SUMS)
         self.weight = quantized.float() * scale
         self.bias = layer.bias
         self.is_kept = is_kept
@@ -80,13 +81,13 @@ class RoundedLinear(nn.Module):
         return y.bfloat16().float() if self.is_kept else y
 
 
-def rounded(model: Transformer) -> Transformer:
-    """A copy of a model, computed as engine.c does."""
+def rounded(model: Transformer, variant: str) -> Transformer:
+    """A copy of a model, computed as a variant of engine.c does."""
     model = copy.deepcopy(model)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(parent, name, RoundedLinear(child, is_kept=name in ("w_k", "w_v")))
+                setattr(parent, name, RoundedLinear(child, variant, is_kept=name in ("w_k", "w_v")))
     return model
 
 
@@ -135,7 +136,7 @@ def test_a_step_equals_the_model_in_8_bits(
         (torch.randint(vocab_size, (n_sentences - 1, 2)), (first + torch.tensor([1, 0]))[1:]),
         (torch.randint(vocab_size, (1, 2)), torch.tensor([[2, 2]])),
     ]
-    steps = plain_step(rounded(model), src), engine_step(engine_of(model, variant), src, variant)
+    steps = plain_step(rounded(model, variant), src), engine_step(engine_of(model, variant), src, variant)
     for tokens, parents in calls:
         in_place = torch.arange(tokens.numel()).view_as(tokens)
         wanted = steps[0](tokens, in_place if parents is None else parents)
@@ -151,7 +152,7 @@ def test_a_search_may_have_any_number_of_steps(variant: str) -> None:
     """More than the table of positions has, and than the first room of the history."""
     model = random_model(300, replace(SMALL, max_length=8))
     src = sources(2, 5, 300)
-    steps = plain_step(rounded(model), src), engine_step(engine_of(model, variant), src, variant)
+    steps = plain_step(rounded(model, variant), src), engine_step(engine_of(model, variant), src, variant)
     for _ in range(150):
         tokens = torch.randint(300, (2, 1))
         wanted, found = (step(tokens, None if step is steps[1] else torch.tensor([[0], [1]])) for step in steps)
@@ -173,14 +174,20 @@ def test_a_row_is_the_same_in_any_batch(variant: str) -> None:
 def test_integer_products_are_exact(variant: str, n_in: int, n_out: int, largest: bool) -> None:
     """The logits of a model whose last vectors and projection are whole numbers, of which the largest is 127.
 
-    Products of the largest numbers would show an overflow.
+    Products of the largest numbers would show an overflow. Where sums are short, the largest that four weights may add
+    up to is 126.
     """
     config = replace(SMALL, d_model=n_in, n_heads=1, tie_embeddings=False)
     model = random_model(n_out, config)
-    x, weight = torch.randint(-127, 128, (n_in,)).float(), torch.randint(-127, 128, (n_out, n_in)).float()
+    is_short = variant in SHORT_SUMS
+    most = 31 if is_short else 127
+    x, weight = torch.randint(-127, 128, (n_in,)).float(), torch.randint(-most, most + 1, (n_out, n_in)).float()
     if largest:
-        x, weight = x.sign() * 127, weight.sign() * 127
+        x, weight = x.sign() * 127, weight.sign() * most
     x[0], weight[:, 1] = 127, -127
+    if is_short:
+        weight[:, [0, 4, 5] if n_in > 5 else [0]] = 0
+        weight[:, 1] = -126
     assert isinstance(model.decoder.norm, LayerNormalization)
     model.decoder.norm.alpha.zero_()
     model.decoder.norm.bias.copy_(x)
@@ -198,7 +205,7 @@ def test_attention_takes_scores_of_any_size(variant: str) -> None:
         block.self_attention.w_q.weight.mul_(40)
     src = sources(4, 20, 300)
     tokens = torch.randint(300, (4, 1))
-    wanted = plain_step(rounded(model), src)(tokens, None)
+    wanted = plain_step(rounded(model, variant), src)(tokens, None)
     found = engine_step(engine_of(model, variant), src, variant)(tokens, None)
     assert found.isfinite().all() and (found - wanted).norm() < 0.05 * wanted.norm()
 
@@ -392,7 +399,7 @@ def test_forced_decoding_is_that_of_the_model_in_8_bits(
     sources, targets = zip(*pairs, strict=True)
     tags = [4, 5]
     engine = engine_of(model, variant, tags)
-    in_8_bits = rounded(model)
+    in_8_bits = rounded(model, variant)
     wanted = log_probabilities(in_8_bits, sources, targets, CPU, tags)
     found = engine.log_probabilities(sources, targets)
     assert found == pytest.approx(wanted, rel=0.02, abs=0.1)
@@ -472,6 +479,18 @@ def test_rounding_is_to_127_steps_of_the_largest_entry() -> None:
     values, scale = quantize_rows(np.array([[254, -3, 1.1], [0, 0, 0]], np.float32))
     assert values.tolist() == [[127, -2, 1], [0, 0, 0]]
     assert scale.flatten().tolist() == [2, pytest.approx(1e-30 / 127)]
+
+
+@given(hnp.arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 20)), elements=st.floats(-9, 9, width=32)))
+def test_short_sums_fit_into_16_bits(x: "np.ndarray[Any, np.dtype[np.float32]]") -> None:
+    """Whatever the weights are: as avx2 adds them, and with activations that hurt most."""
+    values, scale = quantize_rows(x, for_short_sums=True)
+    fours = np.pad(values, ((0, 0), (0, -x.shape[1] % 8))).astype(int).reshape(len(x), -1, 2, 2, 2)
+    for sign in (1, -1):
+        assert (255 * np.maximum(sign * fours, 0).sum(axis=(2, 4))).max() < 2**15
+    assert np.abs(values * scale - x).max() <= scale.max() * 0.501
+    plain_scale = quantize_rows(x)[1]
+    assert (scale >= plain_scale).all() and (scale <= plain_scale * 4.04).all()
 
 
 @is_compiled

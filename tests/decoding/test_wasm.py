@@ -22,7 +22,7 @@ from exporting.web_page import pack_weights
 from model import Transformer
 from tapis.engine import engine
 from tapis.engine.build_wasm import COMPILER, build, has_compiler
-from tapis.engine.weights import PANEL
+from tapis.engine.weights import DEPTH, PANEL
 from tapis.search import Search
 from tapis.web import engine_module, web_files
 
@@ -122,10 +122,10 @@ def test_the_module_has_the_structures_that_javascript_writes() -> None:
     """Of words of 32 bits: pointers, numbers of the C type long, and floats."""
     script = """
         const { exports } = new WebAssembly.Instance(new WebAssembly.Module(require("fs").readFileSync(0)));
-        console.log(JSON.stringify(Array.from(new Uint32Array(exports.memory.buffer, exports.layout.value, 12))));"""
+        console.log(JSON.stringify(Array.from(new Uint32Array(exports.memory.buffer, exports.layout.value, 13))));"""
     done = subprocess.run([node(), "-e", script], input=engine_module(), capture_output=True, check=True)
-    version, panel, *sizes = json.loads(done.stdout)
-    assert (version, panel) == (engine.LAYOUT_VERSION, PANEL)
+    version, panel, depth, *sizes = json.loads(done.stdout)
+    assert (version, panel, depth) == (engine.LAYOUT_VERSION, PANEL, DEPTH)
     norm, linear = 2, 6
     block = 3 * norm + 7 * linear
     model = 7 + 2 * norm + 2 + linear + 1
