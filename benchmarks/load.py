@@ -8,7 +8,8 @@ another: `serve.py`, the same with one request at a time (`--max-lines 1`), and 
 of RUN in 8 bits. Answers are compared with the offline translations: `other` counts those that belong to another
 sentence, which must not happen, and `differ` those that no sentence has, which rounding may cause.
 
-Then one client sends a large request, and another sends single sentences, one after the other, until it is answered.
+Then a server starts five times, for one sentence each. Last, one client sends a large request, and another sends single
+sentences, one after the other, until it is answered.
 """
 
 import asyncio
@@ -98,6 +99,10 @@ def main() -> None:
                         load = asyncio.run(measured(port, pair, expected[folder], n_clients, options))
                         print(f"{label:<14} {n_clients:>7}  {row(load, rates[folder])}", flush=True)
 
+    request = as_request({"q": sentences[0]}, (config.source, config.target))
+    starts = [seconds_to_answer(run, request) for _ in range(5)]
+    print(f"start to the first answer: {statistics.median(starts):.2f} s, median of {len(starts)}", flush=True)
+
     print(f"{'large request':<28} status  seconds  one-line requests beside it: n   50 % ms  95 % ms")
     with served(["--run", str(run)]) as port:
         for _ in range(options.rounds):
@@ -134,11 +139,26 @@ def served(flags: Sequence[str]) -> Iterator[int]:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
             except OSError:
-                time.sleep(0.2)
+                time.sleep(0.02)
         yield port
     finally:
         server.terminate()
         server.wait()
+
+
+def seconds_to_answer(run: Path, request: bytes) -> float:
+    """Start a server, and return after how many seconds it has translated a sentence."""
+
+    async def ask(port: int) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        status, _ = await answer_to(request, reader, writer)
+        writer.close()
+        return status
+
+    start = time.perf_counter()
+    with served(["--run", str(run)]) as port:
+        assert asyncio.run(ask(port)) == 200
+        return time.perf_counter() - start
 
 
 async def measured(

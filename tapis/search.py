@@ -15,7 +15,7 @@ U = TypeVar("U")
 
 
 def go_on() -> None:
-    """Go on: the default of what is called before each step of a search."""
+    """Go on: the default of what is called during a search, and may end it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Searcher(Protocol):
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each source, best first. limits caps their lengths, in tokens.
 
-        check is called before each step, where that is possible. What it raises ends the search.
+        check is called before each step, or now and then, where that is possible. What it raises ends the search.
         """
 
     def log_probabilities(

@@ -35,7 +35,7 @@ UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 class Translator:
     """A searcher with its tokenizer, as a function from sentences to sentences. It stays as it was made.
 
-    `towards` makes one for a language pair of a model of several; `check` is called before each step.
+    `towards` makes one for a language pair of a model of several; `check` is called during a search, and may end it.
     """
 
     files: ClassVar[type[RunFiles[ModelConfig]]] = Release
@@ -128,7 +128,7 @@ class Translator:
         return type(self)(*made_of, target=target, source=source, check=self.check)
 
     def checked_by(self, check: Callable[[], None]) -> Self:
-        """Return the same translator, which calls `check` before each step. What it raises ends the translation."""
+        """Return the same translator, which calls `check` every few steps. What it raises ends the translation."""
         made_of = self.searcher, self.tokenizer, self.config, self.learned
         target = self.target if self.tag else ""
         return type(self)(*made_of, target=target, source=self.source, check=check)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 from functools import partial
 
@@ -47,14 +48,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
     load = partial(kind.load, device=options.device, precision=options.precision, plain=options.plain)
     models = find_models(options.run, kind.files, load, options.loaded)
-    # Identifying a language loads py3langid, so that the first request need not.
-    for target in models.target_languages:
-        languages = models.languages_of_texts(target)
-        if not can_identify(languages):
-            say(
-                f"warning: py3langid cannot tell {', '.join(languages)} apart: "
-                f"requests to translate into {target} should name their source language"
-            )
+    # This takes most of a second, which requests that name their language need not wait for.
+    threading.Thread(target=load_identifier, args=[models], name="identifier", daemon=True).start()
     app = application(options, models, keys)
     address = listening_address(options)
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -68,6 +63,17 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     connections = Connections(options.port, MAX_CONNECTIONS, options.trusted_proxy)
     connections.watch()
     asyncio.run(serve(behind_proxies, address, options, connections))
+
+
+def load_identifier(models: Models) -> None:
+    """Load py3langid, and say on standard error which languages it cannot tell apart."""
+    for target in models.target_languages:
+        languages = models.languages_of_texts(target)
+        if not can_identify(languages):
+            say(
+                f"warning: py3langid cannot tell {', '.join(languages)} apart: "
+                f"requests to translate into {target} should name their source language"
+            )
 
 
 def listening_address(options: ServeOptions) -> str:

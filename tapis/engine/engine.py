@@ -219,7 +219,8 @@ def run_search(
         search: how to search.
         tags: ids that are never generated, one after another.
         positions: returns the encodings of the first so many positions.
-        check: is called before each step. What it raises ends the search.
+        check: is called before every eighth step: calling Python waits for its other threads. What it raises ends the
+            search.
 
     """
     n, n_best = len(limits), search.n_best

@@ -23,7 +23,7 @@ struct search {
     const float *penalties;
     /* Returns the encodings (n, d) of the first n positions. A call of Python, made a few times in a search. */
     const float *(*positions)(long n);
-    int (*may_go_on)(void); /* asked before each step; null for yes */
+    int (*may_go_on)(void); /* asked before every eighth step, since Python may be busy; null for yes */
 };
 
 struct results {
@@ -134,7 +134,7 @@ static int add_step(struct searching *s, long n_rows) {
 /* Computes the logits of the last step, without those that are never generated. */
 static enum outcome compute_logits(struct searching *s) {
     const struct search *search = s->search;
-    if (search->may_go_on && !search->may_go_on()) return STOPPED;
+    if (search->may_go_on && s->n_steps % 8 == 1 && !search->may_go_on()) return STOPPED;
     struct step *now = s->steps + s->n_steps - 1;
     const int64_t *tokens = s->tokens[s->n_steps - 1];
     if (s->script) {

@@ -27,7 +27,7 @@ QUICK_WORK = 1_000  # requests of less work have a queue of their own
 MAX_QUICK_WORK = 6_000  # of several such requests in one batch: the next one waits for it
 
 Check = Callable[[], None]
-"""Called before each step of a translation; raises AbandonedError if nobody waits for it any more"""
+"""Called every few steps of a translation; raises AbandonedError if nobody waits for it any more"""
 Translate = Callable[[list[str], Check], list[R]]
 
 

@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 import re
+import threading
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from tapis.config import base_language
 # language; in a pair, on each side, for one and the same language.
 LANGUAGE_MARGIN = 10.0
 
+_LOADING = threading.Lock()
 TAG = re.compile(r"<[^<>]*>")
 
 _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xA0)}
@@ -90,9 +92,14 @@ def language_identifier(*languages: str) -> Any:
     return identifier
 
 
-@functools.cache
 def _whole_identifier() -> Any:
-    """Return the identifier of all languages. It takes 80 MB and half a second."""
+    """Return the identifier of all languages. It takes 80 MB and half a second, once for all threads."""
+    with _LOADING:
+        return _load_identifier()
+
+
+@functools.cache
+def _load_identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - takes 0.2 s
 
     return LanguageIdentifier.from_model_file(MODEL_FILE)

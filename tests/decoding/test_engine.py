@@ -145,7 +145,7 @@ def test_a_step_equals_the_model_in_8_bits(
         # by about as much as 8 bits differ from fp32. Most short sentences have none.
         errors = ((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).flatten()
         assert errors.max() < 0.06 and errors.median() < 0.02
-        assert longest > 9 or len(errors) < 100 or (errors < 1e-3).float().mean() > 0.6
+        assert longest > 9 or len(errors) < 100 or (errors < 1e-3).float().mean() > 0.5
 
 
 def test_a_search_may_have_any_number_of_steps(variant: str) -> None:
@@ -348,7 +348,7 @@ def test_a_search_of_scripted_logits_is_that_of_python(
 test_a_search_of_scripted_logits_is_that_of_python = is_compiled(test_a_search_of_scripted_logits_is_that_of_python)
 
 
-def test_what_is_checked_before_each_step_ends_a_search(variant: str) -> None:
+def test_what_is_checked_every_eighth_step_ends_a_search(variant: str) -> None:
     model = engine_of(random_model(40, SMALL), variant, [EOS])
     n_checks = 0
 
@@ -360,8 +360,9 @@ def test_what_is_checked_before_each_step_ends_a_search(variant: str) -> None:
 
     for search in (Search(), Search(3)):
         n_checks = 0
+        model([[7, 8]], [16], search, check)  # the steps 1 and 9
         with pytest.raises(InterruptedError, match="enough"):
-            model([[7, 8]], [30], search, check)
+            model([[7, 8]], [17], search, check)  # and 1
         assert n_checks == 3
 
 
