@@ -5,7 +5,7 @@
 | loop    | it repeated itself (tapis/text/loops.py), and was searched for again                         |
 | short   | it is shorter than those of 99 in 100 training pairs are for such a source             |
 | long    | it is longer (tapis/lengths.py)                                                     |
-| numbers | it does not have the numbers of its source                                             |
+| numbers | it does not have the numbers and the signs of currency of its source                   |
 | unsure  | the model finds it less probable than 98 in 100 of its translations of validation data |
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapis.text.loops import loops
-from tapis.text.mark_patterns import NUMBER
+from tapis.text.mark_patterns import CURRENCIES, NUMBER, TELEPHONE
 from tapis.translation import Doubt
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ UNSURE_SHARE = 0.02
 CONFIDENCE_SAMPLE = 500  # validation sentences from which the limit is learned
 
 _NUMBER = re.compile(NUMBER)
+_TELEPHONE = re.compile(TELEPHONE)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 
 
@@ -64,6 +65,10 @@ def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
 
 
 def numbers(text: str) -> Counter[str]:
-    """Return the numbers of two digits or more in a text, by their digits, however a language writes these."""
-    joined = _THOUSANDS.sub("", text)
-    return Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
+    """Return the numbers of two digits or more in a text, by their digits, however a language writes these.
+
+    A telephone number is one. Signs of currency count, too.
+    """
+    joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
+    found = Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
+    return found + Counter(c for c in text if c in CURRENCIES)

@@ -14,7 +14,7 @@ puts their translations together again:
 If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from tapis.text.letter_case import is_in_capitals, usual_case
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
+from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
 from tapis.text.sentences import Line, has_letters
 from tapis.translation import DOUBTS, Doubt, Translation
@@ -62,17 +63,33 @@ def translate_lines(
     # Translate the lines that are not blank.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
     rows = [i for i, line in enumerate(lines) if line.strip()]
-    for i, result in zip(rows, translated([take_out(lines[i]) for i in rows]), strict=True):
+    for i, result in zip(rows, translated([take_out(lines[i], markup=markup) for i in rows]), strict=True):
         results[i] = result
 
     # Translate again where numbers are missing, with the numbers taken out.
     changed = [i for i in rows if not has_numbers_of(lines[i], results[i])]
     if changed:
-        again = translated([take_out(lines[i], with_numbers=True) for i in changed])
+        again = translated([take_out(lines[i], with_numbers=True, markup=markup) for i in changed])
         for i, result in zip(changed, again, strict=True):
             if has_numbers_of(lines[i], result):
                 results[i] = result
-    return results
+
+    # Translate the texts of messages, which have stayed as they are.
+    messages = list(dict.fromkeys(message for i in rows for message in messages_in(lines[i])))
+    if not messages:
+        return results
+    texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
+    best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup)]
+    translation_of = dict(zip(texts, best, strict=True))
+    changed_messages = {message: with_texts(message, translation_of) for message in messages}
+    return [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
+
+
+def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Translation:
+    text = translation.text
+    for message, translated in changed.items():
+        text = text.replace(message, translated)
+    return translation._replace(text=text)
 
 
 def sentences_as_translated(translator: "Translator", line: str) -> list[str]:

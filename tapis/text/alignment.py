@@ -29,6 +29,11 @@ class Alignment:
         within = int(block[:, word - self.columns[i]].argmax()) if len(block) else 0
         return int(self.rows[i]) + within
 
+    def border(self, word: int) -> int | None:
+        """Return the first word of the translation of a sentence that begins with a word; None if none does."""
+        i = int(np.searchsorted(self.columns, word))
+        return int(self.rows[i]) if self.columns[i] == word else None
+
     def shares(self, start: int, end: int) -> tuple[int, NDArray[np.float64]]:
         """Return how much of words of the translation comes from words of the source from start to end.
 
@@ -54,6 +59,9 @@ class SamePlaces(Alignment):
     @property
     def shape(self) -> tuple[int, int]:
         return self.n_target, self.n_source
+
+    def border(self, word: int) -> int | None:
+        return None if word else 0
 
     def best(self, word: int) -> int:
         return min(int((word + 0.5) * self.n_target / max(1, self.n_source)), max(0, self.n_target - 1))

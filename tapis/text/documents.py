@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tapis.config import TapisError
 from tapis.text.mark_patterns import ATTRIBUTES
 from tapis.text.marks import take_out
+from tapis.text.markup import Markup
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -193,9 +194,9 @@ def translated_html(page: str, translate: Translate) -> str:
     return "".join(parts)
 
 
-def has_text(part: str) -> bool:
-    """Return whether there are letters outside of tags."""
-    return any(map(str.isalpha, re.sub(_CHARACTER, "", take_out(part).text)))
+def has_text(part: str, markup: Markup = "html") -> bool:
+    """Return whether there are letters outside of marks."""
+    return any(map(str.isalpha, re.sub(_CHARACTER, "", take_out(part, markup=markup).text)))
 
 
 def _as_typed(part: str) -> str:
@@ -227,7 +228,7 @@ def translated_markdown(document: str, translate: Translate) -> str:
     front_matter = _FRONT_MATTER.match(document, n_marks)
     head = document[: front_matter.end() if front_matter else n_marks]
     body = document[len(head) :]
-    places = [place for place in _places(body) if has_text(place.text)]
+    places = [place for place in _places(body) if has_text(place.text, "markdown")]
     translations = translate([place.text for place in places])
     result, end = head, 0
     for place, translation in zip(places, translations, strict=True):

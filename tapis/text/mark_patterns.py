@@ -1,6 +1,9 @@
 """What is carried over as it is, as patterns: markup, links, addresses, placeholders, codes, pictographs, numbers."""
 
 import re
+from functools import cache
+
+from tapis.text.markup import Markup
 
 # A number that must not change: of two digits or more, with its separators. A single digit may become a word.
 NUMBER = r"\d(?:[.,:/\u00a0\u202f-]?\d)++"
@@ -12,6 +15,39 @@ _PICTOGRAPH = (
 )
 _EDGE = r"(?<![\w@#$%&./:-])"  # where something of its own can begin
 
+# A placeholder of i18next: __name__. In Markdown, these are the signs of bold text.
+_UNDERSCORED = r"(?<!\w)__[A-Za-z0-9](?:\w{0,100}[A-Za-z0-9])?__(?!\w)"
+
+
+def _balanced(depth: int) -> str:
+    """Return a pattern of text with braces in pairs, so deep within each other."""
+    inner = r"[^{}]{0,500}+"
+    for _ in range(depth):
+        inner = rf"(?:[^{{}}]{{1,500}}+|\{{{inner}\}}){{0,50}}+"
+    return inner
+
+
+# A message of ICU, and the first branch of one: {n, plural, one {# cat} other {# cats}}
+MESSAGE = rf"\{{\s?\w{{1,100}}+\s?,\s?(?:plural|select|selectordinal)\s?,{_balanced(4)}\}}"
+
+_PLACEHOLDERS = (
+    r"\{\\[^{}]*+\}",  # of subtitles: {\an8}
+    MESSAGE,
+    r"\{\{\{?[^{}\n]{0,100}+\}\}\}?|\{%[^{}%\n]{0,100}+%\}",  # of templates
+    r"<%[^<>%\n]{0,200}+%>|<\?[^<>?\n]{0,200}+\?>",
+    r"\[\[[^\[\]\n]{1,100}+\]\]|@@\w{1,100}+@@",
+    r"[%#$@]\{[^{}\n]{1,100}+\}",  # %{name}, #{x + 1}, ${x}
+    r"\{[\w.:$\[\]!@,+#<>-]{0,100}+\}",  # {0}, {user.name!r:>10}
+    r"(?<!\S)#(?!\S)",  # the number of a message
+    r"%(?:\(\w{1,100}+\)|\d{1,3}+\$)?[-+#0']{0,5}+(?:\d{1,4}+|\*)?(?:\.(?:\d{1,4}+|\*))?"  # of printf
+    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSpn@](?!\w)|%%",
+    r"(?<![\w%])%[A-Za-z_][\w.]{0,100}+%(?!\w)",  # %name%
+    r"</?\d{1,3}+\s?/?>",  # <1/>, and others without a partner
+    r"(?<!\w)[A-Za-z]:\\[^\s<>\"]++|(?<![\w\\])\\\\[^\s<>\"\\]++\\[^\s<>\"]*+",  # paths of Windows
+    r"\\[nrt]",  # the end of a line, or a tab, written out
+    _EDGE + r"\$[A-Za-z_]\w*+",
+)
+
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
     r"`[^`\n]++`",  # code in Markdown
@@ -20,9 +56,7 @@ _THINGS = (
     + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()]|\([^\s<>\"«»()]*\))*"
     + r"(?:[^\s<>\"«».,;:!?'()\[\]*_]|\([^\s<>\"«»()]*\))",
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
-    r"\{\\[^{}]*+\}|%\(\w++\)[a-z]|%\d*+\$?[sdif]\b|\$?\{\{?[\w.:]*+\}?\}|"
-    + _EDGE
-    + r"\$[A-Za-z_]\w*+",  # placeholders
+    *_PLACEHOLDERS,
     r"&(?:\w++|#\w++);",  # entities of HTML
     r"\[\^[\w-]++\]",  # footnotes of Markdown
     _EDGE + r"[#@]\w++",
@@ -33,8 +67,8 @@ _THINGS = (
 # Where a link of Markdown leads: (address), (address "title") or [reference]
 _TARGET = r"""(?:\([^()\s]++(?:[ ]"[^"\n]*+")?\)|\[[^\[\]\n]++\])"""
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
-_OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>"
-_CLOSING_TAG = r"</[A-Za-z][^<>]*+>"
+_OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
+_CLOSING_TAG = r"</[A-Za-z][^<>]*+>|</\d{1,3}+>"
 # Elements that are kept whole
 _KEPT = (
     rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}>"
@@ -42,10 +76,30 @@ _KEPT = (
 )
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
-MARK = re.compile(
-    f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET}))"
-    f"|(?P<close>{_CLOSING_TAG}|\\]{_TARGET})"
-    f"|(?P<emphasis>(?<![\\w*_~]){_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~]))"
-    f"|(?P<thing>{_OTHER_TAG}|{'|'.join(_THINGS)})"
+# An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
+CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢"
+_DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"
+TELEPHONE = r"\+\d{1,3}+(?:[ \u00a0\u202f.-]\(?\d{1,4}+\)?){2,8}+"
+_NUMBER = (
+    rf"(?<!\w)(?:{TELEPHONE}|[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
+    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?(?!\w)|{NUMBER})[\w%°]*+)"
 )
-MARK_OR_NUMBER = re.compile(f"{MARK.pattern}|(?P<number>(?<!\\w)[-+]?[$€£¥]?{NUMBER}[\\w%°]*+)")
+
+
+def _marks(underscored: str, not_underscored: str) -> str:
+    return (
+        f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET}))"
+        f"|(?P<close>{_CLOSING_TAG}|\\]{_TARGET})"
+        f"|(?P<emphasis>(?<![\\w*_~]){not_underscored}{_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~]))"
+        f"|(?P<thing>{_OTHER_TAG}|{underscored}{'|'.join(_THINGS)})"
+    )
+
+
+MARKS_OF_MARKDOWN, MARKS = _marks("", ""), _marks(f"{_UNDERSCORED}|", f"(?!{_UNDERSCORED})")
+
+
+@cache
+def marks(markup: Markup, *, with_numbers: bool) -> re.Pattern[str]:
+    """Return the pattern of the marks in a text of this markup, and of numbers if wanted."""
+    pattern = MARKS_OF_MARKDOWN if markup == "markdown" else MARKS
+    return re.compile(f"{pattern}|(?P<number>{_NUMBER})" if with_numbers else pattern)

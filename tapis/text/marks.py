@@ -13,14 +13,16 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from tapis.text.mark_patterns import MARK, MARK_OR_NUMBER
+from tapis.text.mark_patterns import marks
+from tapis.text.markup import Markup
 
 MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
 """An element that is kept whole; an opening or a closing tag, or emphasis of Markdown, where the same sign opens and
-closes; anything else without a partner; a number. The names of the groups of `MARK`"""
+closes; anything else without a partner; a number. The names of the groups of `mark_patterns.marks`"""
 
-_VOID = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b", re.IGNORECASE)
+_ALONE = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
 PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
+_SENTENCE_ENDS = ".!?…"
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
 _BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
 _DASHES = ("-", "–", "—", "|")
@@ -64,25 +66,26 @@ class Taken:
         return " ".join(self.words)
 
 
-def take_out(line: str, with_numbers: bool = False) -> Taken:
-    """Take the marks out of a line, and numbers too if wanted."""
-    reader = _read(line, with_numbers, frozenset())
+def take_out(line: str, with_numbers: bool = False, markup: Markup = "") -> Taken:
+    """Take the marks out of a line of a text of some markup, and numbers too if wanted."""
+    pattern = marks(markup, with_numbers=with_numbers)
+    reader = _read(line, pattern, frozenset())
     # An asterisk that is no emphasis belongs to its word.
     alone = {mark.start for mark in reader.marks if mark.kind == "emphasis" and mark.partner < 0}
     if alone:
-        reader = _read(line, with_numbers, alone)
+        reader = _read(line, pattern, alone)
     return Taken(reader.words, reader.marks)
 
 
-def _read(line: str, with_numbers: bool, skipped: Set[int]) -> "_Reader":
+def _read(line: str, pattern: re.Pattern[str], skipped: Set[int]) -> "_Reader":
     """Read a line. skipped are the places of marks that are none."""
     reader = _Reader(line)
-    for match in (MARK_OR_NUMBER if with_numbers else MARK).finditer(line):
+    for match in pattern.finditer(line):
         start, end = match.start(), match.end()
         if start in skipped or start < reader.end:
             continue
         reader.add_text(start)
-        kind = cast(MarkKind, match.lastgroup)
+        kind = cast(MarkKind, "thing" if _ALONE.match(match.group()) else match.lastgroup)
         mark = Mark(match.group(), kind, len(reader.words), start, end, reader.is_glued(start))
         reader.marks.append(mark)
         reader.end = end
@@ -146,6 +149,9 @@ class _Reader:
     def add_tag(self, mark: Mark) -> None:
         """Add an opening tag, a closing one, or emphasis, which opens and closes alike."""
         name, number = _name_of(mark.text), len(self.marks) - 1
+        if self.is_open_word and self.words[-1][-1] in _SENTENCE_ENDS and self.line[self.end : self.end + 1].isalnum():
+            self.is_open_word = False  # a sentence ends where the tag is
+            mark.word = len(self.words)
         if mark.kind == "close" or (mark.kind == "emphasis" and self.n_unclosed[name]):
             mark.is_before_punctuation = bool(self.words) and not _ends_in_punctuation(self.words[-1])
             while self.n_unclosed[name] and mark.partner < 0:
@@ -153,7 +159,7 @@ class _Reader:
                 self.n_unclosed[other_name] -= 1
                 if other_name == name:
                     mark.partner, self.marks[other].partner = other, number
-        elif not _VOID.match(mark.text):
+        elif name != "wbr":  # which may be within a word
             mark.word -= self.is_open_word and self.line[self.end : self.end + 1].isalnum()  # within a word
             before = self.marks[number - 1] if number else None
             if before and before.is_tag and before.end == mark.start and before.partner >= 0:

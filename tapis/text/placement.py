@@ -1,6 +1,12 @@
-"""Marks are put back into a translation, by an alignment of its words with those of its source (marks.py)."""
+"""Marks are put back into a translation, by an alignment of its words with those of its source (marks.py).
 
-from collections.abc import Callable, Sequence
+The pairs of tags of a line are a tree, since what would cross a pair is none. So are they in the translation: each pair
+is around a run of words within that of the pair around it, and beside those of its siblings. What is well formed stays
+so, whatever the alignment says.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +14,28 @@ from numpy.typing import NDArray
 from tapis.text.alignment import Alignment
 from tapis.text.marks import PUNCTUATION, Mark, Taken
 
-DEEPEST = 50  # pairs of tags within each other; what is deeper goes where the pair around it is
-# The order of marks at one place between words: spans end before others begin.
-_WITHIN_ENDING, _CLOSING, _BETWEEN, _OPENING, _WITHIN_BEGINNING = range(5)
+DEEPEST = 50  # pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
+_FREE = -1  # a word that comes from no pair
+
+
+@dataclass
+class _Pair:
+    """A pair of tags; also the whole line, whose tags are none."""
+
+    opening: int
+    closing: int
+    """Numbers among the marks"""
+    depth: int
+    pairs: list["_Pair"] = field(default_factory=list)
+    things: list[int] = field(default_factory=list)
+    """What is directly within it"""
+    low: int = 0
+    high: int = 0
+    """The words of the translation that it is around: the first, and the last + 1"""
+
+    @property
+    def is_around_words(self) -> bool:
+        return self.high > self.low
 
 
 def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Callable[[str], str] = str) -> str:
@@ -24,49 +49,79 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
 
     """
     words, marks = translation.split(), taken.marks
-    spans = _spans(words, taken, alignment)
-
-    # For each place between words, the marks there, as (order, order among these, number).
-    at: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words) + 1)]
-    enclosing: list[tuple[int, int]] = []  # the spans around the current mark, the innermost last
-    for number, mark in enumerate(marks):
-        if number not in spans:
-            place = _place_of_thing(mark, alignment)
-            order = _BETWEEN
-            if enclosing:
-                first, last = enclosing[-1]
-                place = min(max(place, first), last)
-                order = _WITHIN_ENDING if place == last else _WITHIN_BEGINNING
-            at[place].append((order, number, number))
-        elif mark.partner > number:
-            at[spans[number][0]].append((_OPENING, number, number))
-            enclosing.append(spans[number])
-        else:
-            at[spans[number][1]].append((_CLOSING, -mark.partner, number))
-            enclosing.pop()
+    line, pairs = _tree(marks)
+    line.high = len(words)
+    for pair in (line, *pairs):
+        _place_pairs(pair, words, taken, alignment)
+    openings = {pair.opening for pair in pairs if pair.is_around_words}
+    closings = {pair.closing for pair in pairs if pair.is_around_words}
 
     # Write the words, and the marks between them.
     parts: list[tuple[str, bool]] = []  # each with whether it is of the translation
     is_after_opening = True
-    for place, here in enumerate(at):
-        for order, _, number in sorted(here):
-            mark = marks[number]
-            is_opening, is_closing = order == _OPENING, order == _CLOSING
-            tail = ""
-            if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
-                text, _ = parts[-1]
-                tail = text[len(text.rstrip(PUNCTUATION)) :]
-                parts[-1] = text.removesuffix(tail).rstrip(), True
-            follows_mark = bool(parts) and not parts[-1][1]
-            needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
-            parts += [("" if needs_no_space else " ", True), (mark.text, False)]
-            if tail:
-                parts.append((tail, True))
-            is_after_opening = is_opening or (mark.is_followed and not tail)
-        if place < len(words):
-            parts.append((("" if is_after_opening else " ") + words[place], True))
+    for word, number in _in_order(line, marks, alignment):
+        if number is None:
+            parts.append((("" if is_after_opening else " ") + words[word], True))
             is_after_opening = False
+            continue
+        mark = marks[number]
+        is_opening, is_closing = number in openings, number in closings
+        tail = ""
+        if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
+            text, _ = parts[-1]
+            tail = text[len(text.rstrip(PUNCTUATION)) :]
+            parts[-1] = text.removesuffix(tail).rstrip(), True
+        follows_mark = bool(parts) and not parts[-1][1]
+        needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
+        parts += [("" if needs_no_space else " ", True), (mark.text, False)]
+        if tail:
+            parts.append((tail, True))
+        is_after_opening = is_opening or (mark.is_followed and not tail)
     return "".join(escape(part) if is_translated else part for part, is_translated in parts)
+
+
+def _tree(marks: Sequence[Mark]) -> tuple[_Pair, list[_Pair]]:
+    """Return the whole line, and all pairs of tags in it, each after the pair around it."""
+    line = _Pair(-1, len(marks), 0)
+    pairs, around = [], [line]
+    for number, mark in enumerate(marks):
+        if mark.partner < 0:
+            around[-1].things.append(number)
+        elif mark.partner > number:
+            pair = _Pair(number, mark.partner, len(around))
+            around[-1].pairs.append(pair)
+            pairs.append(pair)
+            around.append(pair)
+        else:
+            around.pop()
+    return line, pairs
+
+
+def _in_order(line: _Pair, marks: Sequence[Mark], alignment: Alignment) -> Iterator[tuple[int, int | None]]:
+    """Yield (number of a word, None) for each word, and (place, number of a mark) for each mark, in order."""
+
+    def items(pair: _Pair) -> Iterator[tuple[int, bool, int, _Pair | None]]:
+        """Yield the place of what is within a pair, in order. At one place, things come before pairs with words."""
+        found: list[tuple[int, bool, int, _Pair | None]] = [
+            (min(max(_place_of_thing(marks[number], alignment), pair.low), pair.high), False, number, None)
+            for number in pair.things
+        ]
+        found += [(one.low, one.is_around_words, one.opening, one) for one in pair.pairs]
+        return iter(sorted(found, key=lambda item: item[:3]))
+
+    word = 0
+    open_pairs = [(line, items(line))]
+    while open_pairs:
+        pair, rest = open_pairs[-1]
+        place, _, number, inner = next(rest, (pair.high, False, pair.closing, pair))
+        yield from ((before, None) for before in range(word, place))
+        word = max(word, place)
+        if inner is pair:
+            open_pairs.pop()
+        elif inner:
+            open_pairs.append((inner, items(inner)))
+        if number < len(marks):
+            yield place, number
 
 
 def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
@@ -76,35 +131,70 @@ def _place_of_thing(mark: Mark, alignment: Alignment) -> int:
         return n_target
     if mark.kind == "number":  # it belongs to the word after it
         return alignment.best(mark.word)
-    return min(alignment.best(mark.word - 1) + 1, n_target) if mark.word else 0
+    border = alignment.border(mark.word)
+    return min(alignment.best(mark.word - 1) + 1, n_target) if border is None else border
 
 
-def _spans(words: Sequence[str], taken: Taken, alignment: Alignment) -> dict[int, tuple[int, int]]:
-    """Return for each tag of a pair around words the first word of the translation within it, and the last + 1.
+def _place_pairs(around: _Pair, words: Sequence[str], taken: Taken, alignment: Alignment) -> None:
+    """Set the words of each pair that is directly within another one, or within the line.
 
-    Pairs within pairs stay within them.
+    A word goes to the pair from which most of it comes, if no more of it comes from words in no pair. A pair to which
+    no word would go takes the one that comes most from it, if that is not the only one of another pair.
     """
-    spans: dict[int, tuple[int, int]] = {}
-    enclosing = [(0, len(words))]
-    for number, mark in enumerate(taken.marks):
-        if 0 <= mark.partner < number and number in spans:
-            enclosing.pop()
-        if mark.partner < number or not words:
-            continue
-        start, end = mark.word, taken.marks[mark.partner].word
-        if start >= end:
-            continue  # around nothing
-        low, high = enclosing[-1]
-        if end - start < len(taken.words) and len(enclosing) <= DEEPEST:
-            first, shares = alignment.shares(start, end)
-            within = shares[max(0, low - first) : max(0, high - first)]
-            run = _best_run(within - 0.5)
-            low, high = (max(low, first) + place for place in run) if len(within) else (low, low + 1)
-            while high - low > 1 and not any(map(str.isalnum, words[high - 1])) and end < len(taken.words):
-                high -= 1  # punctuation that stands alone
-        spans[number] = spans[mark.partner] = low, high
-        enclosing.append((low, high))
-    return spans
+    low, high = around.low, around.high
+    if around.depth >= DEEPEST:
+        for i, pair in enumerate(around.pairs):
+            pair.low, pair.high = high if i else low, high
+        return
+    wanted = [_shares(pair, around, taken, alignment) for pair in around.pairs]
+    owners = np.full(high - low, _FREE)
+    largest, rest = np.zeros(high - low), np.ones(high - low)  # the largest share, and what comes from no pair
+    for i, (start, shares) in enumerate(wanted):
+        within = slice(start, start + len(shares))
+        is_larger = shares > largest[within]
+        owners[within][is_larger] = i
+        largest[within][is_larger] = shares[is_larger]
+        rest[within] -= shares
+    owners[rest > largest] = _FREE
+    n_owned = np.bincount(owners[owners != _FREE], minlength=len(wanted))
+    for i, (start, shares) in enumerate(wanted):
+        if not n_owned[i] and shares.any():
+            word = start + int(shares.argmax())
+            if owners[word] == _FREE or n_owned[owners[word]] > 1:
+                n_owned[owners[word]] -= owners[word] != _FREE
+                owners[word], n_owned[i] = i, 1
+
+    for i, (pair, (start, shares)) in enumerate(zip(around.pairs, wanted, strict=True)):
+        mark, last_word = taken.marks[pair.opening], taken.marks[pair.closing].word
+        if n_owned[i]:
+            of_shares = owners[start : start + len(shares)]
+            gains = np.where((of_shares == i) | (of_shares == _FREE), shares - 0.5, -np.inf)
+            pair.low, pair.high = (low + start + place for place in _best_run(gains))
+            is_at_end = last_word == len(taken.words)
+            while pair.high - pair.low > 1 and not is_at_end and not any(map(str.isalnum, words[pair.high - 1])):
+                pair.high -= 1  # punctuation that stands alone
+        else:
+            # Nothing comes from it: it is around the word in its place, if that is no other pair's.
+            place = min(max(_place_of_thing(mark, alignment), low), high)
+            is_around_word = mark.word < last_word and place < high and owners[place - low] == _FREE
+            pair.low, pair.high = place, place + is_around_word
+        owners[pair.low - low : pair.high - low] = i
+
+
+def _shares(pair: _Pair, around: _Pair, taken: Taken, alignment: Alignment) -> tuple[int, NDArray[np.float64]]:
+    """Return how much of words of the translation, within the pair around it, comes from those of a pair.
+
+    The first of the words, counted from the first of the pair around it, and a share for it and each that follows. All
+    others have none.
+    """
+    start, end = taken.marks[pair.opening].word, taken.marks[pair.closing].word
+    if start >= end:
+        return 0, np.zeros(0)
+    if end - start == len(taken.words):
+        return 0, np.ones(around.high - around.low)
+    first, shares = alignment.shares(start, end)
+    within = shares[max(0, around.low - first) : max(0, around.high - first)]
+    return max(0, first - around.low) if len(within) else 0, within
 
 
 def _best_run(gains: NDArray[np.float64]) -> tuple[int, int]:

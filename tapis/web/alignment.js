@@ -1,5 +1,16 @@
 // Which words of a translation come from which words of its source, as tapis/text/alignment.py.
 
+// How many of some sorted numbers are below another one.
+function countBelow(sorted, number) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < number) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 // How much each word of a translation comes from each word of its source, sentence by sentence.
 class Alignment {
   // blocks: of each sentence { nTarget, nSource, weights }, with rows of weights for the words of the translation.
@@ -21,16 +32,22 @@ class Alignment {
 
   // The word of the translation that comes most from a word of the source.
   best(word) {
-    const i = this.columns.filter((column) => column <= word).length - 1;
+    const i = countBelow(this.columns, word + 1) - 1;
     const column = this.blocks[i].weights.map((row) => row[word - this.columns[i]]);
     return this.rows[i] + (column.length ? column.indexOf(Math.max(...column)) : 0);
+  }
+
+  // The first word of the translation of a sentence that begins with a word; null if none does.
+  border(word) {
+    const i = countBelow(this.columns, word);
+    return this.columns[i] === word ? this.rows[i] : null;
   }
 
   // How much of words of the translation comes from words of the source from start to end: the first of the words of
   // the translation, and a share for it and each that follows. All others have none.
   shares(start, end) {
-    const first = Math.max(0, this.columns.filter((column) => column <= start).length - 1);
-    const last = Math.max(first, Math.min(this.blocks.length, this.columns.filter((column) => column < end).length));
+    const first = Math.max(0, countBelow(this.columns, start + 1) - 1);
+    const last = Math.max(first, Math.min(this.blocks.length, countBelow(this.columns, end)));
     const shares = this.blocks.slice(first, last).flatMap(({ weights }, i) => {
       const column = this.columns[first + i];
       const [from, to] = [Math.max(0, start - column), Math.max(0, end - column)];
@@ -44,6 +61,10 @@ class Alignment {
 class SamePlaces {
   constructor(nTarget, nSource) {
     [this.nTarget, this.nSource] = [nTarget, nSource];
+  }
+
+  border(word) {
+    return word ? null : 0;
   }
 
   best(word) {

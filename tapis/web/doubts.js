@@ -4,6 +4,9 @@ const UNSURE_BELOW = -2; // mean log P of a token, for runs that did not learn a
 const NUMBER = /\p{Nd}(?:[.,:/\u00a0\u202f-]?\p{Nd})+/gu;
 const THOUSANDS = /(?<=\p{Nd})[ \u00a0\u202f](?=\p{Nd}{3}(?!\p{Nd}))/gu; // a space between groups of digits
 
+const TELEPHONE = /\+\p{Nd}{1,3}(?:[ \u00a0\u202f.-]\(?\p{Nd}{1,4}\)?){2,8}/gu;
+const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢]/gu;
+
 // The value of a decimal digit of any script: its block of ten begins at the nearest digit that none precedes.
 function digitValue(character) {
   let value = 0;
@@ -12,10 +15,13 @@ function digitValue(character) {
   return value;
 }
 
-// The numbers of two digits or more in a text, by their digits and sorted, however the language writes them.
+// The numbers of two digits or more in a text, by their digits and sorted, however the language writes them; and signs
+// of currency. A telephone number is one.
 function numbersOf(text) {
-  const found = text.replace(THOUSANDS, "").match(NUMBER) ?? [];
-  return found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join("")).sort();
+  const joined = text.replace(THOUSANDS, "").replace(TELEPHONE, (number) => number.match(/\p{Nd}/gu).join(""));
+  const found = joined.match(NUMBER) ?? [];
+  const numbers = found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join(""));
+  return [...numbers, ...(text.match(CURRENCY) ?? [])].sort();
 }
 
 // Whether a translation has the numbers of a line.

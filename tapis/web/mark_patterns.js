@@ -19,15 +19,44 @@ const PICTOGRAPH =
   "[\\ufe0f\\u200d\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
 const EDGE = `(?<![${W}@#$%&./:\\-])`; // where something of its own can begin
 
+// A placeholder of i18next: __name__. A text of the page is not taken for Markdown's bold text of one word.
+const UNDERSCORED = `(?<![${W}])__[A-Za-z0-9](?:[${W}]{0,100}[A-Za-z0-9])?__(?![${W}])`;
+
+// A pattern of text with braces in pairs, so deep within each other.
+function balanced(depth) {
+  let inner = atomic("[^\\{\\}]{0,500}");
+  for (let i = 0; i < depth; i++) inner = atomic(`(?:${atomic("[^\\{\\}]{1,500}")}|\\{${inner}\\}){0,50}`);
+  return inner;
+}
+
+const PLACEHOLDERS = [
+  "\\{\\\\[^\\{\\}]*\\}", // of subtitles: {\an8}
+  // a message of ICU
+  `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:plural|select|selectordinal)\\s?,${balanced(4)}\\}`,
+  "\\{\\{\\{?[^\\{\\}\\n]{0,100}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,100}%\\}", // of templates
+  "<%[^<>%\\n]{0,200}%>|<\\?[^<>?\\n]{0,200}\\?>",
+  `\\[\\[[^\\[\\]\\n]{1,100}\\]\\]|@@[${W}]{1,100}@@`,
+  "[%#$@]\\{[^\\{\\}\\n]{1,100}\\}", // %{name}, #{x + 1}, ${x}
+  `\\{[${W}.:$\\[\\]!@,+#<>\\-]{0,100}\\}`, // {0}, {user.name!r:>10}
+  "(?<!\\S)#(?!\\S)", // the number of a message
+  // of printf
+  `%(?:\\([${W}]{1,100}\\)|${D}{1,3}\\$)?[\\-+#0']{0,5}(?:${D}{1,4}|\\*)?(?:\\.(?:${D}{1,4}|\\*))?` +
+    `(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSpn@](?![${W}])|%%`,
+  `(?<![${W}%])%[A-Za-z_][${W}.]{0,100}%(?![${W}])`, // %name%
+  `</?${D}{1,3}\\s?/?>`, // <1/>, and others without a partner
+  // paths of Windows
+  `(?<![${W}])[A-Za-z]:\\\\[^\\s<>"]+|(?<![${W}\\\\])${atomic("\\\\\\\\[^\\s<>\"\\\\]+\\\\[^\\s<>\"]*")}`,
+  "\\\\[nrt]", // the end of a line, or a tab, written out
+  `${EDGE}\\$[A-Za-z_][${W}]*`,
+];
+
 const THINGS = [
   "`[^`\\n]+`", // code in Markdown
   // A link does not end in punctuation, and has brackets in pairs.
   `${EDGE}(?:https?://|ftp://|www\\.)(?:[^\\s<>"«»()]|\\([^\\s<>"«»()]*\\))*` +
     "(?:[^\\s<>\"«».,;:!?'()\\[\\]*_]|\\([^\\s<>\"«»()]*\\))",
   `(?<![${W}.+\\-])[${W}.+\\-]+@[${W}\\-]+(?:\\.[${W}\\-]+)+`,
-  // placeholders
-  `\\{\\\\[^\\{\\}]*\\}|%\\([${W}]+\\)[a-z]|%${D}*\\$?[sdif](?![${W}])|\\$?\\{\\{?[${W}.:]*\\}?\\}|` +
-    `${EDGE}\\$[A-Za-z_][${W}]*`,
+  ...PLACEHOLDERS,
   `&(?:[${W}]+|#[${W}]+);`, // entities of HTML
   `\\[\\^[${W}\\-]+\\]`, // footnotes of Markdown
   `${EDGE}[#@][${W}]+`,
@@ -40,8 +69,8 @@ const THINGS = [
 // Where a link of Markdown leads: (address), (address "title") or [reference]
 const TARGET = '(?:\\([^\\(\\)\\s]+(?:[ ]"[^"\\n]*")?\\)|\\[[^\\[\\]\\n]+\\])';
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
-const OPENING_TAG = `<[A-Za-z]${ATTRIBUTES}(?<!/)>`;
-const CLOSING_TAG = "</[A-Za-z][^<>]*>";
+const OPENING_TAG = `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>`; // <0> is of translations of React
+const CLOSING_TAG = `</[A-Za-z][^<>]*>|</${D}{1,3}>`;
 // Elements that are kept whole, in letters of either case
 const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
@@ -53,11 +82,16 @@ const EMPHASIS = "(?:\\*\\*|~~|__|\\*|_)"; // not within a word: 2*3, snake_case
 const MARK_PATTERN =
   `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]+\\]${TARGET}))` +
   `|(?<close>${CLOSING_TAG}|\\]${TARGET})` +
-  `|(?<emphasis>(?<![${W}*~])${EMPHASIS}(?!\\s)|(?<=\\S)${EMPHASIS}(?![${W}*~]))` +
-  `|(?<thing>${OTHER_TAG}|${THINGS.join("|")})`;
+  `|(?<emphasis>(?<![${W}*~])(?!${UNDERSCORED})${EMPHASIS}(?!\\s)|(?<=\\S)${EMPHASIS}(?![${W}*~]))` +
+  `|(?<thing>${OTHER_TAG}|${UNDERSCORED}|${THINGS.join("|")})`;
 const MARK = new RegExp(MARK_PATTERN, "gu");
+// An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
+const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢";
+const digits = () => atomic(`${D}(?:[.,:/\\u00a0\\u202f-]?${D})*`);
+const TELEPHONE_PATTERN = `\\+${D}{1,3}(?:[ \\u00a0\\u202f.\\-]\\(?${D}{1,4}\\)?){2,8}`;
 const MARK_OR_NUMBER = new RegExp(
-  `${MARK_PATTERN}|(?<number>(?<![${W}])[\\-+]?[$€£¥]?${NUMBER_PATTERN}[${W}%°]*)`,
+  `${MARK_PATTERN}|(?<number>(?<![${W}])(?:${TELEPHONE_PATTERN}|[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
+    `${digits()}|${digits()}[ \\u00a0\\u202f]?[${CURRENCIES}%‰°][CFK]?(?![${W}])|${NUMBER_PATTERN})[${W}%°]*))`,
   "gu",
 );
 const KINDS = ["kept", "open", "close", "emphasis", "thing", "number"];

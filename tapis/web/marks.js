@@ -1,7 +1,8 @@
 // What a translation carries over as it is: markup, links, addresses, placeholders, codes and pictographs, as
 // tapis/text/marks.py. `takeOut` removes these marks from a line; placement.js puts them back into its translation.
 
-const VOID = /^<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)(?![\p{L}\p{N}_])/iu;
+const ALONE = /^<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
+const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
 const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
 const BRACKETS = { "(": ")", "[": "]", "«": "»", "“": "”", '"': '"' };
@@ -45,7 +46,7 @@ class MarkReader {
       this.addText(start);
       const mark = {
         text: match[0],
-        kind: KINDS.find((kind) => match.groups[kind] !== undefined),
+        kind: ALONE.test(match[0]) ? "thing" : KINDS.find((kind) => match.groups[kind] !== undefined),
         word: this.words.length,
         start,
         end: start + match[0].length,
@@ -113,6 +114,11 @@ class MarkReader {
     const { words, marks, unclosed } = this;
     const name = nameOfTag(mark.text);
     const number = marks.length - 1;
+    const following = /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
+    if (this.isOpenWord && SENTENCE_ENDS.includes(words.at(-1).at(-1)) && following) {
+      this.isOpenWord = false; // a sentence ends where the tag is
+      mark.word = words.length;
+    }
     const isUnclosed = () => unclosed.some(([other]) => other === name);
     if (mark.kind === "close" || (mark.kind === "emphasis" && isUnclosed())) {
       mark.isBeforePunctuation = words.length > 0 && !endsInPunctuation(words.at(-1));
@@ -120,9 +126,8 @@ class MarkReader {
         const [otherName, other] = unclosed.pop(); // what does not match would cross this pair, and stays alone
         if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
       }
-    } else if (!VOID.test(mark.text)) {
-      const isWithinWord = this.isOpenWord && /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
-      if (isWithinWord) mark.word -= 1;
+    } else if (name !== "wbr") { // which may be within a word
+      if (this.isOpenWord && following) mark.word -= 1;
       const before = marks[number - 1];
       if (before && isTag(before) && before.end === mark.start && before.partner >= 0) {
         this.isOpenWord = false; // </a><a> is between words, although there is no space

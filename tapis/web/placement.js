@@ -1,65 +1,97 @@
 // Marks are put back into a translation, by an alignment of its words with those of its source, as
-// tapis/text/placement.py.
+// tapis/text/placement.py. The pairs of tags are a tree, in the line and in its translation.
 
-const DEEPEST = 50; // pairs of tags within each other; what is deeper goes where the pair around it is
-// The order of marks at one place between words: spans end before others begin.
-const [WITHIN_ENDING, CLOSING, BETWEEN, OPENING, WITHIN_BEGINNING] = [0, 1, 2, 3, 4];
+const DEEPEST = 50; // pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
+const FREE = -1; // a word that comes from no pair
 const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”]*$/u;
 
 // The translation with the marks of its source. taken: the source without them, as `takeOut` returned it.
 function putBack(translation, taken, alignment) {
   const words = splitAtSpaces(translation);
   const { marks } = taken;
-  const spans = spansOf(words, taken, alignment);
-
-  // For each place between words, the marks there, as [order, order among these, number].
-  const at = Array.from({ length: words.length + 1 }, () => []);
-  const enclosing = []; // the spans around the current mark, the innermost last
-  marks.forEach((mark, number) => {
-    if (!spans.has(number)) {
-      let place = placeOfThing(mark, alignment);
-      let order = BETWEEN;
-      if (enclosing.length) {
-        const [first, last] = enclosing.at(-1);
-        place = Math.min(Math.max(place, first), last);
-        order = place === last ? WITHIN_ENDING : WITHIN_BEGINNING;
-      }
-      at[place].push([order, number, number]);
-    } else if (mark.partner > number) {
-      at[spans.get(number)[0]].push([OPENING, number, number]);
-      enclosing.push(spans.get(number));
-    } else {
-      at[spans.get(number)[1]].push([CLOSING, -mark.partner, number]);
-      enclosing.pop();
-    }
-  });
+  const [line, pairs] = treeOf(marks);
+  line.high = words.length;
+  for (const pair of [line, ...pairs]) placePairs(pair, words, taken, alignment);
+  const aroundWords = pairs.filter(({ low, high }) => high > low);
+  const openings = new Set(aroundWords.map(({ opening }) => opening));
+  const closings = new Set(aroundWords.map(({ closing }) => closing));
 
   // Write the words, and the marks between them.
   const parts = []; // each with whether it is of the translation
   let isAfterOpening = true;
-  at.forEach((here, place) => {
-    here.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]);
-    for (const [order, , number] of here) {
-      const mark = marks[number];
-      const [isOpening, isClosing] = [order === OPENING, order === CLOSING];
-      const last = parts.at(-1);
-      let tail = "";
-      if (mark.isBeforePunctuation && last?.isTranslated && !isOpening) {
-        [tail] = last.text.match(TRAILING_PUNCTUATION);
-        last.text = last.text.slice(0, last.text.length - tail.length).trimEnd();
-      }
-      const followsMark = parts.length > 0 && !parts.at(-1).isTranslated;
-      const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));
-      parts.push({ text: needsNoSpace ? "" : " ", isTranslated: true }, { text: mark.text, isTranslated: false });
-      if (tail) parts.push({ text: tail, isTranslated: true });
-      isAfterOpening = isOpening || (mark.isFollowed && !tail);
-    }
-    if (place < words.length) {
-      parts.push({ text: (isAfterOpening ? "" : " ") + words[place], isTranslated: true });
+  for (const [word, number] of inOrder(line, marks, alignment)) {
+    if (number === null) {
+      parts.push({ text: (isAfterOpening ? "" : " ") + words[word], isTranslated: true });
       isAfterOpening = false;
+      continue;
+    }
+    const mark = marks[number];
+    const [isOpening, isClosing] = [openings.has(number), closings.has(number)];
+    const last = parts.at(-1);
+    let tail = "";
+    if (mark.isBeforePunctuation && last?.isTranslated && !isOpening) {
+      [tail] = last.text.match(TRAILING_PUNCTUATION);
+      last.text = last.text.slice(0, last.text.length - tail.length).trimEnd();
+    }
+    const followsMark = parts.length > 0 && !parts.at(-1).isTranslated;
+    const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));
+    parts.push({ text: needsNoSpace ? "" : " ", isTranslated: true }, { text: mark.text, isTranslated: false });
+    if (tail) parts.push({ text: tail, isTranslated: true });
+    isAfterOpening = isOpening || (mark.isFollowed && !tail);
+  }
+  return parts.map(({ text }) => text).join("");
+}
+
+// The whole line, and all pairs of tags in it, each after the pair around it. Of a pair:
+//   opening, closing   the numbers of its tags among the marks
+//   pairs, things      what is directly within it
+//   low, high          the words of the translation that it is around: the first, and the last + 1
+function treeOf(marks) {
+  const newPair = (opening, closing, depth) => ({ opening, closing, depth, pairs: [], things: [], low: 0, high: 0 });
+  const line = newPair(-1, marks.length, 0);
+  const pairs = [];
+  const around = [line];
+  marks.forEach(({ partner }, number) => {
+    if (partner < 0) {
+      around.at(-1).things.push(number);
+    } else if (partner > number) {
+      const pair = newPair(number, partner, around.length);
+      around.at(-1).pairs.push(pair);
+      pairs.push(pair);
+      around.push(pair);
+    } else {
+      around.pop();
     }
   });
-  return parts.map(({ text }) => text).join("");
+  return [line, pairs];
+}
+
+// [number of a word, null] for each word, and [place, number of a mark] for each mark, in order.
+function* inOrder(line, marks, alignment) {
+  // Where what is within a pair begins, in order. At one place, things come before pairs with words.
+  const itemsOf = (pair) => {
+    const things = pair.things.map((number) => {
+      const place = placeOfThing(marks[number], alignment);
+      return { place: Math.min(Math.max(place, pair.low), pair.high), isAroundWords: 0, number, inner: null };
+    });
+    const pairs = pair.pairs.map((inner) => {
+      return { place: inner.low, isAroundWords: Number(inner.high > inner.low), number: inner.opening, inner };
+    });
+    const items = [...things, ...pairs];
+    return items.sort((a, b) => a.place - b.place || a.isAroundWords - b.isAroundWords || a.number - b.number).values();
+  };
+
+  let word = 0;
+  const open = [[line, itemsOf(line)]];
+  while (open.length) {
+    const [pair, rest] = open.at(-1);
+    const { value: item } = rest.next();
+    const { place, number, inner } = item ?? { place: pair.high, number: pair.closing, inner: null };
+    for (; word < place; word++) yield [word, null];
+    if (!item) open.pop();
+    else if (inner) open.push([inner, itemsOf(inner)]);
+    if (number < marks.length) yield [place, number];
+  }
 }
 
 // How many words of the translation are before a mark that is no pair of tags.
@@ -67,33 +99,76 @@ function placeOfThing(mark, alignment) {
   const { nTarget, nSource } = alignment;
   if (mark.word >= nSource || !nTarget) return nTarget;
   if (mark.kind === "number") return alignment.best(mark.word); // it belongs to the word after it
-  return mark.word ? Math.min(alignment.best(mark.word - 1) + 1, nTarget) : 0;
+  return alignment.border(mark.word) ?? Math.min(alignment.best(mark.word - 1) + 1, nTarget);
 }
 
-// For each tag of a pair around words the first word of the translation within it, and the last + 1. Pairs within pairs
-// stay within them.
-function spansOf(words, { words: sourceWords, marks }, alignment) {
-  const spans = new Map();
-  const enclosing = [[0, words.length]];
-  marks.forEach((mark, number) => {
-    if (mark.partner >= 0 && mark.partner < number && spans.has(number)) enclosing.pop();
-    if (mark.partner < number || !words.length) return;
-    const [start, end] = [mark.word, marks[mark.partner].word];
-    if (start >= end) return; // around nothing
-    let [low, high] = enclosing.at(-1);
-    if (end - start < sourceWords.length && enclosing.length <= DEEPEST) {
-      const [first, shares] = alignment.shares(start, end);
-      const within = shares.slice(Math.max(0, low - first), Math.max(0, high - first));
-      const run = within.length ? bestRun(within.map((share) => share - 0.5)) : null;
-      [low, high] = run ? run.map((place) => Math.max(low, first) + place) : [low, low + 1];
-      const isAlone = (word) => !/[\p{L}\p{N}]/u.test(word); // punctuation that stands alone
-      while (high - low > 1 && isAlone(words[high - 1]) && end < sourceWords.length) high -= 1;
-    }
-    spans.set(number, [low, high]);
-    spans.set(mark.partner, [low, high]);
-    enclosing.push([low, high]);
+// Sets the words of each pair that is directly within another one, or within the line. A word goes to the pair from
+// which most of it comes, if no more of it comes from words in no pair. A pair to which no word would go takes the one
+// that comes most from it, if that is not the only one of another pair.
+function placePairs(around, words, taken, alignment) {
+  const { low, high, pairs, depth } = around;
+  if (depth >= DEEPEST) {
+    pairs.forEach((pair, i) => {
+      [pair.low, pair.high] = [i ? high : low, high];
+    });
+    return;
+  }
+  const wanted = pairs.map((pair) => sharesOf(pair, around, taken, alignment));
+  const owners = new Array(high - low).fill(FREE);
+  const largest = new Array(high - low).fill(0); // shares
+  const rest = new Array(high - low).fill(1); // what comes from no pair
+  wanted.forEach(([start, shares], i) => {
+    shares.forEach((share, place) => {
+      if (share > largest[start + place]) [owners[start + place], largest[start + place]] = [i, share];
+      rest[start + place] -= share;
+    });
   });
-  return spans;
+  rest.forEach((share, place) => {
+    if (share > largest[place]) owners[place] = FREE;
+  });
+  const nOwned = new Array(pairs.length).fill(0);
+  for (const owner of owners) if (owner !== FREE) nOwned[owner] += 1;
+  wanted.forEach(([start, shares], i) => {
+    if (nOwned[i] || !shares.some(Boolean)) return;
+    const word = start + shares.indexOf(shares.reduce((a, b) => Math.max(a, b)));
+    if (owners[word] !== FREE) {
+      if (nOwned[owners[word]] < 2) return;
+      nOwned[owners[word]] -= 1;
+    }
+    [owners[word], nOwned[i]] = [i, 1];
+  });
+
+  pairs.forEach((pair, i) => {
+    const [start, shares] = wanted[i];
+    const mark = taken.marks[pair.opening];
+    const lastWord = taken.marks[pair.closing].word;
+    if (nOwned[i]) {
+      const gains = shares.map((share, place) => {
+        return [i, FREE].includes(owners[start + place]) ? share - 0.5 : -Infinity;
+      });
+      [pair.low, pair.high] = bestRun(gains).map((place) => low + start + place);
+      const isAtEnd = lastWord === taken.words.length;
+      const isAlone = (word) => !/[\p{L}\p{N}]/u.test(word); // punctuation that stands alone
+      while (pair.high - pair.low > 1 && !isAtEnd && isAlone(words[pair.high - 1])) pair.high -= 1;
+    } else {
+      // Nothing comes from it: it is around the word in its place, if that is no other pair's.
+      const place = Math.min(Math.max(placeOfThing(mark, alignment), low), high);
+      const isAroundWord = mark.word < lastWord && place < high && owners[place - low] === FREE;
+      [pair.low, pair.high] = [place, place + Number(isAroundWord)];
+    }
+    owners.fill(i, pair.low - low, pair.high - low);
+  });
+}
+
+// How much of words of the translation, within the pair around it, comes from those of a pair: the first of the words,
+// counted from the first of the pair around it, and a share for it and each that follows.
+function sharesOf(pair, around, { words, marks }, alignment) {
+  const [start, end] = [marks[pair.opening].word, marks[pair.closing].word];
+  if (start >= end) return [0, []];
+  if (end - start === words.length) return [0, new Array(around.high - around.low).fill(1)];
+  const [first, shares] = alignment.shares(start, end);
+  const within = shares.slice(Math.max(0, around.low - first), Math.max(0, around.high - first));
+  return [within.length ? Math.max(0, first - around.low) : 0, within];
 }
 
 // The start and the end of the run with the largest sum, which has at least one place.

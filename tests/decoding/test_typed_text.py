@@ -49,6 +49,22 @@ def test_what_must_not_be_translated_is_not(translator: Translator, plain: str, 
     assert within.count(thing) == 1 and " ".join(within.replace(thing, "").split()) == plain
 
 
+def test_the_texts_of_a_message_are_translated(translator: Translator, plain: str) -> None:
+    message = f"{{n, plural, one {{{SENTENCE}}} other {{{SENTENCE} %s}}}}"
+    line = translated(translator, f"{SENTENCE} {message}")
+    assert line == f"{plain} {{n, plural, one {{{plain}}} other {{{plain} %s}}}}"
+    (ranked,) = translate_lines(translator, [f"{SENTENCE} {message}"], Search(beam=3, n_best=3))
+    assert all(f"other {{{plain}" in one.text for one in ranked)
+
+
+def test_signs_of_currency_are_kept(translator: Translator) -> None:
+    for amount in ("12,50 €", "£5", "+33 6 12 34 56 78"):
+        line = translated(translator, f"The cat is sleeping on the mat {amount}.")
+        assert amount in line
+    assert numbers("12,50 € for +33 6 12 34") == numbers("+33 6 12 34 pour 12,50 €") != numbers("+33 12 34 pour 12,50 €")
+    assert numbers("5 €") != numbers("5")
+
+
 def test_tags_are_around_the_translated_word(translator: Translator, plain: str) -> None:
     """By the attention, which has learned where words come from."""
     line = translated(translator, SENTENCE.replace("cat", "<b>cat</b>"))

@@ -1,11 +1,14 @@
 """What is taken out of a line comes back in its translation, each mark once, around or beside the right words."""
 
 import random
+import re
 import time
 from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.marks import take_out
@@ -47,7 +50,7 @@ def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
     [
         ("The <b>cat</b> is tired.", "The cat is tired.", 2),
         ("<p>A <i>very <b>big</b></i> dog</p>", "A very big dog", 6),
-        ("**Bold**, *it*, __so__ and [a link](http://x.y/z).", "Bold, it, so and a link.", 8),
+        ("**Bold**, *it*, __so so__ and [a link](http://x.y/z).", "Bold, it, so so and a link.", 8),
         ("See https://example.org/a?b=1, please.", "See, please.", 1),
         ("Write to jane.doe@example.org!", "Write to!", 1),
         ("{name}, please wait.", "please wait.", 1),
@@ -67,6 +70,59 @@ def test_marks_are_taken_out_and_put_back(line: str, left: str, n_marks: int) ->
     if "un<b>" in line:
         line = "<b>unbelievable</b>"  # tags go around whole words
     assert "".join(back.split()) == "".join(line.split())
+
+
+PLACEHOLDERS = (
+    *("{{name}}", "{{ user.name | upper }}", "{{{raw}}}", "{% if x > 1 %}", "<%= @user.name %>", "<?php echo $x; ?>"),
+    *("%{count}", "#{x + 1}", "${user.name}", "@{x}", "{0}", "{0:.2f}", "{name!r:>10}", "{}", "{user[0]}", "$HOME"),
+    *("%s", "%-5.2f", "%+d", "%05d", "%*d", "%.3g", "%lld", "%zu", "%1$s", "%2$@", "%@", "%(name)s", "%#x", "%%"),
+    *("%name%", "%user.name%", "__name__", "__COUNT_2__", "@@PH_1@@", "[[name]]", "<1/>", "<0>", "</0>", "#"),
+    *(
+        "\\n",
+        "\\t",
+        "C:\\new\\table.txt",
+        "\\\\server\\share",
+        "{\\an8}",
+        "{n, plural, one {# cat} other {# cats of {name}}}",
+    ),
+    "{ sex, select, male {He {n, plural, one {is} other {are}}} other {They} }",
+)
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+def test_placeholders_are_carried_over(placeholder: str) -> None:
+    for line, left in (
+        (f"The dog of {placeholder} is tired.", "The dog of is tired."),
+        (f"{placeholder} is tired", "is tired"),
+        (f"The cat, {placeholder}", "The cat,"),
+    ):
+        taken = take_out(line)
+        assert taken.text == left and [mark.text for mark in taken.marks] == [placeholder]
+        assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_underscores_around_a_word_are_bold_in_markdown_and_a_placeholder_elsewhere() -> None:
+    assert take_out("A __big__ dog").text == "A dog"
+    assert take_out("A __big__ dog", markup="markdown").text == "A big dog"
+    assert take_out("A __very big__ dog").text == "A very big dog"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "50% of the dogs, 100 % sure, 20% a day",
+            "Is it {so}?",
+            "A {big dog} sleeps",
+            "5 <6 and 7> 3",
+            "and/or n\\a",
+        ),
+        *("He said: [sic]", "C: the letter", "the key __", "5 # 6#", "50 %"),
+    ],
+)
+def test_text_like_a_placeholder_stays(line: str) -> None:
+    left = "5 6#" if "#" in line else "Is it?" if "{so}" in line else line
+    assert take_out(line).text == left
 
 
 @pytest.mark.parametrize(
@@ -98,7 +154,8 @@ def test_numbers_are_taken_out_only_if_wanted() -> None:
         "Compute 3*4, 2**10 and f*ck now",
         "{\\an8}Hello there",
         "See https://x.org/Cat_(animal), or (https://x.org/a_(b)/c). Fine",
-        "**Bold**, then _it_ and __so__",
+        "**Bold**, then _it_ and __so so__",
+        "The dog sleeps.<br>The <i>cat</i> is tired.<hr>The end.",
     ],
 )
 def test_a_line_that_stays_comes_back_as_it_was(line: str) -> None:
@@ -111,6 +168,93 @@ def test_numbers_with_signs_and_units_come_back() -> None:
     taken = take_out(line, with_numbers=True)
     assert [mark.text for mark in taken.marks] == ["$50", "-25", "50%", "1990s", "12"]
     assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("It is 12,50 € or £5 or 5 $.", ["12,50 €", "£5", "5 $"]),
+        ("Call +33 6 12 34 56 78 or +1 (415) 555-0100 now", ["+33 6 12 34 56 78", "+1 (415) 555-0100"]),
+        ("At 5 °C, 7 % or -3°F on 2026-11-27", ["5 °C", "7 %", "-3°F", "2026-11-27"]),
+    ],
+)
+def test_amounts_and_telephone_numbers_are_whole(line: str, found: list[str]) -> None:
+    taken = take_out(line, with_numbers=True)
+    assert [mark.text for mark in taken.marks] == found
+    assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_a_mark_between_two_sentences_stays_between_them() -> None:
+    """Whatever the alignment says of the word before it."""
+    for mark in ("<br>", "<img src=x>", "<p>", "{name}", "😀"):
+        taken = take_out(f"The dog sleeps. {mark} The cat is tired.")
+        first = np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+        back = put_back("Le chien dort. Le chat dort aussi.", taken, Alignment([first, np.ones((4, 4))]))
+        assert back == f"Le chien dort. {mark} Le chat dort aussi."
+    taken = take_out("The dog sleeps.<br>The cat is tired.")
+    assert taken.text == "The dog sleeps. The cat is tired."
+    back = put_back("Le chien dort. Le chat dort.", taken, Alignment([np.ones((3, 3)), np.ones((3, 4))]))
+    assert back == "Le chien dort.<br>Le chat dort."
+
+
+@st.composite
+def well_formed(draw: st.DrawFn) -> tuple[str, dict[str, str]]:
+    """A line with tags in pairs, each with a name of its own, and the name of the tag around each."""
+    parents: dict[str, str] = {}
+
+    def content(around: str, depth: int) -> str:
+        parts = []
+        for _ in range(draw(st.integers(0, 3))):
+            kind = draw(st.sampled_from(["words", "pair", "void", "link"] if depth < 4 else ["words"]))
+            if kind == "words":
+                parts.append(draw(st.sampled_from(["one", "two three", "four, five.", "x"])))
+            elif kind == "void":
+                parts.append("<br>")
+            else:
+                name = f"t{len(parents)}"
+                parents[name] = around
+                inner = content(name, depth + 1)
+                parts.append(f"<{name}>{inner}</{name}>")
+        return draw(st.sampled_from([" ", ""])).join(parts)
+
+    return content("", 0), parents
+
+
+@given(well_formed(), st.integers(0, 8), st.randoms(use_true_random=False))
+@settings(max_examples=300, deadline=None)
+def test_what_is_well_formed_stays_so_and_each_tag_stays_in_the_same_one(
+    line_and_parents: tuple[str, dict[str, str]], n: int, choose: random.Random
+) -> None:
+    """Whatever the alignment: siblings do not cross, and do not nest."""
+    line, parents = line_and_parents
+    taken = take_out(line)
+    n_source = len(taken.words)
+    cut = choose.randint(0, min(n, n_source))
+    blocks = [
+        np.array([[choose.choice([0.0, 0.2, 1.0]) for _ in range(width)] for _ in range(height)]).reshape(height, width)
+        for height, width in ((cut, cut), (n - cut, n_source - cut))
+    ]
+    for alignment in (Alignment(blocks), SamePlaces(n, n_source)):
+        back = put_back(" ".join(["χ"] * n), taken, alignment)
+        assert back.count("χ") == n and back.count("<br>") == line.count("<br>")
+        around, found = [""], {}
+        for slash, name in re.findall(r"<(/?)(t\d+)>", back):
+            if slash:
+                assert around.pop() == name, (line, back)
+            else:
+                found[name] = around[-1]
+                around.append(name)
+        assert around == [""] and found == parents, (line, back)
+
+
+def test_siblings_share_the_words_by_what_comes_from_them() -> None:
+    taken = take_out("<b>The</b> <i>cat</i> is tired.")
+    attended = np.array([[0.3, 0.6, 0.1, 0.0], [0.1, 0.9, 0.0, 0.0], [0, 0, 1.0, 0], [0, 0, 0, 1.0]])
+    back = put_back("Le chat est fatigué.", taken, Alignment([attended]))
+    assert back == "<b>Le</b> <i>chat</i> est fatigué."
+    taken = take_out("[The](a) [cat](b) is tired.")
+    back = put_back("Le chat est fatigué.", taken, Alignment([attended]))
+    assert back == "[Le](a) [chat](b) est fatigué."
 
 
 def test_sentences_are_aligned_one_by_one() -> None:
