@@ -314,6 +314,8 @@ class Learned:
     of the source length"""
     unsure_below: float = setting(0.0, range=(-1000, 0))
     """Mean log-probability of a token, in nats, below which two in a hundred of the model's translations are"""
+    usual_length: float = setting(0.0, range=(0, 10_000))
+    """Tokens that one in a hundred sources of the training pairs exceeds; longer sentences are cut"""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -28,6 +28,7 @@ from tapis.typed_text import translate_lines
 T = TypeVar("T")
 
 ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
+ALWAYS_WHOLE = 20  # tokens: a sentence of fewer is not cut, however short those of the training were
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
 UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
@@ -220,6 +221,8 @@ class Translator:
     def split_line(self, line: str) -> Line:
         """Return a line of text as the sentences that are translated one by one."""
         longest = self.config.max_length
+        if self.learned.usual_length:  # a model is good at lengths that it has seen
+            longest = min(longest, max(ALWAYS_WHOLE, int(self.learned.usual_length)))
 
         def fits(piece: str) -> bool:
             # A token has at least one byte, so that short pieces need not be encoded to know.

@@ -50,6 +50,7 @@ from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
 
+USUAL = 0.99  # share of sources that are not longer than the usual length
 AHEAD = 4  # steps whose batches are prepared while a GPU computes
 
 
@@ -131,8 +132,10 @@ class Training:
     def _learned_lengths(self) -> Learned:
         """Return what the training pairs say about lengths."""
         src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
-        lengths = Lengths.of(src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual])
-        return Learned(lengths.ratio, lengths.spread)
+        src_lengths, tgt_lengths = src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual]
+        lengths = Lengths.of(src_lengths, tgt_lengths)
+        usual = float(np.quantile(src_lengths, USUAL)) if len(src_lengths) else 0.0
+        return Learned(lengths.ratio, lengths.spread, usual_length=usual)
 
     def _plan_of(self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0) -> BatchPlan:
         """Return the batches of the steps after a step, which learn from these pairs."""

@@ -5,6 +5,7 @@ const LIMIT_SPREADS = 3; // as in tapis/lengths.py
 const LARGEST = 20;
 const EXTRA_LENGTH = 10;
 const PAPERS_EXTRA_LENGTH = 50;
+const ALWAYS_WHOLE = 20; // as in tapis/translator.py
 const END = "⟨end⟩"; // EOS, in pictures
 
 class Translator {
@@ -75,7 +76,8 @@ class Translator {
 
   // A line of text as the units that are translated one by one, and what was taken out of it before.
   splitLine(text, source, withNumbers = false) {
-    const longest = this.config.max_length;
+    const { max_length: most, usual_length: usual } = this.config; // a model is good at lengths that it has seen
+    const longest = usual ? Math.min(most, Math.max(ALWAYS_WHOLE, Math.trunc(usual))) : most;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
     const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
     const taken = takeOut(text, withNumbers);

@@ -66,6 +66,8 @@ def test_doubts(translator: Translator, translation: str, expected: set[str]) ->
 def test_lengths_are_learned_where_a_run_to_resume_has_none(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     learned = Training(tiny, small, tokenizer).learned
     assert learned.length_ratio > 0 < learned.length_spread and learned.unsure_below == 0
+    lengths = sorted(map(len, tokenizer.encode([source for source, _ in small.train])))
+    assert learned.usual_length == pytest.approx(np.quantile(lengths, 0.99))
     saved = Learned(2.0, 0.5, -1.0)
     assert Training(tiny, small, tokenizer, learned=saved).learned == saved
     assert Training(tiny, small, tokenizer, learned=Learned()).learned == learned

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from config import Config
 from dataset import collate, pad
 from decoding.search import beam_search
 from decoding.steps import plain_step
-from decoding.torch_searcher import TorchSearcher
+from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
 from model import Transformer
 from pairs.corpus import Corpus
@@ -249,3 +250,16 @@ def test_a_translation_is_the_same_with_any_number_of_threads(
     together = translator(sentences)
     assert sum(sizes) == 5 and len(sizes) == min(n_threads, 5)
     assert [translator([sentence])[0] for sentence in sentences] == together
+
+
+def test_a_sentence_of_unusual_length_is_cut(model: Transformer, tokenizer: Tokenizer, tiny: Config) -> None:
+    """It loses its end otherwise."""
+    engine = searcher_of(model, torch.device("cpu"), "fp32")
+    line = "The cat is sleeping, and " * 7 + "the dog is sleeping."
+    n_tokens = len(tokenizer.encode([line])[0])
+    assert n_tokens > 30
+    longest = replace(tiny, max_length=128)
+    for usual, most in ((0.0, n_tokens), (30.0, 30), (2.0, 20), (1000.0, n_tokens)):
+        units = Translator(engine, tokenizer, longest, Learned(usual_length=usual)).split_line(line).units
+        assert max(len(ids) for ids in tokenizer.encode(units)) <= most
+        assert (len(units) > 1) == (most < n_tokens) and " ".join(units) == line
