@@ -19,6 +19,7 @@ from tapis.release import Release, RunFiles
 from tapis.search import GREEDY, Hypothesis, Search, Searcher, go_on
 from tapis.system.terminal import progress_bar
 from tapis.text.languages import language_shares, repair
+from tapis.text.letter_case import usual_case
 from tapis.text.markup import Markup
 from tapis.text.sentences import Line, replace_lone_surrogates, split_line
 from tapis.text.tokenizer import Tokenizer
@@ -226,7 +227,9 @@ class Translator:
 
         def fits(piece: str) -> bool:
             # A token has at least one byte, so that short pieces need not be encoded to know.
-            return len(piece.encode()) <= longest or len(self.tokenizer.encode([piece])[0]) <= longest
+            if len(piece.encode()) <= longest:
+                return True
+            return len(self.tokenizer.encode([usual_case(piece, self.tokenizer)])[0]) <= longest
 
         is_known = len(self.sources) == 1
         language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]

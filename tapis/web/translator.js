@@ -79,7 +79,8 @@ class Translator {
     const { max_length: most, usual_length: usual } = this.config; // a model is good at lengths that it has seen
     const longest = usual ? Math.min(most, Math.max(ALWAYS_WHOLE, Math.trunc(usual))) : most;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
-    const fits = (piece) => 3 * piece.length <= longest || this.tokenizer.encode(piece).length <= longest;
+    const nTokens = (piece) => this.tokenizer.encode(usualCase(piece, this.tokenizer)).length;
+    const fits = (piece) => 3 * piece.length <= longest || nTokens(piece) <= longest;
     const taken = takeOut(text, withNumbers);
     return { taken, ...splitLine(this.repairs ? repaired(taken.text) : taken.text, source, fits) };
   }
