@@ -11,7 +11,7 @@ from tapis.search import Search
 from tapis.system.cli import TranslateOptions, parse
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import escape_controls, say
-from tapis.text.documents import FORMATS
+from tapis.text.documents import FORMATS, srt_warnings
 from tapis.text.languages import can_identify
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
@@ -22,6 +22,7 @@ from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
 
 CLEAR = 0.99  # probability of a language
+MOST_WARNINGS = 10  # about lines of a document
 LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, few enough to see results soon
 
 
@@ -103,9 +104,19 @@ def translate_document(translator: Translator, options: TranslateOptions, search
         return [ranked[0].text for ranked in translate_lines(translator, lines, search, markup=markup)]
 
     result = FORMATS[options.format](document, translated)
+    if options.format == "srt":
+        warn_of_lines(name, list(srt_warnings(document)))
     sys.stdout.flush()
     sys.stdout.buffer.write(for_standard_output(result).encode("utf-8"))
     sys.stdout.buffer.flush()
+
+
+def warn_of_lines(name: str, warnings: Sequence[str]) -> None:
+    """Print the first MOST_WARNINGS warnings about lines of a document on standard error, and how many others are."""
+    for warning in warnings[:MOST_WARNINGS]:
+        say(f"warning: {name} {warning}")
+    if len(warnings) > MOST_WARNINGS:
+        say(f"warning: {name}: {len(warnings) - MOST_WARNINGS:,} more such lines")
 
 
 def print_translation(translation: Translation, with_score: bool, with_doubts: bool) -> None:

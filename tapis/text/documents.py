@@ -64,7 +64,9 @@ _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(r"`[^`\n]*+`|<[^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])")
 _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
-_TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*")
+# Times as players read them: with or without hours and fractions, and with spaces anywhere
+_TIME = r"-?\d{1,9}+(?:\s*+:\s*+\d{1,9}+){1,3}+(?:\s*+[,.]\s*+\d{1,9}+)?+"
+_TIMES = re.compile(rf"{_TIME}\s*+(?:-{{1,3}}+|[–—])>\s*+{_TIME}(?!\S)")
 
 
 class DocumentError(TapisError):
@@ -302,36 +304,90 @@ def _with_references(text: str, labels: Collection[str]) -> str:
 
 
 def translated_srt(subtitles: str, translate: Translate) -> str:
-    """Return subtitles, translated: numbers and times stay, and a cue of several lines becomes one of one.
+    """Return subtitles, translated: numbers, times and blank lines stay, and lines of a cue in a row become one.
 
     Raises DocumentError if there are no times.
     """
-    lines = re.findall(r"[^\n]*\n|[^\n]+", subtitles)
-
-    def has_times(i: int) -> bool:
-        """Return whether a line has the times of a cue."""
-        return _TIMES.fullmatch("".join(lines[i : i + 1]).rstrip("\r\n")) is not None
-
-    def begins_cue(i: int) -> bool:
-        """Return whether a line is the number of a cue, before its times."""
-        return lines[i].strip().isdigit() and has_times(i + 1)
-
-    cues: list[tuple[int, int]] = []  # the lines of each text: the first, and the one after the last
-    for i in range(len(lines)):
-        if has_times(i):
-            end = i + 1
-            while end < len(lines) and lines[end].strip() and not begins_cue(end) and not has_times(end):
-                end += 1
-            cues.append((i + 1, end))
-    if not cues and subtitles.strip():
+    lines = _lines_of_srt(subtitles)
+    kinds = [_kind_of_line(line) for line in lines]
+    if "times" not in kinds and subtitles.strip():
         raise DocumentError("these are no subtitles in the format SubRip (.srt): no line has times")
 
-    texts = [" ".join(" ".join(lines[start:end]).split()) for start, end in cues]
-    for (start, end), translation in zip(cues, translate(texts), strict=True):
-        if start < end:
-            ending = lines[end - 1][len(lines[end - 1].rstrip("\r\n")) :]
-            lines[start:end] = [translation + ending, *[""] * (end - start - 1)]
+    blocks = list(_text_blocks(lines, kinds))
+    texts = [" ".join(" ".join(lines[start:end]).split()) for start, end in blocks]
+    for (start, end), translation in zip(blocks, translate(texts), strict=True):
+        ending = lines[end - 1][len(lines[end - 1].rstrip("\r\n")) :]
+        lines[start:end] = [translation + ending, *[""] * (end - start - 1)]
     return "".join(lines)
+
+
+def srt_warnings(subtitles: str) -> Iterator[str]:
+    """Yield what of subtitles is not understood, each with the number of its line."""
+    has_begun = False  # the first cue
+    for number, line in enumerate(_lines_of_srt(subtitles), 1):
+        kind = _kind_of_line(line)
+        has_begun = has_begun or kind in ("times", "damaged times")
+        if kind == "damaged times":
+            yield f"line {number:,}: these times are not understood, and stay as they are"
+        elif kind == "times" and not _has_settings_alone(line):
+            yield f"line {number:,}: what follows the times is not translated"
+        elif kind == "text" and not has_begun:
+            yield f"line {number:,}: text before the first times is not translated"
+        elif kind == "text" and "-->" in line:
+            yield f"line {number:,}: an arrow without times is translated as text"
+
+
+LineKind = Literal["blank", "digits", "times", "damaged times", "text"]
+
+
+def _lines_of_srt(subtitles: str) -> list[str]:
+    """Return the lines of subtitles with their endings: LF, CRLF, CR, or the CR CR LF of a file converted twice."""
+    return re.findall(r"[^\r\n]*+(?:\r{0,2}\n|\r)|[^\r\n]++", subtitles)
+
+
+def _kind_of_line(line: str) -> LineKind:
+    """Return what a line of subtitles is by itself."""
+    stripped = _without_byte_order_mark(line)
+    if not stripped:
+        return "blank"
+    if stripped.isdigit():
+        return "digits"
+    if _TIMES.match(stripped):
+        return "times"
+    return "damaged times" if "-->" in stripped and re.search(r"\d:\d", stripped) else "text"
+
+
+def _without_byte_order_mark(line: str) -> str:
+    """Return a line without the spaces around it, and without the mark that a file or a part of one begins with."""
+    return line.strip().lstrip("\ufeff").strip()
+
+
+def _has_settings_alone(line: str) -> bool:
+    """Return whether nothing follows the times of a line but positions and settings, such as X1:100 or align:start."""
+    stripped = _without_byte_order_mark(line)
+    times = _TIMES.match(stripped)
+    return times is not None and all(":" in setting for setting in stripped[times.end() :].split())
+
+
+def _text_blocks(lines: Sequence[str], kinds: Sequence[LineKind]) -> Iterator[tuple[int, int]]:
+    """Yield the texts of cues: the first line of each, and the one after its last.
+
+    A cue ends where the number or the times of the next begin. Blank lines divide it into several texts.
+    """
+    start = None  # of a text
+    has_begun = False  # the first cue
+    for i, kind in enumerate(kinds):
+        is_times = kind in ("times", "damaged times")
+        is_number = kind == "digits" and kinds[i + 1 : i + 2] in (["times"], ["damaged times"])
+        has_begun = has_begun or is_times
+        is_text = has_begun and kind != "blank" and not is_times and not is_number
+        if is_text and start is None:
+            start = i
+        elif not is_text and start is not None:
+            yield start, i
+            start = None
+    if start is not None:
+        yield start, len(lines)
 
 
 FORMATS: dict[str, Callable[[str, Translate], str]] = {

@@ -4,12 +4,23 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tapis.text.alignment import Alignment
-from tapis.text.documents import FORMATS, DocumentError, Translate, translated_html, translated_markdown, translated_srt
+from tapis.text.documents import (
+    FORMATS,
+    DocumentError,
+    Translate,
+    srt_warnings,
+    translated_html,
+    translated_markdown,
+    translated_srt,
+)
 from tapis.text.marks import take_out
 from tapis.text.placement import put_back
 
@@ -152,6 +163,65 @@ def test_a_cue_ends_where_the_next_begins() -> None:
     )
 
 
+TIMES = (
+    *("00:00:01,000 --> 00:00:02,000", "00:00:0,500 --> 00:00:2,00", "00:00:06 --> 00:00:07", "0:00:01.5-->0:00:02.25"),
+    *("00:06,500 --> 00:07,500", " 00:00:01,000  -->  00:00:02,000 ", "00:00:01:000 --> 00:00:02:000"),
+    *("00: 00: 01, 000 --> 00: 00: 02, 000", "-00:00:01,000 --> 00:00:02,000", "00:00:01,000 -> 00:00:02,000"),
+    *("00:00:01,000 --> 00:00:02,000 X1:100 X2:200 Y1:1 Y2:2", "00:01.000 --> 00:02.000 align:start line:0%"),
+)
+texts_of_cues = st.lists(st.sampled_from(["The cat is", "sleeping.", "1914", "", " ", "- No!", "a: 10:30"]), max_size=5)
+
+
+@given(
+    cues=st.lists(st.tuples(st.sampled_from(TIMES), texts_of_cues, st.booleans()), min_size=1, max_size=4),
+    mark=st.sampled_from(["", "\ufeff"]),
+    newline=st.sampled_from(["\n", "\r\n", "\r", "\r\r\n"]),
+    is_ended=st.booleans(),
+)
+def test_every_text_of_subtitles_is_translated_and_all_else_stays(
+    cues: list[tuple[str, list[str], bool]], mark: str, newline: str, is_ended: bool
+) -> None:
+    lines: list[str] = []
+    expected: list[str] = []  # each text as one line in parentheses
+    texts: list[str] = []
+    for number, (times, text, has_blank_line) in enumerate(cues, 1):
+        lines += [str(number), times, *text, *[""] * has_blank_line]
+        expected += [str(number), times]
+        for is_blank, group in groupby([*text, *[""] * has_blank_line], lambda line: not line.strip()):
+            block = list(group)
+            if not is_blank:
+                texts.append(" ".join(block))
+                block = [f"({texts[-1]})"]
+            expected += block
+
+    seen: list[str] = []
+
+    def translate(batch: Sequence[str]) -> list[str]:
+        seen.extend(batch)
+        return [f"({text})" for text in batch]
+
+    end = newline if is_ended else ""
+    document = mark + newline.join(lines) + end
+    assert translated_srt(document, translate) == mark + newline.join(expected) + end
+    assert seen == texts
+    assert not list(srt_warnings(document))
+
+
+def test_lines_of_subtitles_that_are_not_understood_are_warned_of() -> None:
+    document = (
+        "WEBVTT\n\n1\n00:00:01,000 --> 00:00:02,000\ncat\n\n2\n00:00:xx,000 --> 00:00:04,000\ndog\n\n"
+        "3\n00:00:05,000 --> 00:00:06,000 cow\nx --> y\n"
+    )
+    expected = document.replace("cat", "CAT").replace("dog", "DOG").replace("x --> y", "X --> Y")
+    assert translated_srt(document, lambda lines: [line.upper() for line in lines]) == expected
+    assert list(srt_warnings(document)) == [
+        "line 1: text before the first times is not translated",
+        "line 8: these times are not understood, and stay as they are",
+        "line 12: what follows the times is not translated",
+        "line 13: an arrow without times is translated as text",
+    ]
+
+
 MARKDOWN = r"""---
 title: No
 ---
@@ -290,6 +360,10 @@ def with_marks_put_back(lines: Sequence[str]) -> list[str]:
         ("html", ["", "<b>a ", "</b>"]),
         ("html", ["", "<b><i>a</b></i> "]),
         ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "\r"]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1: "]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1 "]),
+        ("srt", ["00:00:01,000 --> 00:00:02,000\n", "00:00:01,000 -->"]),
     ],
 )
 def test_a_hostile_document_takes_time_in_proportion(kind: str, parts: Sequence[str]) -> None:
