@@ -15,6 +15,7 @@ from tapis.system.cli import answer_early, parse, run_command
 
 answer_early(__name__, partial(parse, ExportOptions))  # before torch, which takes more than a second
 
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from tapis.system.terminal import say
 
 NEXT_STEP = {
     "": 'try it with: python translate.py --run {out} {flag}"…"; publish it with: hf upload OWNER/NAME {out}',
-    "ctranslate2": 'try it with: python translate.py --run {out} {flag}"…", or: python {out}/example.py {argument}"…"',
+    "ctranslate2": 'try it with: python translate.py --run {out} {flag}"…", or: python {example} {argument}"…"',
     "huggingface": "load it with AutoModelForSeq2SeqLM and AutoTokenizer of transformers",
     "web": "open it in a browser; it needs no network",
 }
@@ -80,7 +81,8 @@ def main(args: Sequence[str]) -> None:
     size = sum(file.stat().st_size for file in ([out] if is_file else out.iterdir()))
     config = folder.load_config()
     next_step = NEXT_STEP[options.to].format(
-        out=out,
+        out=shlex.quote(str(out)),
+        example=shlex.quote(str(out / "example.py")),
         flag=target_flag(config),
         argument="LANGUAGE " if config.tagged_languages else "",
     )

@@ -16,6 +16,7 @@ from tapis.system.cli import answer_early, run_command
 answer_early(__name__, parse_training)  # before torch, which takes more than a second
 
 import math
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -445,7 +446,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         for line in (f"test      {scores}", *indented(by_data_lines(scores.by_data))):
             say(line)
     record(folder, metrics)
-    name = training.config.name
+    name = shlex.quote(training.config.name)
     target = target_flag(training.config)
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')
     say(f"          or score it by beam search with: python evaluate.py --run {name} --beam 5")

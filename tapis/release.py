@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -175,7 +176,7 @@ class RunFiles(Generic[C]):
         if not self.model_file.exists():
             raise CheckpointError(
                 f"{self.model_file} is missing: the run has not reached its first validation yet\n"
-                f"continue it with: python train.py --resume --name {self.path.name}"
+                f"continue it with: python train.py --resume --name {shlex.quote(self.path.name)}"
             )
 
         # Check the notes and the shapes before the weights are read.

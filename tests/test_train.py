@@ -4,6 +4,7 @@ import contextlib
 import errno
 import importlib.util
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT, Command, eventually
+from hypothesis import given
+from hypothesis import strategies as st
 from launching import Launched
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -23,7 +26,7 @@ from tapis.config import ConfigError
 from tapis.system.cli import is_out_of_memory
 from tapis.system.files import digest_files
 from training.agenda import time_line
-from training.failures import advice_after, cause_of
+from training.failures import advice_after, cause_of, resume_command
 from training.options import resolve
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
@@ -243,6 +246,23 @@ def test_what_to_do_after_an_error_depends_on_what_was_saved(run_folder: RunFold
     assert advice_after(OSError(), run_folder, ALONE).endswith("resume with: python train.py --resume --name tiny")
     run_folder.model_file.unlink()
     assert advice_after(MemoryError(), run_folder, ALONE).endswith("can be resumed with more memory")
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))
+def test_a_shell_reads_the_name_of_a_run_to_resume(name: str) -> None:
+    assert shlex.split(resume_command(name, ALONE))[-2:] == ["--name", name]
+
+
+def test_a_shell_reads_the_commands_printed_after_a_run(few: Path, forked: Command, called: Command) -> None:
+    done = forked(*small_run(few, "--name", "my run"))
+    commands = [line.partition("with: python ")[2] for line in done.stderr.splitlines() if "with: python " in line]
+    assert [shlex.split(command)[:3] for command in commands] == [
+        ["translate.py", "--run", "my run"],
+        ["evaluate.py", "--run", "my run"],
+    ], done.stderr
+    Path("weights/my run/model.safetensors").unlink()
+    done = called(*shlex.split(commands[0]), "--device", "cpu")
+    assert done.stderr.endswith("continue it with: python train.py --resume --name 'my run'\n")
 
 
 def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:

@@ -1,5 +1,7 @@
 """The end of a run in words: what ended it, and what to type next."""
 
+import shlex
+
 from checkpoint import RunFolder
 from config import Config
 from machine.devices import choose_device, peak_gigabytes
@@ -38,7 +40,7 @@ def not_finite(step: int, epoch: int, batch: int, precision: Precision) -> Train
 def resume_command(name: str, group: Group) -> str:
     """Return what to type to resume the run of that name."""
     command = "python" if group.size == 1 else "torchrun …"
-    return f"resume with: {command} train.py --resume --name {name}"
+    return f"resume with: {command} train.py --resume --name {shlex.quote(name)}"
 
 
 def advice_if_over(training: Training) -> str:
@@ -61,7 +63,7 @@ def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
         return "\nthe last checkpoint stays, and can be resumed with more memory"
     return (  # the batches of a run to resume cannot be smaller
         "\nthe last checkpoint stays, and can be resumed with more memory; a new run can start from its best weights:\n"
-        f"python train.py --init-from {name} --name OTHER --batch-tokens N"
+        f"python train.py --init-from {shlex.quote(name)} --name OTHER --batch-tokens N"
     )
 
 
