@@ -1,6 +1,7 @@
 """The server's command: the models that it loads, the address that it listens on, and how it ends."""
 
 import asyncio
+import contextlib
 import gc
 import signal
 import socket
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tapis.config import TapisError
-from tapis.system.cli import ServeOptions, parse
+from tapis.system.cli import ClosedStreamError, ServeOptions, parse
 from tapis.system.terminal import printable, say
 from tapis.text.languages import can_identify
 from tapis.translator import Translator
@@ -54,7 +55,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     address = listening_address(options)
     host = f"[{options.host}]" if ":" in options.host else options.host
     runs = printable(", ".join(models.configs))
-    print(f"serving {runs} at http://{host}:{options.port} (API: /docs)", flush=True)
+    with contextlib.suppress(ClosedStreamError):  # a server needs no standard output
+        print(f"serving {runs} at http://{host}:{options.port} (API: /docs)", flush=True)
 
     # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NoReturn, TextIO, TypeVar, cast
 
 import tyro
 
@@ -250,17 +250,59 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(message in str(error) for message in messages)
 
 
+class ClosedStreamError(TapisError):
+    """A standard stream is needed that was closed when the command started."""
+
+
+class ClosedStream(io.TextIOBase):
+    """What replaces standard input or output where it was closed at the start: it raises an error when it is used."""
+
+    def __init__(self, name: str) -> None:
+        self.error = ClosedStreamError(f"{name} is closed")
+
+    @property
+    def buffer(self) -> NoReturn:
+        """Raise ClosedStreamError."""
+        raise self.error
+
+    def readline(self, size: int = -1, /) -> NoReturn:  # type: ignore[override]
+        """Raise ClosedStreamError."""
+        raise self.error
+
+    def write(self, text: str, /) -> NoReturn:
+        """Raise ClosedStreamError."""
+        raise self.error
+
+
+def replace_closed_streams() -> None:
+    """Replace the standard streams that were closed at the start, which Python sets to None.
+
+    Messages to a closed standard error are discarded. The descriptors are opened, so that no file that the command
+    writes gets one of them, and with it what a library prints.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+    sys.stdin = sys.stdin or cast(TextIO, ClosedStream("standard input"))
+    sys.stdout = sys.stdout or cast(TextIO, ClosedStream("standard output"))
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
+
+
 def run_command(main: Callable[[Sequence[str]], object]) -> None:
     """Run a command's `main` with its arguments. Returns on success; otherwise ends the process.
 
     Exit codes: 2 for a wrong flag, 1 for another error that the user can correct, 130 for Ctrl-C, 141 for a closed
-    pipe. Such errors are printed on standard error without a traceback.
+    pipe. Such errors are printed on standard error without a traceback. Standard input or output that was closed at the
+    start is an error once it is needed.
 
     Of several processes, the first on each machine prints its error: the processes of one machine usually raise the
     same one, and each machine has its own standard error, where an error of that machine alone must appear. An error
     that a single process may raise has `printed_by_every_process` set. Other processes than the main one add their
     number.
     """
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")

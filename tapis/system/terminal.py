@@ -71,9 +71,9 @@ def listed(names: Iterable[object], most: int = 10, length: int = 60) -> str:
 def say(line: str) -> None:
     """Print a line on standard error, above any progress bar. Does nothing outside the main process.
 
-    Does nothing either if nobody reads standard error any more, as when a terminal was closed.
+    Does nothing either if nobody reads standard error, as when a terminal was closed.
     """
-    if is_main():
+    if is_main() and sys.stderr:  # it is None if it was closed at the start
         with contextlib.suppress(OSError):
             if "tqdm" in sys.modules:  # else there is no bar
                 sys.modules["tqdm"].tqdm.write(printable(line), file=sys.stderr)
@@ -100,7 +100,7 @@ def progress_bar(
     """
     from tqdm import tqdm  # noqa: PLC0415 - it takes a tenth of what a translation takes from a cold start
 
-    is_hidden = not (shown and is_main())
+    is_hidden = not (shown and is_main() and sys.stderr)
     return tqdm(
         desc=description or None,
         total=total,
