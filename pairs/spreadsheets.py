@@ -115,6 +115,13 @@ def _select_columns(
         return
     first_line, cells = first_row
     location = f"{path} line {first_line:,}"
+
+    # leave out empty columns at the end, which a separator at the end of each line makes
+    has_empty_end = not columns and len(cells) > 2 and len(_without_empty_end(cells)) == 2
+    if has_empty_end:
+        cells = _without_empty_end(cells)
+        first_row = first_line, cells
+        rows = ((number, _without_empty_end(row)) for number, row in rows)
     source_column, target_column, is_header = _choose_columns(location, cells, source, target, columns)
 
     # refuse a header in other words, which would be read as a pair
@@ -138,8 +145,17 @@ def _select_columns(
     for number, row in data_rows:
         if len(row) != n_columns:
             actual = "1 column" if len(row) == 1 else f"{len(row)} columns"
-            raise DataError(f"{path} line {number:,}: {actual}, expected {n_columns} ({source} and {target})")
+            hint = "\nchoose with --columns 1 2" if has_empty_end and len(row) > n_columns else ""
+            raise DataError(f"{path} line {number:,}: {actual}, expected {n_columns} ({source} and {target}){hint}")
         yield row[source_column], row[target_column]
+
+
+def _without_empty_end(row: list[str]) -> list[str]:
+    """Return a row without empty cells at its end, but with two cells at least."""
+    n_cells = len(row)
+    while n_cells > 2 and not row[n_cells - 1].strip():
+        n_cells -= 1
+    return row[:n_cells]
 
 
 def _choose_columns(

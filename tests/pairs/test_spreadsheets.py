@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pairs.readers import DataError, Pair, read_parts
 
@@ -154,6 +156,25 @@ def test_ambiguous_columns_are_listed() -> None:
 def test_columns_that_do_not_exist_are_errors(columns: tuple[str, ...], problem: str) -> None:
     write("d.csv", "id,text,text\n1,a,b\n")
     assert error_of("d.csv", columns).startswith(f"d.csv line 1: {problem}")
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["A cat.", ""]), st.sampled_from(["Un chat.", ""])), min_size=1),
+    header=st.sampled_from([[], [("en", "fr")]]),
+    n_empty=st.integers(0, 2),
+    name=st.sampled_from(["d.tsv", "d.csv"]),
+)
+def test_columns_at_the_end_that_are_empty_in_every_row_are_ignored(
+    rows: list[Pair], header: list[Pair], n_empty: int, name: str
+) -> None:
+    write(name, "".join(f"{source}\t{target}" + "\t" * n_empty + "\n" for source, target in [*header, *rows]))
+    assert read(name) == rows
+
+
+def test_a_last_column_that_is_empty_at_first_is_an_error() -> None:
+    write("d.tsv", "a\tb\t\nc\td\te\n")
+    assert error_of("d.tsv") == "d.tsv line 2: 3 columns, expected 2 (en and fr)\nchoose with --columns 1 2"
+    assert read("d.tsv", ("1", "2")) == [("a", "b"), ("c", "d")]
 
 
 def test_rows_must_have_as_many_columns_as_the_first() -> None:
