@@ -5,10 +5,10 @@ weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which
 (decoding/torch_searcher.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar, overload
 
 from tapis.attention import Attention
 from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, TranslatingPrecision, names_of_pairs
@@ -151,10 +151,26 @@ class Translator:
         encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
         return [[*self.tag, *ids] for ids in encoded]
 
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, sentences: str, search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
+    ) -> str: ...
+
+    @overload
     def __call__(
-        self, sentences: Sequence[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
-    ) -> list[str]:
-        """Return one translation of each sentence, in order; a blank sentence has an empty one."""
+        self, sentences: Iterable[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
+    ) -> list[str]: ...
+
+    def __call__(
+        self, sentences: str | Iterable[str], search: Search = GREEDY, batch_tokens: int = 0, bar: str = ""
+    ) -> str | list[str]:
+        """Return one translation of each sentence, in order; a blank sentence has an empty one.
+
+        One string gives one translation. The sentences may be any iterable of strings, such as an open file: the line
+        ends of its lines are left out.
+        """
+        if isinstance(sentences, str):
+            return self.n_best([sentences], search, batch_tokens, bar)[0][0].text
         return [translations[0].text for translations in self.n_best(sentences, search, batch_tokens, bar)]
 
     def in_directions(
@@ -173,15 +189,28 @@ class Translator:
         for (source, target), rows in rows_by_direction(directions).items():
             yield self.towards(target, source), rows
 
+    @overload
+    def n_best(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, sentences: str, search: Search, batch_tokens: int = 0, bar: str = ""
+    ) -> list[Translation]: ...
+
+    @overload
     def n_best(
-        self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
-    ) -> list[list[Translation]]:
-        """Return the search.n_best best translations of each sentence, best first.
+        self, sentences: Iterable[str], search: Search, batch_tokens: int = 0, bar: str = ""
+    ) -> list[list[Translation]]: ...
+
+    def n_best(
+        self, sentences: str | Iterable[str], search: Search, batch_tokens: int = 0, bar: str = ""
+    ) -> list[Translation] | list[list[Translation]]:
+        """Return the search.n_best best translations of each sentence, best first; of one string, those alone.
 
         batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
         Memory grows with it; 0 is the searcher's number. bar describes the progress bar;
         without a description, none is shown.
         """
+        if isinstance(sentences, str):
+            return self.n_best([sentences], search, batch_tokens, bar)[0]
+        sentences = without_line_ends(sentences)
         batch_tokens = batch_tokens or self.searcher.batch_tokens
 
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
@@ -213,11 +242,26 @@ class Translator:
             start = end
         return translations
 
+    @overload
+    def text(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, lines: str, search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
+    ) -> list[Translation]: ...
+
+    @overload
     def text(
-        self, lines: Sequence[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
-    ) -> list[list[Translation]]:
-        """Translate lines of text as people type them: `tapis.typed_text.translate_lines`."""
-        return translate_lines(self, lines, search, markup=markup, with_doubts=with_doubts)
+        self, lines: Iterable[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
+    ) -> list[list[Translation]]: ...
+
+    def text(
+        self, lines: str | Iterable[str], search: Search = GREEDY, *, markup: Markup = "", with_doubts: bool = False
+    ) -> list[Translation] | list[list[Translation]]:
+        """Translate lines of text as people type them: `tapis.typed_text.translate_lines`.
+
+        One string is one line, and gives its translations, best first. Otherwise, each line of an iterable has a list.
+        """
+        if isinstance(lines, str):
+            return translate_lines(self, [lines], search, markup=markup, with_doubts=with_doubts)[0]
+        return translate_lines(self, without_line_ends(lines), search, markup=markup, with_doubts=with_doubts)
 
     def split_line(self, line: str) -> Line:
         """Return a line of text as the sentences that are translated one by one."""
@@ -296,6 +340,11 @@ class Translator:
     def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
         return [" ".join(text.split()) for text in texts]
+
+
+def without_line_ends(lines: Iterable[str]) -> list[str]:
+    """Return lines, as an open file has them, without LF or CRLF at their ends."""
+    return [line.removesuffix("\n").removesuffix("\r") for line in lines]
 
 
 def rows_by_direction(directions: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:

@@ -44,6 +44,29 @@ def test_a_batch_is_translated_as_one_by_one(untrained: Translator, batch_tokens
     assert untrained([]) == []
 
 
+def test_one_string_is_one_sentence(untrained: Translator) -> None:
+    sentence = SENTENCES[2]
+    search = Search(beam=2, n_best=2)
+    assert untrained(sentence) == untrained([sentence])[0]
+    assert untrained.n_best(sentence, search) == untrained.n_best([sentence], search)[0]
+    assert untrained.text(sentence, search) == untrained.text([sentence], search)[0]
+    assert untrained("") == ""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_sentences_may_be_any_iterable_and_lines_of_a_file(untrained: Translator, newline: str) -> None:
+    expected = untrained(SENTENCES)
+    assert untrained(sentence for sentence in SENTENCES) == untrained(tuple(SENTENCES)) == expected
+    file = Path("text.en")
+    file.write_text("".join(sentence + newline for sentence in SENTENCES), encoding="utf-8", newline="")
+    with file.open(encoding="utf-8", newline="") as lines:
+        assert untrained(lines) == expected
+    with file.open(encoding="utf-8") as lines:
+        assert [ranked[0].text for ranked in untrained.text(lines)] == [
+            ranked[0].text for ranked in untrained.text(SENTENCES)
+        ]
+
+
 def test_a_translation_ends_at_the_step_before_which_it_is_interrupted(untrained: Translator) -> None:
     calls = 0
 
