@@ -91,16 +91,20 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         return {"train": _read_parallel_files(source_file, target_file)}
     if source_file or target_file:
         missing_language = target if source_file else source
-        raise DataError(f"{source_file or target_file} exists, but {path}.{missing_language} does not")
+        guess = _renaming(path, source, target)
+        raise DataError(
+            f"{source_file or target_file} exists, but {path}.{missing_language} does not" + (guess and f"\n{guess}")
+        )
 
     if path.exists():
         raise DataError(f"--data {data} is neither a file nor a folder")
-    if is_hub_id(data):
+    guess = _renaming(path, source, target)
+    if is_hub_id(data) and not guess:
         return _read_hub(data, source, target)
 
     raise DataError(
-        f"--data {data}: no such file or folder, and not a hub id (OWNER/NAME)\n"
-        "pass a file or a folder of train/valid/test.<language> files, or try: python train.py demo"
+        f"--data {data}: no such file or folder{'' if guess else ', and not a hub id (OWNER/NAME)'}\n"
+        + (guess or "pass a file or a folder of train/valid/test.<language> files, or try: python train.py demo")
     )
 
 
@@ -167,9 +171,13 @@ def _languages(folder: Path) -> list[str]:
 def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -> dict[str, Part]:
     for language in (source, target):
         if language not in languages:
+            available = listed(languages, 100)
             raise DataError(
                 f"{folder} has no train.{language}\n"
-                f"available languages (choose with --source and --target, or --pairs): {listed(languages, 100)}"
+                + (
+                    _renaming(folder / "train", source, target)
+                    or f"available languages (choose with --source and --target, or --pairs): {available}"
+                )
             )
 
     parts = {}
@@ -310,11 +318,26 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
         if split and split[0] in HUB_SPLITS and _is_table(path):
             files.setdefault(HUB_SPLITS[split[0]], []).append(path)
     if "train" not in files:
+        guess = _renaming(folder / "train", source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
-            f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)"
+            + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
         )
     return {name: _joined([_read_file(path, source, target, ()) for path in paths]) for name, paths in files.items()}
+
+
+def _renaming(stem: Path, *languages: str) -> str:
+    """Return how to rename files such as train.en.txt to stem.<language>; nothing if there are none."""
+    renamings = []
+    names = sorted(path.name for path in stem.parent.iterdir() if path.is_file()) if stem.parent.is_dir() else []
+    for language in languages:
+        right = f"{stem.name}.{language}"
+        wrong = [name for name in names if name.startswith(f"{right}.") and Path(name).suffix not in _FILE_TYPES]
+        if wrong and not _find_language_file(stem, language):
+            ending = Path(wrong[0]).suffix
+            right += ending if ending in COMPRESSED_ENDINGS else ""
+            renamings.append(f"{in_one_line(wrong[0])} to {right}")
+    return f"rename {', and '.join(renamings)}" if renamings else ""
 
 
 def _is_table(path: Path) -> bool:
