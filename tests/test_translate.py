@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT, Command
+from hypothesis import given
+from hypothesis import strategies as st
 
 from checkpoint import RunFolder
 from decoding.translator import Translator
 from machine.devices import choose_device
+from tapis.commands.translate import decoded
+from tapis.config import TapisError
 from tapis.search import Search
 from tapis.typed_text import translate_lines
 
@@ -79,6 +83,26 @@ def test_input_that_is_not_utf8_is_an_error(run_folder: RunFolder) -> None:
     )
     assert done.returncode == 1
     assert b"not UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE"), ("latin-1", "WINDOWS-1252")],
+)
+@pytest.mark.parametrize("text", ["The cat is here.\nIs it?\n", "The café is here.\nNo.\n"])
+def test_the_error_about_another_encoding_names_it(text: str, encoding: str, name: str) -> None:
+    raw = text.encode(encoding)
+    if encoding == "latin-1" and text.isascii():
+        assert decoded(raw, "text") == text
+        return
+    with pytest.raises(TapisError, match=rf"^text is not UTF-8, but .*iconv -f {name} -t UTF-8\)$"):
+        decoded(raw, "text")
+
+
+@given(st.text())
+def test_text_in_utf8_is_not_taken_for_another_encoding(text: str) -> None:
+    if "\0" not in text:
+        assert decoded(text.encode(), "text") == text
 
 
 def test_n_best_lines_hold_score_and_text(

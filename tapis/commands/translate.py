@@ -13,6 +13,7 @@ from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import escape_controls, say
 from tapis.text.documents import FORMATS, srt_warnings
 from tapis.text.languages import can_identify
+from tapis.text.lines import not_utf8, utf16_name
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.sentences import has_letters
@@ -90,11 +91,9 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     name = options.sentences[0] if options.sentences else "standard input"
     try:
         raw = Path(name).read_bytes() if options.sentences else sys.stdin.buffer.read()
-        document = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TapisError(f"{name} is not UTF-8: {error.reason}") from None
     except OSError as error:
         raise TapisError(f"{name} cannot be read: {error.strerror}") from None
+    document = decoded(raw, name)
 
     markup: Markup = options.format if options.format in ("html", "markdown") else ""
 
@@ -134,12 +133,20 @@ def for_standard_output(text: str) -> str:
 
 def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
     """Answer standard input, many lines at a time. Only a line feed ends a line. Raises TapisError if not UTF-8."""
-    lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
+    for chunk in chunks(sys.stdin.buffer, LINES_AT_ONCE):
+        text = decoded(b"".join(chunk), "standard input")
+        answer(text.removesuffix("\n").split("\n"))
+
+
+def decoded(raw: bytes, name: str) -> str:
+    """Return the text of UTF-8. Raises TapisError, which begins with a name, for what is another encoding."""
     try:
-        for chunk in chunks(lines, LINES_AT_ONCE):
-            answer([line.removesuffix("\n") for line in chunk])
-    except UnicodeDecodeError as error:
-        raise TapisError(f"standard input is not UTF-8: {error.reason}") from None
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise TapisError(f"{name} is {not_utf8(raw)}") from None
+    if utf16_name(raw):  # of ASCII alone, which UTF-8 has no error in
+        raise TapisError(f"{name} is {not_utf8(raw)}")
+    return text
 
 
 def converse(translator: Translator, answer: Callable[[Sequence[str]], None]) -> None:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from tapis.config import TapisError
 from tapis.text.documents import translated_html, translated_markdown, translated_srt
+from tapis.text.lines import not_utf8
 from tapis.text.markup import Markup
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # damaged forms are answered, not logged
@@ -82,7 +83,7 @@ class Upload:
         try:
             text = self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            raise TapisError("the file is not UTF-8: save it as UTF-8, and send it again") from None
+            raise TapisError(f"the file is {not_utf8(self.content)}") from None
         return Document(text, *FORMATS[suffix])
 
 

@@ -28,6 +28,7 @@ MAX_EXPANSION = 100  # times the size of a compressed file, which may always hav
 ALWAYS_ALLOWED_BYTES = 10_000_000
 LINE_BYTES = 20  # of a line or a row that has fewer, in what a compressed file may expand to
 BUFFER_BYTES = 2**16
+SAMPLE_BYTES, SHORTEST_UTF16 = 1000, 8  # bytes by which UTF-16 is told, at most and at least
 
 
 class DataError(TapisError):
@@ -141,21 +142,19 @@ def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
 
     Raises ExpandsTooMuchError after max_bytes, where an empty line counts as LINE_BYTES: it takes time, not space.
     """
-    bytes_before_line, n_counted = 0, 0
+    bytes_before_line, n_counted, beginning = 0, 0, b""
     raw_lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
     for line_number, raw_line in enumerate(raw_lines, 1):
         if len(raw_line) > MAX_LINE_BYTES:
             limit = f"{MAX_LINE_BYTES // 1_000_000} MB"
             raise DataError(f"{name} line {line_number:,}: longer than {limit} (is there one sentence per line?)")
+        if len(beginning) < SAMPLE_BYTES:
+            beginning += raw_line
         try:
             line = raw_line.decode("utf-8")
         except UnicodeDecodeError as error:
             location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
-            if line_number == 1 and raw_line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-                advice = "not UTF-8, but UTF-16 (save it as UTF-8, or convert it with iconv -f UTF-16 -t UTF-8)"
-            else:
-                advice = "not UTF-8 (convert the file, e.g. with iconv)"
-            raise DataError(f"{name} {location}: {advice}") from None
+            raise DataError(f"{name} {location}: {not_utf8(beginning)}") from None
         bytes_before_line += len(raw_line)
         n_counted += max(len(raw_line), LINE_BYTES)
         if n_counted > max_bytes:
@@ -163,6 +162,31 @@ def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
         if line_number == 1:
             line = line.lstrip("\ufeff")  # byte order marks
         yield line.removesuffix("\n").removesuffix("\r")
+
+
+def not_utf8(raw: bytes) -> str:
+    """Return what bytes are that are not UTF-8, by their beginning, and how to convert them, for use in an error."""
+    utf16 = utf16_name(raw)
+    if utf16:
+        return f"not UTF-8, but UTF-16 (save it as UTF-8, or convert it with iconv -f {utf16} -t UTF-8)"
+    return (
+        "not UTF-8, but in another encoding, such as Windows-1252 "
+        "(save it as UTF-8, or convert it, e.g. with iconv -f WINDOWS-1252 -t UTF-8)"
+    )
+
+
+def utf16_name(raw: bytes) -> str:
+    """Return UTF-16, UTF-16LE or UTF-16BE if bytes seem to be that, by their beginning; otherwise nothing.
+
+    They have a byte order mark, or many zero bytes, all in odd or all in even places, as Latin letters have there.
+    """
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "UTF-16"
+    beginning = raw[:SAMPLE_BYTES]
+    n_even, n_odd = beginning[::2].count(0), beginning[1::2].count(0)
+    if len(beginning) < SHORTEST_UTF16 or max(n_even, n_odd) < len(beginning) / 3 or min(n_even, n_odd):
+        return ""
+    return "UTF-16LE" if n_odd else "UTF-16BE"
 
 
 def line_pairs(

@@ -220,10 +220,15 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
     "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
     "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 7: not UTF-8"),
     "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8, but UTF-16"),
+    "UTF-16 without a mark": (
+        {"d.tsv": "A long line\tä\n".encode("utf-16-le")},
+        "d.tsv",
+        r"d.tsv line 1, byte 24: not UTF-8, but UTF-16 \(.*iconv -f UTF-16LE -t UTF-8\)",
+    ),
     "Latin-1 in a folder": (
         {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
         "data",
-        r"train.en line 401, byte 1,200: not UTF-8",
+        r"train.en line 401, byte 1,200: not UTF-8, but in another encoding, such as Windows-1252",
     ),
     "truncated gzip file": (
         {"d.tsv.gz!": gzip.compress(GOOD_ROW.encode() * 999)[:-20]},
@@ -287,6 +292,21 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         {"data/train.de": "a\n", "data/train.cs": "b\n"},
         "data",
         r"no train.en\navailable languages \(choose with --source and --target, or --pairs\): cs, de",
+    ),
+    "files that end in .txt": (
+        {"data/train.en.txt": "a\n", "data/train.fr.txt": "b\n"},
+        "data",
+        r"data has no train.en .*\nrename train.en.txt to train.en, and train.fr.txt to train.fr$",
+    ),
+    "one file that ends in .txt": (
+        {"data/train.en": "a\n", "data/train.fr.txt": "b\n"},
+        "data",
+        r"data has no train.fr\nrename train.fr.txt to train.fr$",
+    ),
+    "two files that end in .txt": (
+        {"data/books.en.txt": "a\n", "data/books.fr.txt": "b\n"},
+        "data/books",
+        r"no such file or folder\nrename books.en.txt to books.en, and books.fr.txt to books.fr$",
     ),
     "folder without data": (
         {"data/notes.md": "hello"},
