@@ -34,6 +34,7 @@ from pairs.selection import (
 )
 from pairs.tables import Pairs
 from tapis.system.files import digest, digest_files
+from tapis.system.terminal import listed
 
 N_WORDS = ("words_source", "words_target")  # columns
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
@@ -159,6 +160,7 @@ def _clean_source(config: Config, origin: Origin) -> Source:
         part_keys=[raw.key for raw in raw_parts.values()],
         counts=counts,
         selections={part: kept_by_cleaning(rows, part) for part, rows in tables.items()},
+        unused=raw_parts["train"].unused,
     )
 
 
@@ -181,13 +183,14 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
     # Which of the rules apply to these languages
     rules = CleanerSettings("" if is_monolingual else origin.source, origin.target, skip_rules).cleaner()
     n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
+    unused = [f"not used: {listed(source.unused)}"] if source.unused else []
     return DataReport(
         source.n_read,
         n_train,
         n_valid,
         n_test,
         rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
-        notes=rules.notes,
+        notes=[*rules.notes, *unused],
         reversed=origin.is_reversed,
         monolingual=is_monolingual,
     )

@@ -16,8 +16,8 @@ error may be raised late in the iteration. Only a hub id uses the network, and n
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,12 @@ __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_c
 
 PARTS = ("train", "valid", "test")
 
-# The splits of a hub dataset that are used, and the part that each becomes.
-HUB_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+# The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
+PART_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Part:
     """Raw sentence pairs. Can be iterated once; raises DataError where the data is broken."""
     key: str
     """Hash of the content, used in cache keys"""
+    unused: Sequence[str] = ()
+    """Of the train part: names of other files or splits beside the data that look like data and that no part uses"""
 
 
 def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
@@ -80,7 +86,7 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
 
     if path.is_dir():
         languages = _languages(path)
-        if languages:
+        if languages or "train" in _stems_of_parts(path, source, target):
             return _read_folder(path, source, target, languages)
         return _read_layout(path, source, target)
 
@@ -158,19 +164,34 @@ def _find_language_file(stem: Path, language: str) -> Path | None:
     return None
 
 
+def _part_named(name: str) -> str | None:
+    """Return the part that a file is for, by the first usual name of a part among its words; None without one."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return next((PART_NAMES[word] for word in words if word in PART_NAMES), None)
+
+
+def _stems(folder: Path, language: str) -> set[str]:
+    """Return what the names of a language's text files have before its code: train for train.en.gz."""
+    names = [without_compressed_ending(path.name) for path in folder.glob("*") if path.is_file()]
+    stems = {name.removesuffix(f".{language}") for name in names if name.endswith(f".{language}")}
+    return {stem for stem in stems if stem and not stem.startswith(".")}
+
+
 def _languages(folder: Path) -> list[str]:
-    """Return the languages for which the folder has a train.<language> file, sorted."""
+    """Return the languages for which the folder has a file train.<language> or training.<language>, sorted."""
     languages = set()
-    for path in folder.glob("train.*"):
-        name_parts = without_compressed_ending(path.name).split(".")
-        if path.is_file() and len(name_parts) == 2 and f".{name_parts[1]}" not in _FILE_TYPES:
-            languages.add(name_parts[1])
+    for path in folder.glob("train*.*"):
+        stem, *endings = without_compressed_ending(path.name).split(".")
+        is_train = PART_NAMES.get(stem) == "train"
+        if path.is_file() and is_train and len(endings) == 1 and f".{endings[0]}" not in _FILE_TYPES:
+            languages.add(endings[0])
     return sorted(languages)
 
 
 def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -> dict[str, Part]:
+    """Read a folder of text files. `languages` are those of files train.<language>; without them, names contain it."""
     for language in (source, target):
-        if language not in languages:
+        if languages and language not in languages:
             available = listed(languages, 100)
             raise DataError(
                 f"{folder} has no train.{language}\n"
@@ -181,16 +202,58 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
             )
 
     parts = {}
-    for name in PARTS:
-        source_file = _find_language_file(folder / name, source)
-        target_file = _find_language_file(folder / name, target)
+    used = []
+    for part, stem in _stems_of_parts(folder, source, target).items():
+        source_file = _find_language_file(folder / stem, source)
+        target_file = _find_language_file(folder / stem, target)
         if source_file and target_file:
-            parts[name] = _read_parallel_files(source_file, target_file)
+            parts[part] = _read_parallel_files(source_file, target_file)
+            used += [source_file, target_file]
         elif source_file:
-            raise DataError(f"{folder / name}.{target} is missing, but {source_file.name} exists")
+            raise DataError(f"{folder / stem}.{target} is missing, but {source_file.name} exists")
         elif target_file:
-            raise DataError(f"{folder / name}.{source} is missing, but {target_file.name} exists")
-    return parts
+            raise DataError(f"{folder / stem}.{source} is missing, but {target_file.name} exists")
+    return _with_unused(parts, _unused_files([folder], used, source, target))
+
+
+def _stems_of_parts(folder: Path, source: str, target: str) -> dict[str, str]:
+    """Return for each part the name of its text files without the language.
+
+    A usual name, such as dev, comes before names that contain one, such as news-dev, for which both files must exist.
+    Raises DataError where a part has several names.
+    """
+    in_source, in_target = _stems(folder, source), _stems(folder, target)
+    found = {}
+    for part in PARTS:
+        usual = [stem for stem in in_source | in_target if PART_NAMES.get(stem) == part]
+        stems = sorted(usual or [stem for stem in in_source & in_target if _part_named(stem) == part])
+        if len(stems) > 1:
+            raise _several_names(str(folder), part, stems)
+        if stems:
+            found[part] = stems[0]
+    return found
+
+
+def _several_names(data: str, part: str, names: Sequence[str]) -> DataError:
+    return DataError(
+        f"{data} has several names for the {part} part: {listed(names)}\nkeep one, and move the others away"
+    )
+
+
+def _unused_files(folders: Iterable[Path], used: Collection[Path], source: str, target: str) -> list[str]:
+    """Return the names of the files in some folders that are not used and look like data in one of two languages."""
+    endings = {f".{source.lower()}", f".{target.lower()}", *_FILE_TYPES}
+    found = [path for folder in folders for path in sorted(folder.glob("*")) if path not in used and path.is_file()]
+    return [
+        path.name
+        for path in found
+        if not path.name.startswith(".") and Path(without_compressed_ending(path.name)).suffix.lower() in endings
+    ]
+
+
+def _with_unused(parts: Mapping[str, Part], unused: Sequence[str]) -> dict[str, Part]:
+    """Return parts, of which train has the names of what is not used."""
+    return {**parts, "train": replace(parts["train"], unused=unused)}
 
 
 # Single files of sentence pairs
@@ -314,16 +377,27 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
         )
     files: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
-        split = re.match(r"[a-z]+", path.name)
-        if split and split[0] in HUB_SPLITS and _is_table(path):
-            files.setdefault(HUB_SPLITS[split[0]], []).append(path)
+        part = _part_named(path.name)
+        if part and _is_table(path) and not path.name.startswith("."):
+            files.setdefault(part, []).append(path)
+    for part, paths in files.items():
+        by_split = {_split_of(path): path.name for path in reversed(paths)}
+        if len(by_split) > 1:
+            raise _several_names(str(folder), part, sorted(by_split.values()))
     if "train" not in files:
         guess = _renaming(folder / "train", source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
             + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
         )
-    return {name: _joined([_read_file(path, source, target, ()) for path in paths]) for name, paths in files.items()}
+    parts = {part: _joined([_read_file(path, source, target, ()) for path in paths]) for part, paths in files.items()}
+    used = [path for paths in files.values() for path in paths]
+    return _with_unused(parts, _unused_files([*places, *found], used, source, target))
+
+
+def _split_of(path: Path) -> str:
+    """Return the usual name of a part that the name of a file contains."""
+    return next(word for word in re.findall(r"[a-z]+", path.name.lower()) if word in PART_NAMES)
 
 
 def _renaming(stem: Path, *languages: str) -> str:
@@ -379,12 +453,16 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
 
     # turn its splits into parts
     parts = {}
-    for split_name, rows in splits.items():
-        if split_name in HUB_SPLITS:
-            parts[HUB_SPLITS[split_name]] = Part(_hub_pairs(name, rows, source, target), digest(rows._fingerprint))
+    for part in PARTS:
+        names = [split for split in splits if PART_NAMES.get(split) == part]
+        if len(names) > 1:
+            raise DataError(f"{name} has several splits for the {part} part: {listed(names)}")
+        if names:
+            rows = splits[names[0]]
+            parts[part] = Part(_hub_pairs(name, rows, source, target), digest(rows._fingerprint))
     if "train" not in parts:
         raise DataError(f"{name} has no train split, only {listed(splits)}")
-    return parts
+    return _with_unused(parts, [split for split in splits if split not in PART_NAMES])
 
 
 def _hub_pairs(name: str, rows: Iterable[Any], source: str, target: str) -> Iterator[Pair]:

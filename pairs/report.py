@@ -25,7 +25,7 @@ class DataReport:
     rules: dict[str, RuleReport] = field(default_factory=dict)
     """Of each rule that applies to the languages"""
     notes: list[str] = field(default_factory=list)
-    """Which rules could not be applied, and why"""
+    """Which rules could not be applied, and why; which files beside the data are not used"""
     reversed: bool = False
     """Whether these are the pairs of the source before, in the other direction"""
     monolingual: bool = False

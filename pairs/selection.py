@@ -68,6 +68,8 @@ class Source:
     counts: RuleCounts
     selections: dict[str, Selection]
     """By the names of parts; the training part is always there"""
+    unused: Sequence[str] = ()
+    """Files or splits beside the data that look like data and that no part uses"""
 
     @property
     def train(self) -> Selection:

@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import os
+import tempfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pairs.readers import DataError, Pair, lines, read_parts
+from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts
 from tapis.text.lines import MAX_LINE_BYTES
 
 PAIRS = [
@@ -564,3 +567,59 @@ def test_a_pipe_is_no_hub_id() -> None:
     os.mkfifo("folder/pairs.tsv")
     with pytest.raises(DataError, match=r"--data folder/pairs\.tsv is neither a file nor a folder"):
         read_parts("folder/pairs.tsv", "en", "fr")
+
+
+# What lies beside the data
+
+SMALL_TSV = "a\tb\n"
+
+
+def write_part(folder: str, stem: str, form: str) -> None:
+    """Write a part of one pair: two text files, or a table."""
+    if form == "texts":
+        write(f"{folder}/{stem}.en", "a\n")
+        write(f"{folder}/{stem}.fr", "b\n")
+    else:
+        write(f"{folder}/{stem}.tsv", SMALL_TSV)
+
+
+@pytest.mark.parametrize("form", ["texts", "table"])
+@given(names=st.sets(st.sampled_from(sorted(PART_NAMES))), inner=st.booleans())
+def test_every_usual_name_of_a_part_is_used_or_an_error_names_it(form: str, names: set[str], inner: bool) -> None:
+    """Never is one left out without a word, also when the names of files only contain it."""
+    with tempfile.TemporaryDirectory() as folder:
+        stems = {name: f"news-{name}-2014" if inner else name for name in names}
+        for stem in stems.values():
+            write_part(folder, stem, form)
+        by_part = {part: sorted(stems[name] for name in names if PART_NAMES[name] == part) for part in PARTS}
+        if len(by_part["train"]) == 1 and all(len(of_part) < 2 for of_part in by_part.values()):
+            expected = {part: [("a", "b")] for part, of_part in by_part.items() if of_part}
+            assert read(folder) == expected
+            assert not read_parts(folder, "en", "fr")["train"].unused
+        else:
+            with pytest.raises(DataError) as error:
+                read(folder)
+            doubled = [of_part for of_part in by_part.values() if len(of_part) > 1]
+            assert not doubled or any(all(stem in str(error.value) for stem in of_part) for of_part in doubled)
+
+
+@pytest.mark.parametrize("form", ["texts", "table"])
+def test_files_beside_the_data_that_look_like_data_are_named(form: str) -> None:
+    write_part("data", "train", form)
+    write_part("data", "dev", form)
+    for name in ("more.tsv", "old.en.gz", "new.tmx", "README.md", "LICENSE", ".train.en", "prepare.py", "dev.de"):
+        write(f"data/{name}", "")
+    assert read_parts("data", "en", "fr")["train"].unused == ["more.tsv", "new.tmx", "old.en.gz"]
+
+
+def test_a_usual_name_comes_before_one_that_contains_it() -> None:
+    for stem in ("train", "train.raw", "valid", "test_2016", "test_2017"):
+        write_part("data", stem, "texts")
+    with pytest.raises(DataError, match=r"data has several names for the test part: test_2016, test_2017"):
+        read("data")
+    write_part("data", "test", "texts")
+    parts = read_parts("data", "en", "fr")
+    assert set(parts) == set(PARTS)
+    assert set(parts["train"].unused) == {
+        f"{n}.{la}" for n in ("train.raw", "test_2016", "test_2017") for la in ("en", "fr")
+    }
