@@ -27,23 +27,27 @@ from config import RuleName
 from pairs.cleaning import RULES, SAMPLE, AnyCleaner, CleanerSettings
 from pairs.readers import DataError, Pair, Part
 from pairs.tables import cached_table, record_batches
+from pairs.unreadable import Unreadable
 from tapis.system.files import digest, digest_files
 from tapis.system.terminal import progress_bar
 
 T = TypeVar("T")
+RawRow = Pair | Unreadable
 
 CLEANING_BATCH = 1000  # pairs cleaned at a time by one process
 PAIRS_OF_A_PROCESS = 10_000  # cleaning so many takes longer than starting a process does
 MAX_PROCESSES = 16  # that clean; each takes 100 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
 RULE_NAMES: list[RuleName] = list(RULES)
+KEPT = -1
+UNREADABLE = -2
 
-# One row for each raw pair of a part.
+# One row for each raw pair of a part. An unreadable row has its location and its problem as its sides.
 SCHEMA = pa.schema(
     {
         "source": pa.string(),  # after repairs
         "target": pa.string(),
-        "dropped": pa.int8(),  # the rule that drops the pair: an index into RULE_NAMES, or -1
+        "dropped": pa.int8(),  # the rule that drops the pair: an index into RULE_NAMES; or KEPT, or UNREADABLE
         "repaired": pa.bool_(),
         "swapped": pa.bool_(),
         "words_source": pa.int32(),
@@ -78,7 +82,7 @@ def code_files() -> list[Path]:
 def cleaned_table(part: Part, settings: CleanerSettings) -> datasets.Dataset:
     """Return the table of a part after the rules for one pair, from the cache if the same part was cleaned before."""
     key = _key(part, settings)
-    return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.pairs), settings))
+    return cached_table("pairs", key, SCHEMA, lambda: _cleaned_batches(iter(part.rows), settings))
 
 
 def _key(part: Part, settings: CleanerSettings) -> str:
@@ -100,28 +104,28 @@ def turned_round(rows: datasets.Dataset, part: Part, settings: CleanerSettings) 
     return cached_table("turned", _key(part, settings), SCHEMA, batches)
 
 
-def _cleaned_batches(pairs: Iterator[Pair], settings: CleanerSettings) -> Iterator[dict[str, Any]]:
+def _cleaned_batches(rows: Iterator[RawRow], settings: CleanerSettings) -> Iterator[dict[str, Any]]:
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
-    # read the first pairs, for the cleaner's sample and to see whether there are many
-    first_pairs = next(_chunks_of_text(pairs, max(SAMPLE, PAIRS_OF_A_PROCESS * MAX_PROCESSES)), [])
-    cleaner = settings.cleaner(first_pairs[:SAMPLE])
-    n_processes = max(1, min(_available_cpus(), len(first_pairs) // PAIRS_OF_A_PROCESS))
+    # read the first rows, for the cleaner's sample and to see whether there are many
+    first_rows = next(_chunks_of_text(rows, max(SAMPLE, PAIRS_OF_A_PROCESS * MAX_PROCESSES)), [])
+    cleaner = settings.cleaner([row for row in first_rows[:SAMPLE] if not isinstance(row, Unreadable)])
+    n_processes = max(1, min(_available_cpus(), len(first_rows) // PAIRS_OF_A_PROCESS))
 
     # clean them and the rest
-    batches = _chunks_of_text(chain(first_pairs, pairs), CLEANING_BATCH)
+    batches = _chunks_of_text(chain(first_rows, rows), CLEANING_BATCH)
     with progress_bar("cleaning", None, "pair", shown=n_processes > 1) as bar:
         for batch in _clean_in_processes(cleaner, batches, n_processes):
             bar.update(len(batch["source"]))
             yield batch
 
 
-def _chunks_of_text(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
-    """Yield the pairs in lists of `size`, or of fewer if they are long, so that no list takes much memory."""
-    chunk: list[Pair] = []
+def _chunks_of_text(rows: Iterator[RawRow], size: int) -> Iterator[list[RawRow]]:
+    """Yield the rows in lists of `size`, or of fewer if they are long, so that no list takes much memory."""
+    chunk: list[RawRow] = []
     n_characters = 0
-    for pair in pairs:
-        chunk.append(pair)
-        n_characters += len(pair[0]) + len(pair[1])
+    for row in rows:
+        chunk.append(row)
+        n_characters += len(row[0]) + len(row[1])
         if len(chunk) == size or n_characters >= MAX_CHUNK_CHARACTERS:
             yield chunk
             chunk, n_characters = [], 0
@@ -130,7 +134,7 @@ def _chunks_of_text(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
 
 
 def _clean_in_processes(
-    cleaner: AnyCleaner, batches: Iterator[list[Pair]], n_processes: int
+    cleaner: AnyCleaner, batches: Iterator[list[RawRow]], n_processes: int
 ) -> Iterator[dict[str, Any]]:
     """Apply `clean_batch` to each batch, in order."""
     if n_processes == 1:
@@ -213,9 +217,9 @@ def _available_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def clean_batch(cleaner: AnyCleaner, pairs: Iterable[Pair]) -> dict[str, Any]:
-    """Judge raw pairs. Returns the columns of SCHEMA, with one value for each pair."""
-    rows = [_row(cleaner, raw) for raw in pairs]
+def clean_batch(cleaner: AnyCleaner, raw_rows: Iterable[RawRow]) -> dict[str, Any]:
+    """Judge raw pairs. Returns the columns of SCHEMA, with one value for each pair or unreadable row."""
+    rows = [_unreadable_row(raw) if isinstance(raw, Unreadable) else _row(cleaner, raw) for raw in raw_rows]
     return {name: [row[name] for row in rows] for name in SCHEMA.names}
 
 
@@ -228,7 +232,7 @@ def _row(cleaner: AnyCleaner, raw: Pair) -> dict[str, Any]:
     return {
         "source": source,
         "target": target,
-        "dropped": RULE_NAMES.index(verdict.dropped) if verdict.dropped else -1,
+        "dropped": RULE_NAMES.index(verdict.dropped) if verdict.dropped else KEPT,
         "repaired": verdict.repaired,
         "swapped": verdict.swapped,
         "words_source": len(source.split()),
@@ -238,6 +242,12 @@ def _row(cleaner: AnyCleaner, raw: Pair) -> dict[str, Any]:
         "target_hash": _hash(normalized_target),
         "draw": _draw(normalized_source, normalized_target),
     }
+
+
+def _unreadable_row(raw: Unreadable) -> dict[str, Any]:
+    """Return the row of the table that counts an unreadable row and shows it as an example."""
+    row = {**dict.fromkeys(SCHEMA.names, 0), "repaired": False, "swapped": False}
+    return {**row, "source": raw.location, "target": raw.problem, "dropped": UNREADABLE}
 
 
 def normalize(text: str) -> str:

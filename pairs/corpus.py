@@ -127,6 +127,8 @@ def _dropped(source: Source) -> str:
     """Return how many pairs each rule dropped, in parentheses."""
     counts = {name: count.pairs for name, count in source.counts.by_rule.items()}
     dropped = [f"{name} {n:,}" for name, n in counts.items() if n and RULES[name].startswith("dropped")]
+    if n_unreadable := source.counts.unreadable.pairs:
+        dropped.insert(0, f"unreadable {n_unreadable:,}")
     return f" (dropped: {', '.join(dropped)})" if dropped else ""
 
 
@@ -190,6 +192,7 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
         n_valid,
         n_test,
         rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
+        unreadable=source.counts.unreadable,
         notes=[*rules.notes, *unused],
         reversed=origin.is_reversed,
         monolingual=is_monolingual,
@@ -202,17 +205,18 @@ def _report(reports: Sequence[DataReport]) -> DataReport:
         return reports[0]
     of_pairs = [report for report in reports if not report.monolingual]
 
-    def total(rule: RuleName) -> RuleReport:
-        counts = [report.rules[rule] for report in of_pairs if rule in report.rules]
+    def total(counts: Sequence[RuleReport]) -> RuleReport:
         examples = [example for count in counts for example in count.examples]
         return RuleReport(sum(count.pairs for count in counts), examples[:N_EXAMPLES])
 
+    of_rules = {rule: [report.rules[rule] for report in of_pairs if rule in report.rules] for rule in RULE_NAMES}
     return DataReport(
         read=sum(report.read for report in of_pairs),
         train=sum(report.train for report in of_pairs),
         valid=sum(report.valid for report in of_pairs),
         test=sum(report.test for report in of_pairs),
-        rules={rule: total(rule) for rule in RULE_NAMES if any(rule in report.rules for report in of_pairs)},
+        rules={rule: total(counts) for rule, counts in of_rules.items() if counts},
+        unreadable=total([report.unreadable for report in of_pairs]),
         notes=list(dict.fromkeys(note for report in of_pairs for note in report.notes)),
         sources=list(reports),
     )

@@ -26,6 +26,7 @@ from pairs.moses_zip import read_moses_zip
 from pairs.parquet import read_parquet
 from pairs.spreadsheets import is_number, read_csv, read_tsv
 from pairs.tmx import read_tmx
+from pairs.unreadable import Unreadable, check_share
 from tapis.system.files import digest, digest_files
 from tapis.system.hub import hub_answers, is_hub_id
 from tapis.system.terminal import in_one_line, listed
@@ -42,6 +43,8 @@ from tapis.text.sentences import replace_lone_surrogates
 
 __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
 
+Row = Pair | Unreadable
+
 PARTS = ("train", "valid", "test")
 
 # The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
@@ -56,12 +59,18 @@ PART_NAMES = {
 class Part:
     """One part of the data (train, valid or test), before cleaning."""
 
-    pairs: Iterable[Pair]
-    """Raw sentence pairs. Can be iterated once; raises DataError where the data is broken."""
+    rows: Iterable[Pair | Unreadable]
+    """Raw sentence pairs, and the rows that cannot be read, which are skipped. Can be iterated once; raises DataError
+    where the data is broken."""
     key: str
     """Hash of the content, used in cache keys"""
     unused: Sequence[str] = ()
     """Of the train part: names of other files or splits beside the data that look like data and that no part uses"""
+
+    @property
+    def pairs(self) -> Iterator[Pair]:
+        """The pairs alone, as an iterator over `rows`."""
+        return (row for row in self.rows if not isinstance(row, Unreadable))
 
 
 def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
@@ -145,12 +154,12 @@ def _content_key(*files: Path) -> str:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _unchanged(pairs: Iterable[Pair], key: str, *files: Path) -> Iterator[Pair]:
-    """Yield the pairs of files. Raises DataError at the end if the files changed since `key` was computed.
+def _unchanged(rows: Iterable[Row], key: str, *files: Path) -> Iterator[Row]:
+    """Yield the rows of files. Raises DataError at the end if the files changed since `key` was computed.
 
     Otherwise the cache would have the pairs of one content under the key of another.
     """
-    yield from pairs
+    yield from rows
     if _content_key(*files) != key:
         raise DataError(f"{' or '.join(map(str, files))} changed while it was read: start again")
 
@@ -271,15 +280,15 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
         )
 
     # read it
-    pairs: Iterator[Pair]
+    rows: Iterator[Row]
     if file_type in _TABLE_READERS:
-        pairs = _TABLE_READERS[file_type](path, source, target, columns)
+        rows = _TABLE_READERS[file_type](path, source, target, columns)
     elif columns:
         raise _no_columns(str(path))
     else:
-        pairs = _READERS[file_type](path, source, target)
+        rows = _READERS[file_type](path, source, target)
     key = _content_key(path)
-    return Part(_unchanged(pairs, key, path), digest(file_type, *columns, key))
+    return Part(_unchanged(check_share(rows), key, path), digest(file_type, *columns, key))
 
 
 def takes_columns(data: str) -> bool:
@@ -292,7 +301,7 @@ def _no_columns(data: str) -> DataError:
     return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
 
 
-def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Row]:
     source_field, target_field = _field_names(path, source, target, columns)
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
@@ -300,7 +309,8 @@ def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) 
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} line {number:,}: not JSON ({error})") from None
+            yield Unreadable(f"{path} line {number:,}", f"not JSON ({error})")
+            continue
         yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}")
 
 
@@ -314,23 +324,26 @@ def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...])
     return source_field, target_field
 
 
-def _pair_of_record(record: Any, source: str, target: str, location: str) -> Pair:
+def _pair_of_record(record: Any, source: str, target: str, location: str) -> Row:
     """Return the sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
 
-    `source` and `target` are the names of the two fields. null becomes an empty side. Raises DataError, which starts
-    with `location`, where the record has another form.
+    `source` and `target` are the names of the two fields. null becomes an empty side, and as a translation two. A
+    record of another form is unreadable; `location` is where it is.
     """
-    if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+    if isinstance(record, dict) and "translation" in record:
         has_both_fields = source in record and target in record
-        record = record if has_both_fields else record["translation"]
+        translation = record["translation"]
+        if translation is None and not has_both_fields:
+            return "", ""
+        record = record if has_both_fields or not isinstance(translation, dict) else translation
     if not isinstance(record, dict):
-        raise DataError(f'{location}: expected {{"{source}": …, "{target}": …}}, got {_shown(record)}')
+        return Unreadable(location, f'expected {{"{source}": …, "{target}": …}}, got {_shown(record)}')
 
     for language in (source, target):
         if language not in record:
-            raise DataError(f'{location}: no field "{language}" (fields: {listed(record)})')
+            return Unreadable(location, f'no field "{language}" (fields: {listed(record)})')
         if not isinstance(record[language], str | None):
-            raise DataError(f'{location}: "{language}" must be a string, got {_shown(record[language])}')
+            return Unreadable(location, f'"{language}" must be a string, got {_shown(record[language])}')
     return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
 
 
@@ -347,7 +360,7 @@ def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]
 
 
 # Readers by the ending of the file. Those of tables also take the columns.
-_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[Pair]]] = {
+_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[Row]]] = {
     ".tsv": read_tsv,
     ".csv": read_csv,
     ".jsonl": _read_jsonl,
@@ -420,7 +433,7 @@ def _is_table(path: Path) -> bool:
 
 def _joined(parts: list[Part]) -> Part:
     """Return several files as one part."""
-    return Part(chain.from_iterable(part.pairs for part in parts), digest(*(part.key for part in parts)))
+    return Part(chain.from_iterable(part.rows for part in parts), digest(*(part.key for part in parts)))
 
 
 def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
@@ -458,21 +471,21 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
         if len(names) > 1:
             raise DataError(f"{name} has several splits for the {part} part: {listed(names)}")
         if names:
-            rows = splits[names[0]]
-            parts[part] = Part(_hub_pairs(name, rows, source, target), digest(rows._fingerprint))
+            rows = check_share(_hub_rows(name, splits[names[0]], source, target))
+            parts[part] = Part(rows, digest(splits[names[0]]._fingerprint))
     if "train" not in parts:
         raise DataError(f"{name} has no train split, only {listed(splits)}")
     return _with_unused(parts, [split for split in splits if split not in PART_NAMES])
 
 
-def _hub_pairs(name: str, rows: Iterable[Any], source: str, target: str) -> Iterator[Pair]:
-    for number, record in enumerate(rows, 1):
-        pair = _pair_of_record(record, source, target, f"{name} row {number:,}")
-        _check_length(pair, f"{name} row {number:,}")
-        yield pair
+def _hub_rows(name: str, records: Iterable[Any], source: str, target: str) -> Iterator[Row]:
+    for number, record in enumerate(records, 1):
+        row = _pair_of_record(record, source, target, f"{name} row {number:,}")
+        _check_length(row, f"{name} row {number:,}")
+        yield row
 
 
-def _check_length(pair: Pair, location: str) -> None:
+def _check_length(pair: Row, location: str) -> None:
     """Raise DataError, which starts with `location`, if a text of a pair is too long for a line."""
     longest = max(map(len, pair))
     if longest > MAX_LINE_BYTES:

@@ -24,6 +24,8 @@ class DataReport:
     test: int = 0
     rules: dict[str, RuleReport] = field(default_factory=dict)
     """Of each rule that applies to the languages"""
+    unreadable: RuleReport = field(default_factory=RuleReport)
+    """Rows that could not be read, each with its location and its problem"""
     notes: list[str] = field(default_factory=list)
     """Which rules could not be applied, and why; which files beside the data are not used"""
     reversed: bool = False

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config import Config, RuleName
-from pairs.cleaned import RULE_NAMES
+from pairs.cleaned import KEPT, RULE_NAMES, UNREADABLE
 from pairs.origins import Origin
 from pairs.report import RuleReport
 from pairs.tables import Ints, column
@@ -44,6 +44,15 @@ class RuleCounts:
 
     def __init__(self) -> None:
         self.by_rule = {name: RuleReport() for name in RULE_NAMES}
+        self.unreadable = RuleReport()
+
+    def add_unreadable(self, selection: Selection) -> None:
+        """Count rows that could not be read. Examples are their locations and their problems."""
+        self.unreadable.pairs += len(selection)
+        n_missing = N_EXAMPLES - len(self.unreadable.examples)
+        for row_number in selection.rows[:n_missing].tolist():
+            row = selection.table[row_number]
+            self.unreadable.examples.append((row["source"], row["target"]))
 
     def add(self, name: RuleName, selection: Selection) -> None:
         """Count the selected pairs. Examples are shown after repairs, but swapped ones in their original order."""
@@ -87,6 +96,7 @@ def count_cleaning(counts: RuleCounts, rows: datasets.Dataset, name: str) -> Non
     counts.add("swapped-columns", Selection(rows, np.flatnonzero(column(rows, "swapped"))))
 
     dropped = column(rows, "dropped")
+    counts.add_unreadable(Selection(rows, np.flatnonzero(dropped == UNREADABLE)))
     for index, rule in enumerate(RULE_NAMES):
         if name == "train" or rule == "empty-side":
             counts.add(rule, Selection(rows, np.flatnonzero(dropped == index)))
@@ -95,7 +105,9 @@ def count_cleaning(counts: RuleCounts, rows: datasets.Dataset, name: str) -> Non
 def kept_by_cleaning(rows: datasets.Dataset, name: str) -> Selection:
     """Return the rows of the part called `name` that no rule drops; but for train, rules drop empty sides alone."""
     dropped = column(rows, "dropped")
-    is_kept = dropped < 0 if name == "train" else dropped != RULE_NAMES.index("empty-side")
+    is_kept = dropped == KEPT
+    if name != "train":
+        is_kept = ~np.isin(dropped, [RULE_NAMES.index("empty-side"), UNREADABLE])
     return Selection(rows, np.flatnonzero(is_kept))
 
 

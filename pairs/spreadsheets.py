@@ -7,11 +7,13 @@ the caller names, or those whose header names the languages, or the two that the
 import csv
 import json
 import re
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
+from pairs.unreadable import BLANK_LINE, Unreadable
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines
 
@@ -24,13 +26,13 @@ SAMPLE_ROWS = 100  # from which separators and headers are told
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?', re.IGNORECASE)
 
 
-def read_tsv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+def read_tsv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair | Unreadable]:
     """Yield the pairs of a table with tabs between its columns, and without quotes."""
     rows = ((number, line.split("\t")) for number, line in enumerate(lines(path), 1))
     yield from _select_columns(path, rows, source, target, columns)
 
 
-def read_csv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
+def read_csv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair | Unreadable]:
     """Yield the pairs of a table with commas, semicolons or tabs between its columns, and quotes where needed."""
     table_lines = lines(path)
     sample = list(islice(table_lines, SAMPLE_ROWS))
@@ -58,8 +60,8 @@ def is_number(column: str) -> bool:
 def _find_separator(sample: list[str], names: list[str]) -> str:
     """Return the separator of a table, given its first lines and the names of columns.
 
-    This is the one that finds all names in the first line. Otherwise, it is the one that gives the most rows with as
-    many columns as the first, where that has several; of equal ones, the first in SEPARATORS.
+    This is the one that finds all names in the first line. Otherwise, it is the one that gives the most rows with one
+    number of columns, of two or more; of equal ones, the first in SEPARATORS.
     """
     for separator in SEPARATORS:
         with suppress(csv.Error):
@@ -71,83 +73,102 @@ def _find_separator(sample: list[str], names: list[str]) -> str:
 
 
 def _count_regular_rows(sample: list[str], separator: str) -> int:
-    """Return how many rows from the start have as many columns as the first, if that has two or more."""
-    n_columns = 0
-    n_rows = 0
+    """Return how many rows have the most frequent number of columns, of two or more."""
+    counts: Counter[int] = Counter()
     with suppress(csv.Error):
-        for row in csv.reader((line + "\n" for line in sample), delimiter=separator, strict=True):
-            if not row:  # an empty line, which is reported when the table is read
-                continue
-            n_columns = n_columns or len(row)
-            if n_columns < 2 or len(row) != n_columns:
-                break
-            n_rows += 1
-    return n_rows
+        counts.update(len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=separator))
+    return max((n_rows for n_columns, n_rows in counts.items() if n_columns >= 2), default=0)
 
 
-def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row]:
-    n_characters = 0  # of a row, which may have several lines
+def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row | Unreadable]:
+    """Yield the rows of a table in CSV. After a row that is not CSV, go on with the line after its first one.
+
+    A quote that is not closed would otherwise take the following rows with it.
+    """
+    unread: deque[str] = deque()  # lines that a broken row took
+    row_lines: list[str] = []  # of the row at hand
+    n_lines = first_line - 1
 
     def lines_of_rows() -> Iterator[str]:
-        nonlocal n_characters
-        for line in table_lines:
-            n_characters += len(line) + 1
+        nonlocal n_lines
+        n_characters = 0
+        while (line := unread.popleft() if unread else next(table_lines, None)) is not None:
+            n_lines += 1
+            n_characters = n_characters + len(line) + 1 if row_lines else len(line) + 1
+            row_lines.append(line)
             if n_characters > MAX_LINE_BYTES:
-                raise csv.Error(f"a row of more than {MAX_LINE_BYTES:,} characters")
+                raise DataError(f"{path} line {n_lines:,}: not CSV (a row of more than {MAX_LINE_BYTES:,} characters)")
             yield line + "\n"
 
-    reader = csv.reader(lines_of_rows(), delimiter=separator, strict=True)
-    n_lines_before = first_line - 1
-    try:
-        for row in reader:
-            n_characters = 0
-            yield n_lines_before + reader.line_num, row
-    except csv.Error as error:
-        raise DataError(f"{path} line {n_lines_before + reader.line_num:,}: not CSV ({error})") from None
+    while True:
+        try:
+            for row in csv.reader(lines_of_rows(), delimiter=separator, strict=True):
+                row_lines.clear()
+                yield n_lines, row
+        except csv.Error as error:
+            n_lines -= len(row_lines) - 1
+            yield Unreadable(f"{path} line {n_lines:,}", f"not CSV ({error})")
+            unread.extendleft(reversed(row_lines[1:]))
+            row_lines.clear()
+        else:
+            return
 
 
 def _select_columns(
-    path: Path, rows: Iterator[Row], source: str, target: str, columns: tuple[str, ...]
-) -> Iterator[Pair]:
-    """Yield the source and target columns of a table. Raises DataError at a row with another number of columns."""
-    first_row = next(rows, None)
-    if first_row is None:
+    path: Path, rows: Iterator[Row | Unreadable], source: str, target: str, columns: tuple[str, ...]
+) -> Iterator[Pair | Unreadable]:
+    """Yield the source and target columns of a table. Rows with more or fewer columns than the first are unreadable."""
+    # find the first row
+    first_line, cells = 0, [""]
+    for row in rows:
+        if isinstance(row, Unreadable):
+            yield row
+        elif _is_blank(row):
+            yield Unreadable(f"{path} line {row[0]:,}", BLANK_LINE)
+        else:
+            first_line, cells = row
+            break
+    else:
         return
-    first_line, cells = first_row
     location = f"{path} line {first_line:,}"
 
     # leave out empty columns at the end, which a separator at the end of each line makes
     has_empty_end = not columns and len(cells) > 2 and len(_without_empty_end(cells)) == 2
     if has_empty_end:
         cells = _without_empty_end(cells)
-        first_row = first_line, cells
-        rows = ((number, _without_empty_end(row)) for number, row in rows)
+        rows = (row if isinstance(row, Unreadable) else (row[0], _without_empty_end(row[1])) for row in rows)
     source_column, target_column, is_header = _choose_columns(location, cells, source, target, columns)
+    n_columns = max(len(cells), 2)
+
+    def checked(row: Row | Unreadable) -> Row | Unreadable:
+        if isinstance(row, Unreadable) or len(row[1]) == n_columns:
+            return row
+        actual = "1 column" if len(row[1]) == 1 else f"{len(row[1])} columns"
+        hint = "\nchoose with --columns 1 2" if has_empty_end and len(row[1]) > n_columns else ""
+        problem = BLANK_LINE if _is_blank(row) else f"{actual}, expected {n_columns} ({source} and {target}){hint}"
+        return Unreadable(f"{path} line {row[0]:,}", problem)
 
     # refuse a header in other words, which would be read as a pair
+    data_rows: Iterator[Row | Unreadable] = map(checked, rows)
     if len(cells) == 2 and not is_header and not columns:
-        sample: list[Row] = []
-        for numbered in islice(rows, SAMPLE_ROWS):
-            sample.append(numbered)
-            if len(numbered[1]) != 2:  # an error, below; a row may have many cells
-                break
-        is_whole = all(len(row) == 2 for _, row in sample)
-        if is_whole and _looks_like_header(cells, [row for _, row in sample]):
+        sample = list(islice(data_rows, SAMPLE_ROWS))
+        if _looks_like_header(cells, [row[1] for row in sample if not isinstance(row, Unreadable)]):
             raise DataError(
                 f"{location}: is this a header or a pair? {_listed(cells)}\n"
                 "choose with --columns and two names, source first, for a header; with --columns 1 2 for a pair"
             )
-        rows = chain(sample, rows)
+        data_rows = chain(sample, data_rows)
 
     # read the pairs
-    n_columns = max(len(cells), 2)
-    data_rows = rows if is_header else chain([first_row], rows)
-    for number, row in data_rows:
-        if len(row) != n_columns:
-            actual = "1 column" if len(row) == 1 else f"{len(row)} columns"
-            hint = "\nchoose with --columns 1 2" if has_empty_end and len(row) > n_columns else ""
-            raise DataError(f"{path} line {number:,}: {actual}, expected {n_columns} ({source} and {target}){hint}")
-        yield row[source_column], row[target_column]
+    if not is_header:
+        data_rows = chain([checked((first_line, cells))], data_rows)
+    for row in data_rows:
+        yield row if isinstance(row, Unreadable) else (row[1][source_column], row[1][target_column])
+
+
+def _is_blank(row: Row) -> bool:
+    """Return whether a row has no text, as the last lines of an exported table may be."""
+    return not any(cell.strip() for cell in row[1])
 
 
 def _without_empty_end(row: list[str]) -> list[str]:

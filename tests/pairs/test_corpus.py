@@ -27,6 +27,7 @@ from pairs.origins import labels, origins
 from pairs.readers import DataError, Pair, lines
 from tapis.config import pairs_of_all
 from tapis.threads import chunks
+from training.terminal import data_lines
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]
 SMALL = ["--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]
@@ -511,6 +512,25 @@ def test_cleaning_leaves_no_process_behind_when_it_is_killed() -> None:
     while any(map(lives, workers)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(map(lives, workers))
+
+
+def test_unreadable_rows_are_reported_with_their_lines_also_from_the_cache() -> None:
+    rows = [f"The cat number {i} sleeps.\tLe chat numéro {i} dort.\n" for i in range(300)]
+    text = "".join([*rows[:100], "\n", "no tab\n", *rows[100:], "one\ttwo\tthree\n", "\n"])
+    Path("d.tsv").write_text(text, encoding="utf-8")
+    for _ in range(2):
+        corpus = load_corpus(Config(data=("d.tsv",), pairs=("en-fr",), valid_share=0.2))
+        unreadable = corpus.report.unreadable
+        assert unreadable.pairs == 4 and corpus.report.read == 304
+        assert unreadable.examples == [
+            ("d.tsv line 101", "a blank line"),
+            ("d.tsv line 102", "1 column, expected 2 (en and fr)"),
+        ]
+        assert sorted([*corpus.train, *corpus.valid, *corpus.test]) == sorted(
+            (source, target) for source, target in (row.strip().split("\t") for row in rows)
+        )
+        lines = data_lines(corpus.report)
+        assert any("unreadable, dropped" in line for line in lines)
 
 
 @needs_shared("opus_books")

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts
+from pairs.unreadable import Unreadable
 from tapis.text.lines import MAX_LINE_BYTES
 
 PAIRS = [
@@ -170,6 +171,19 @@ def test_records_have_no_numbered_columns(name: str) -> None:
         read(name, columns=("en", "2"))
 
 
+@pytest.mark.parametrize("odd", ['{"en": "x", "fr"', "null", "[1]", '{"en": "x"}', '{"en": "x", "fr": 5}', "x"])
+def test_an_odd_line_of_json_is_skipped_and_located(odd: str) -> None:
+    write("d.jsonl", JSONL + odd + "\n" + JSONL)
+    rows = list(read_parts("d.jsonl", "en", "fr")["train"].rows)
+    assert [*rows[:4], *rows[5:]] == PAIRS * 2
+    assert isinstance(rows[4], Unreadable) and rows[4].location == "d.jsonl line 5"
+
+
+def test_a_translation_that_is_null_is_a_pair_of_empty_sides() -> None:
+    write("d.jsonl", '{"translation": null}\n' * 50 + HUB_JSONL)
+    assert read("d.jsonl") == {"train": [("", "")] * 50 + PAIRS}
+
+
 def test_null_becomes_an_empty_side() -> None:
     write("data.jsonl", '{"en": null, "fr": "x"}\n')
     assert read("data.jsonl") == {"train": [("", "x")]}
@@ -196,18 +210,25 @@ GOOD_ROW = "a\tb\n"
 
 # Case → files, --data, and a pattern of the message. A name that ends in ! is written without compression.
 BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
-    "row with three columns": ({"d.tsv": GOOD_ROW * 6 + "x\ty\tz\n"}, "d.tsv", "d.tsv line 7: 3 columns, expected 2"),
-    "row with one column": ({"d.tsv": GOOD_ROW + "xy\n"}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
-    "empty line in a table": ({"d.tsv": GOOD_ROW + "\n" + GOOD_ROW}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
+    "row with three columns": (
+        {"d.tsv": GOOD_ROW * 6 + "x\ty\tz\n" * 2},
+        "d.tsv",
+        "d.tsv line 7: 3 columns, expected 2",
+    ),
+    "row with one column": ({"d.tsv": GOOD_ROW + "xy\n" * 2}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
     "short row under a header": ({"d.csv": "id,en,fr\n1,a\n"}, "d.csv", "d.csv line 2: 2 columns, expected 3"),
-    "unclosed quote": ({"d.csv": 'a,b\n"c,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
-    "quote inside a word": ({"d.csv": 'a,b\n"c"x,d\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "unclosed quote": ({"d.csv": 'a,b\n"c,d\n"e,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "quote inside a word": ({"d.csv": 'a,b\n"c"x,d\n"e"x,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
     "field that is too long": (
         {"d.csv": "a," + "b" * 200_000 + "\n"},
         "d.csv",
         r"d.csv line 1: not CSV \(field larger",
     ),
-    "line that is not JSON": ({"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n'}, "d.jsonl", "d.jsonl line 2: not JSON"),
+    "lines that are not JSON": (
+        {"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n{"en":\n'},
+        "d.jsonl",
+        "d.jsonl line 2: not JSON",
+    ),
     "deeply nested JSON": ({"d.jsonl": "[" * 100_000}, "d.jsonl", "d.jsonl line 1: not JSON"),
     "JSON list": ({"d.jsonl": "[1, 2]\n"}, "d.jsonl", r'd.jsonl line 1: expected {"en": …, "fr": …}, got \[1, 2\]'),
     "missing language": (

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairs.readers import DataError, Pair, read_parts
+from pairs.unreadable import BLANK_LINE, Unreadable
 
 PAIRS = [
     ("Hello, you; and you.", "Bonjour, toi ; et toi."),
@@ -63,7 +64,7 @@ def test_every_separator_gives_the_same_pairs(separator: str, mark: str) -> None
 
 
 def test_separator_line_may_be_quoted_and_counts_as_a_line() -> None:
-    write("d.csv", '"sep=|"\na|b\nc\n')
+    write("d.csv", '"sep=|"\na|b\nc\nd\n')
     assert error_of("d.csv") == "d.csv line 3: 1 column, expected 2 (en and fr)"
     write("d.csv", "sep=;\n")
     assert read("d.csv") == []
@@ -79,13 +80,13 @@ def test_separator_is_the_one_that_makes_rows_alike() -> None:
 
 
 def test_errors_keep_the_separator_of_the_rows_before() -> None:
-    for bad_row, actual in [("", "0 columns"), ("x", "1 column"), ("x;y;z", "3 columns")]:
-        write("d.csv", f"a, b;c\nd;e\n{bad_row}\nf;g\n")
+    for bad_row, actual in [("x", "1 column"), ("x;y;z", "3 columns")]:
+        write("d.csv", f"a, b;c\nd;e\n{bad_row}\n{bad_row}\nf;g\n")
         assert error_of("d.csv") == f"d.csv line 3: {actual}, expected 2 (en and fr)"
 
 
 def test_rows_after_the_sample_are_read_with_its_separator() -> None:
-    write("d.csv", "a.;b.\n" * 500 + "c.;d.;e.\n")
+    write("d.csv", "a.;b.\n" * 500 + "c.;d.;e.\n" * 6)
     pairs = iter(read_parts("d.csv", "en", "fr")["train"].pairs)
     assert [next(pairs) for _ in range(500)] == [("a.", "b.")] * 500
     with pytest.raises(DataError, match="line 501: 3 columns"):
@@ -178,5 +179,48 @@ def test_a_last_column_that_is_empty_at_first_is_an_error() -> None:
 
 
 def test_rows_must_have_as_many_columns_as_the_first() -> None:
-    write("d.tsv", "1\ta\tb\n2\tc\n")
+    write("d.tsv", "1\ta\tb\n2\tc\n3\td\n")
     assert error_of("d.tsv", ("2", "3")) == "d.tsv line 2: 2 columns, expected 3 (en and fr)"
+
+
+# Rows that cannot be read
+
+BAD_ROWS = {
+    "d.tsv": ["x", "x\ty\tz", "", " ", "\t\t\t"],
+    "d.csv": ["x", "x;y;z", "", " ", ";;;", '"x;y', '"x"y;z', 'x;"y'],
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@given(data=st.data())
+def test_an_odd_row_is_skipped_and_located(name: str, data: st.DataObject) -> None:
+    """Wherever it is: every other row is read, and the odd one is reported by its line."""
+    separator = ";" if name == "d.csv" else "\t"
+    good = [(f"Sentence {i} is long.", f"La phrase {i} est longue.") for i in range(data.draw(st.integers(1, 30)))]
+    lines = [separator.join(pair) for pair in good]
+    place = data.draw(st.integers(0, len(lines)))
+    bad = data.draw(
+        st.sampled_from([row for row in BAD_ROWS[name] if place or (row.count(separator) != 2 and '"' not in row)])
+    )
+    write(name, "".join(f"{line}\n" for line in [*lines[:place], bad, *lines[place:]]))
+    rows = list(read_parts(name, "en", "fr")["train"].rows)
+    assert [row for row in rows if not isinstance(row, Unreadable)] == good
+    assert [row.location for row in rows if isinstance(row, Unreadable)] == [f"{name} line {place + 1}"]
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@given(n_good=st.integers(1, 500), n_bad=st.integers(0, 10), n_blank=st.integers(0, 20))
+def test_many_odd_rows_are_an_error_but_blank_lines_are_not(name: str, n_good: int, n_bad: int, n_blank: int) -> None:
+    separator = ";" if name == "d.csv" else "\t"
+    write(name, f"a.{separator}b.\n" * n_good + "x\n" * n_bad + "\n" * n_blank)
+    if n_bad > max(1, 0.01 * (n_good + n_bad)):
+        assert error_of(name).startswith(f"{name} line {n_good + 1}: 1 column, expected 2")
+    else:
+        rows = list(read_parts(name, "en", "fr")["train"].rows)
+        problems = [row.problem for row in rows if isinstance(row, Unreadable)]
+        assert len(rows) == n_good + n_bad + n_blank and problems.count(BLANK_LINE) == n_blank
+
+
+def test_a_header_in_words_is_found_beside_odd_rows() -> None:
+    write("d.tsv", "\nEnglish\tFrench\nx\n\nHello, you.\tBonjour.\n" + "How are you?\tComment vas-tu ?\n" * 3)
+    assert "d.tsv line 2: is this a header or a pair?" in error_of("d.tsv")

@@ -1,0 +1,41 @@
+"""Rows that cannot be read: one odd row does not refuse a whole file, but is skipped and shown in the data report."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tapis.text.lines import DataError, Pair
+
+BLANK_LINE = "a blank line"
+SKIPPED_SHARE = 0.01  # of the rows of a file, and one row in any case: a file with more has another form
+FIRST_ROWS = 100  # unreadable rows after which a file with too many is not read to its end
+
+
+class Unreadable(NamedTuple):
+    """A row that cannot be read, in place of its pair."""
+
+    location: str
+    """The file and the line"""
+    problem: str
+
+
+def check_share(rows: Iterable[Pair | Unreadable]) -> Iterator[Pair | Unreadable]:
+    """Yield the rows of a file. Raises DataError about the first unreadable one if too many are.
+
+    Blank lines are no rows: there may be any number.
+    """
+    first: Unreadable | None = None
+    n_rows = n_unreadable = 0
+    for row in rows:
+        yield row
+        if isinstance(row, Unreadable):
+            if row.problem == BLANK_LINE:
+                continue
+            first = first or row
+            n_unreadable += 1
+        n_rows += 1
+        if first and n_unreadable > FIRST_ROWS + n_rows * SKIPPED_SHARE:
+            break
+
+    is_most = n_unreadable > max(1, n_rows * SKIPPED_SHARE) or n_unreadable == n_rows
+    if first and is_most:
+        raise DataError(f"{first.location}: {first.problem}")
