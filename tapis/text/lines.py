@@ -130,8 +130,9 @@ def _incomplete(path: Path, error: Exception) -> DataError:
 def lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file without their line endings.
 
-    The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF.
-    Raises DataError where the file cannot be read, decompressed or decoded, or where a line is too long.
+    The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF, or,
+    without any LF, with CR alone. Raises DataError where the file cannot be read, decompressed or decoded, or where a
+    line is too long.
     """
     with open_bytes(path) as file:
         yield from decoded_lines(file, str(path), most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf)
@@ -143,8 +144,7 @@ def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
     Raises ExpandsTooMuchError after max_bytes, where an empty line counts as LINE_BYTES: it takes time, not space.
     """
     bytes_before_line, n_counted, beginning = 0, 0, b""
-    raw_lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
-    for line_number, raw_line in enumerate(raw_lines, 1):
+    for line_number, raw_line in enumerate(_raw_lines(file), 1):
         if len(raw_line) > MAX_LINE_BYTES:
             limit = f"{MAX_LINE_BYTES // 1_000_000} MB"
             raise DataError(f"{name} line {line_number:,}: longer than {limit} (is there one sentence per line?)")
@@ -187,6 +187,32 @@ def utf16_name(raw: bytes) -> str:
     if len(beginning) < SHORTEST_UTF16 or max(n_even, n_odd) < len(beginning) / 3 or min(n_even, n_odd):
         return ""
     return "UTF-16LE" if n_odd else "UTF-16BE"
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of an open file with their line endings. A line that is too long is cut after its limit.
+
+    CR alone ends lines in a file that begins with a line longer than the limit, or has no LF. Otherwise, it is a space
+    within a line.
+    """
+    first = file.readline(MAX_LINE_BYTES + 1)
+    if first.endswith(b"\n") or b"\r" not in first:
+        if first:
+            yield first
+            yield from iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
+        return
+
+    unread = first
+    while unread:
+        *ended, unread = unread.split(b"\r")
+        for line in ended:
+            yield line + b"\r"
+        more = file.read(BUFFER_BYTES)
+        if not more or len(unread) > MAX_LINE_BYTES:
+            if unread:
+                yield unread
+            return
+        unread += more
 
 
 def line_pairs(

@@ -196,6 +196,30 @@ def test_final_line_break_is_optional() -> None:
     assert list(lines(Path("empty"))) == []
 
 
+@given(st.lists(st.text("ab 😀\t", max_size=5), min_size=1), st.booleans())
+def test_cr_alone_ends_lines_where_no_lf_does(texts: list[str], is_ended: bool) -> None:
+    write("f", "\r".join(texts) + "\r" * is_ended)
+    assert list(lines(Path("f"))) == (texts if is_ended or texts[-1] else texts[:-1])
+    write("f", "\r".join(["a", *texts, "a"]) + "\n")
+    assert list(lines(Path("f"))) == ["\r".join(["a", *texts, "a"])]
+
+
+def test_cr_alone_ends_lines_in_every_form() -> None:
+    write("d.tsv", "a\tb\rc\td\r")
+    write("d.csv", 'a,"b"\rc,d')
+    write("d.en", "a\rc\r")
+    write("d.fr", "b\nd\n")
+    assert read("d.tsv") == read("d.csv") == read("d") == {"train": [("a", "b"), ("c", "d")]}
+
+
+def test_lines_that_end_in_cr_may_be_long_but_not_endless() -> None:
+    write("f", "a\tb\r" * 1_000_000)
+    assert sum(line == "a\tb" for line in lines(Path("f"))) == 1_000_000
+    write("f", b"b\r" + b"a" * 20 * MAX_LINE_BYTES)
+    with pytest.raises(DataError, match=r"^f line 2: longer than 1 MB"):
+        list(lines(Path("f")))
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_lines_may_be_long_but_not_endless(ending: str) -> None:
     longest = b"a" * (MAX_LINE_BYTES - 1) + b"\n"
