@@ -11,18 +11,27 @@ The file is parsed as a stream, and no tree is built: a file of any size takes t
 the file is read, and files that declare entities are refused.
 """
 
+import codecs
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
+from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 
 CHUNK_BYTES = 2**16  # parsed at a time
 MAX_DEPTH = 1000  # of nested elements
 MAX_NAMES = 10_000  # different names of elements and attributes, all of which the parser keeps
 MAX_LANGUAGES = 20  # listed in an error
+
+# What XML 1.0 forbids, in a file that is decoded as Latin-1 or UTF-16: control characters, and any references, of which
+# `_is_forbidden` tells the forbidden ones.
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:x[0-9A-Fa-f]{1,8}|[0-9]{1,9});")
+_UNFINISHED = re.compile(r"&(?:#(?:x[0-9A-Fa-f]{0,8}|[0-9]{0,9}))?\Z")  # a reference that may go on in the next chunk
 
 # Elements in a segment that hold no text of the sentence: formatting codes of the original document, and the texts of
 # footnotes and the like (sub). The text of all others, such as hi, belongs to the sentence.
@@ -38,11 +47,8 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
     parser = _UnitParser(str(path), source, target)
     n_pairs = 0
     with open_bytes(path) as file:
-        is_last = False
-        while not is_last:
-            chunk = file.read(CHUNK_BYTES)
-            is_last = not chunk
-            pairs = parser.parse(chunk, is_last)
+        for chunk in _without_forbidden(iter(lambda: file.read(CHUNK_BYTES), b"")):
+            pairs = parser.parse(chunk, is_last=not chunk)
             n_pairs += len(pairs)
             yield from pairs
 
@@ -51,6 +57,49 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
             f"{path}: no unit has both {source} and {target}\n"
             f"available languages (choose with --source and --target, or --pairs): {listed(sorted(parser.languages))}"
         )
+
+
+def _without_forbidden(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a file with spaces in place of the characters that XML forbids, and b"" at the end.
+
+    Memories have such characters from the documents that they were made of, and the parser refuses them. The bytes
+    stay as many. Latin-1 stands for all encodings but UTF-16, since it keeps every byte as it is.
+    """
+    first = next(chunks, b"")
+    if first.startswith((BOM_UTF16_LE, b"<\0")):
+        encoding = "utf-16-le"
+    elif first.startswith((BOM_UTF16_BE, b"\0<")):
+        encoding = "utf-16-be"
+    else:
+        encoding = "latin-1"
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass" if "16" in encoding else "strict")
+
+    unfinished = ""
+    for chunk in chain([first], chunks):
+        text = unfinished + decoder.decode(chunk)
+        unfinished = tail[0] if (tail := _UNFINISHED.search(text, max(0, len(text) - 12))) else ""
+        text = _FORBIDDEN.sub(_blanked, text[: len(text) - len(unfinished)])
+        if text:
+            yield text.encode(encoding, "surrogatepass")
+    if rest := unfinished.encode(encoding) + bytes(decoder.getstate()[0]):
+        yield rest
+    yield b""
+
+
+def _blanked(match: re.Match[str]) -> str:
+    """Return spaces for a forbidden character or a reference to one, and any other reference as it is."""
+    found = match[0]
+    if found[0] != "&":
+        return " "
+    number = int(found[3:-1], 16) if found[2] == "x" else int(found[2:-1])
+    return " " * len(found) if _is_forbidden(number) else found
+
+
+def _is_forbidden(number: int) -> bool:
+    """Return whether XML 1.0 forbids the character of a number."""
+    if number < 0x20:
+        return number not in (0x9, 0xA, 0xD)
+    return 0xD800 <= number < 0xE000 or number in (0xFFFE, 0xFFFF) or number > 0x10FFFF
 
 
 class _UnitParser:
@@ -67,6 +116,7 @@ class _UnitParser:
         self.segment: list[str] | None = None  # pieces of this segment's text, or None outside segments
         self.segment_length = 0
         self.code_depth = 0  # how many elements of NOT_TEXT are open
+        self.is_after_placeholder = False  # whether a placeholder ended after the last text
         self.depth = 0
         self.bytes_fed = 0
 
@@ -84,7 +134,8 @@ class _UnitParser:
             self.parser.Parse(chunk, is_last)
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
-            raise DataError(f"{self.name} line {error.lineno:,}: not XML ({reason})") from None
+            place = f"{self.name} line {error.lineno:,}"
+            raise DataError(f"{place}: not XML ({reason}) at character {error.offset + 1:,}") from None
         except (LookupError, ValueError) as error:  # expat knows UTF-8, UTF-16 and encodings of one byte
             raise DataError(
                 f"{self.name}: its encoding is not supported: convert it to UTF-8 ({in_one_line(error)})"
@@ -128,21 +179,32 @@ class _UnitParser:
         elif name == "seg":
             self.segment = []
             self.segment_length = 0
+            self.is_after_placeholder = False
         elif name in NOT_TEXT:
             self.code_depth += 1
 
     def _add_text(self, text: str) -> None:
         if self.segment is None or self.code_depth:
             return
+        if self.is_after_placeholder and self._would_be_glued(text):
+            self.segment.append(" ")
+        self.is_after_placeholder = False
         self.segment.append(text)
         self.segment_length += len(text)
         if self.segment_length > MAX_LINE_BYTES:
             raise self._error(f"a segment longer than {MAX_LINE_BYTES // 1_000_000} MB")
 
+    def _would_be_glued(self, text: str) -> bool:
+        """Return whether a text begins with a letter or digit, and the segment so far ends with one."""
+        before = "".join(self.segment[-1:]) if self.segment else ""
+        has_spaces = _normalized(self.tag).split("-")[0] not in LANGUAGES_WITHOUT_SPACES
+        return has_spaces and before[-1:].isalnum() and text[:1].isalnum()
+
     def _end_element(self, name: str) -> None:
         self.depth -= 1
         if name in NOT_TEXT:
             self.code_depth -= 1
+            self.is_after_placeholder |= name == "ph" and not self.code_depth  # a line break, for example
         elif name == "seg" and self.segment is not None:
             self._add_variant("".join(self.segment))
             self.segment = None

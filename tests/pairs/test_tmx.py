@@ -9,6 +9,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pairs.readers import DataError, Pair, read_parts
 
@@ -80,7 +82,8 @@ def test_compressed_memory() -> None:
     ("segment", "text"),
     [
         ('a <bpt i="1">&lt;b&gt;<sub>no</sub></bpt>c<ept i="1">&lt;/b&gt;</ept> d', "a c d"),
-        ("a<ph>{1}</ph>b<it pos='begin'>&lt;i&gt;</it>c<ut>x</ut>", "abc"),
+        ("a<ph>{1}</ph>b<it pos='begin'>&lt;i&gt;</it>c<ut>x</ut>", "a bc"),
+        ("a <ph/>b<ph/> c<ph/>.<ph/><hi>d</hi><ph><sub>no</sub></ph><ph/>e", "a b c.d e"),
         ("<hi>a <hi type='x'>b</hi></hi> c", "a b c"),
         ("<hi>a <ph><sub>no<hi>no</hi></sub></ph>b</hi>", "a b"),
         ("\n  a\n\tb\r\n c  ", "a b c"),
@@ -91,6 +94,23 @@ def test_compressed_memory() -> None:
 )
 def test_segment_without_codes(segment: str, text: str) -> None:
     assert read_text(tmx(unit(en=segment, fr="x"))) == [(text, "x")]
+
+
+FORBIDDEN = [*{*map(chr, range(32))} - {*"\0\t\n\r"}, "&#x1F;", "&#31;", "&#0;", "&#xFFFE;", "&#xd800;", "&#x0000b;"]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16", "UTF-16-LE", "UTF-16-BE", "windows-1252"])
+@given(forbidden=st.lists(st.sampled_from(FORBIDDEN), min_size=1), n_before=st.integers(65_000, 66_000))
+def test_characters_that_xml_forbids_are_spaces(encoding: str, forbidden: list[str], n_before: int) -> None:
+    """Wherever a chunk of the file ends."""
+    texts = ["é€ " * (n_before // 4), *(f"a{character}b é&#233;" for character in forbidden), "a&#x9;b"]
+    declared = encoding.removesuffix("-LE").removesuffix("-BE")
+    Path("d.tmx").write_bytes(tmx(*(unit(en=text, fr="x") for text in texts), encoding=declared).encode(encoding))
+    assert [source for source, _ in read()] == [texts[0].strip(), *["a b éé"] * len(forbidden), "a b"]
+
+
+def test_a_placeholder_leaves_no_space_in_languages_without_spaces() -> None:
+    assert read_text(tmx(unit(zh_CN="猫<ph/>睡", fr="a<ph/>b")), "zh", "fr") == [("猫睡", "a b")]
 
 
 # Languages
@@ -143,7 +163,7 @@ def test_languages_are_listed_if_no_unit_has_both() -> None:
     [
         (tmx(unit(en="a", fr="b"))[:-8], "d.tmx line 7: not XML (no element found)"),
         (tmx("<tu>", "</tuv>"), "d.tmx line 7: not XML (mismatched tag)"),
-        (tmx(unit(en="a & b", fr="c")), "d.tmx line 6: not XML (not well-formed (invalid token))"),
+        (tmx(unit(en="a & b", fr="c")), "d.tmx line 6: not XML (not well-formed (invalid token)) at character 32"),
         (tmx(unit(en="é", fr="c")).encode("latin-1"), "d.tmx line 6: not XML (not well-formed (invalid token))"),
         ("", "d.tmx line 1: not XML (no element found)"),
         ("<html></html>", "d.tmx line 1: not TMX (its first element is <html>)"),
