@@ -169,13 +169,13 @@ def test_columns_at_the_end_that_are_empty_in_every_row_are_ignored(
     rows: list[Pair], header: list[Pair], n_empty: int, name: str
 ) -> None:
     write(name, "".join(f"{source}\t{target}" + "\t" * n_empty + "\n" for source, target in [*header, *rows]))
-    assert read(name) == rows
+    assert read(name) == [pair for pair in rows if any(pair)]  # without blank lines
 
 
 def test_a_last_column_that_is_empty_at_first_is_an_error() -> None:
-    write("d.tsv", "a\tb\t\nc\td\te\n")
+    write("d.tsv", "a\tb\t\nc\td\te\nf\tg\th\n")
     assert error_of("d.tsv") == "d.tsv line 2: 3 columns, expected 2 (en and fr)\nchoose with --columns 1 2"
-    assert read("d.tsv", ("1", "2")) == [("a", "b"), ("c", "d")]
+    assert read("d.tsv", ("1", "2")) == [("a", "b"), ("c", "d"), ("f", "g")]
 
 
 def test_rows_must_have_as_many_columns_as_the_first() -> None:
