@@ -3,7 +3,8 @@
 The model translates sentences as they are in its corpus. `translate_lines` takes a line apart into such sentences and
 puts their translations together again:
 
-1. Marks, such as tags and links, are taken out (tapis/text/marks.py).
+1. What sets the direction of writing at the start and the end of the line is taken out, and put back at the end. Marks,
+   such as tags and links, are taken out (tapis/text/marks.py).
 2. The line is split into its list marker and its sentences (tapis/text/sentences.py).
 3. Sentences in capitals, or with a capital before each word, get usual letter case (tapis/text/letter_case.py).
 4. The model translates the sentences of all lines together. Those whose translation repeats itself are searched for
@@ -32,7 +33,7 @@ from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
 from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
-from tapis.text.sentences import Line, has_letters
+from tapis.text.sentences import Line, has_letters, take_direction
 from tapis.translation import DOUBTS, Doubt, Translation
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def translate_lines(
     translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
     """
     translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts)
+    directions = [take_direction(line) for line in lines]
+    lines = [text for _, text, _ in directions]
 
     # Translate the lines that are not blank.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
@@ -76,13 +79,18 @@ def translate_lines(
 
     # Translate the texts of messages, which have stayed as they are.
     messages = list(dict.fromkeys(message for i in rows for message in messages_in(lines[i])))
-    if not messages:
-        return results
-    texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
-    best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup)]
-    translation_of = dict(zip(texts, best, strict=True))
-    changed_messages = {message: with_texts(message, translation_of) for message in messages}
-    return [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
+    if messages:
+        texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
+        best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup)]
+        translation_of = dict(zip(texts, best, strict=True))
+        changed_messages = {message: with_texts(message, translation_of) for message in messages}
+        results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
+
+    # Put back what sets the direction of writing.
+    return [
+        [one._replace(text=f"{before}{one.text}{after}") for one in result]
+        for (before, _, after), result in zip(directions, results, strict=True)
+    ]
 
 
 def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Translation:
@@ -94,7 +102,7 @@ def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Tran
 
 def sentences_as_translated(translator: "Translator", line: str) -> list[str]:
     """Return the sentences of a line as the model sees them: without marks, and in usual letter case."""
-    units = translator.split_line(take_out(line).text).units
+    units = translator.split_line(take_out(take_direction(line)[1]).text).units
     return [usual_case(unit, translator.tokenizer) for unit in units if has_letters(unit)]
 
 

@@ -30,10 +30,12 @@ from tapis.engine import engine
 from tapis.engine.weights import PANEL
 from tapis.search import Search
 from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.languages import repair
 from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import take_out
 from tapis.text.placement import put_back
+from tapis.text.sentences import take_direction
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
 from tapis.web import web_files
@@ -557,6 +559,23 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
     }"""
     cased = evaluate(browser, page, function, part(page, "description"), typed)
     assert cased == [usual_case(text, tokenizer) for text in typed]
+
+
+@browsing
+def test_repairs_and_directions_are_those_of_python(run_folder: RunFolder, browser: Any) -> None:
+    choice = random.Random(4)
+    places = [*range(0xA0), 0xAD, 0x61C, 0x180E, 0xFEFF, *range(0x2000, 0x2070), *range(0xFFF9, 0xFFFE)]
+    odd = [chr(place) for place in places]
+    texts = [f"a{character}b {character} c" for character in odd]
+    pieces = ["a", " b.", "e\u0301", "\u202b", "\u202c", "\u2067", "\u2069", "\u200e"]
+    texts += ["".join(choice.choices(pieces, k=choice.randint(0, 9))) for _ in range(2000)]
+    function = """(texts) => texts.map((text) => {
+        const { before, text: rest, after } = takeDirection(text);
+        return [repaired(text), [before, rest, after]];
+    })"""
+    found = evaluate(browser, exported(run_folder, browser), function, texts)
+    for text, one in zip(texts, found, strict=True):
+        assert one == [repair(text), list(take_direction(text))], ascii(text)
 
 
 @browsing

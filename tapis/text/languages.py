@@ -19,10 +19,21 @@ _LOADING = threading.Lock()
 TAG = re.compile(r"<[^<>]*>")
 
 _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xA0)}
-# Zero-width space, word joiner, byte order mark, soft hyphen. The zero-width joiners stay: Persian, Hindi and emoji
-# need them.
-_INVISIBLE = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD], "")
-_REPLACEMENTS = _CP1252 | _INVISIBLE
+# Control characters. Those that Python's split() takes for spaces (tab, line feed, U+000B, U+001F, …) become spaces.
+_CONTROL = {code: "" for code in (*range(0x20), 0x7F) if not chr(code).isspace()}
+# Characters without a width, such as the zero-width space, the byte order mark and those that set the direction of
+# writing; and U+FFFC and U+FFFD, which stand for something that is no text. The zero-width joiners stay: Persian, Hindi
+# and emoji need them.
+_INVISIBLE = dict.fromkeys(
+    [
+        *(0x00AD, 0x061C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFFF9, 0xFFFE),
+    ],
+    "",
+)
+_REPLACEMENTS = _CP1252 | _CONTROL | _INVISIBLE
 
 
 def repair(text: str) -> str:

@@ -20,6 +20,12 @@ _CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
 EXTREME_LENGTH = 8  # times a model's max_length: a text of more tokens is no sentence
 LANGUAGES_WITHOUT_SPACES = ("zh", "ja")  # languages that put no space between sentences
 
+# Characters that set the direction of writing: marks, and openings with the character that closes each.
+DIRECTION_MARKS = "\u200e\u200f\u061c"
+_EMBEDDINGS, _END_OF_EMBEDDING = "\u202a\u202b\u202d\u202e", "\u202c"
+_ISOLATES, _END_OF_ISOLATE = "\u2066\u2067\u2068", "\u2069"
+DIRECTIONAL = DIRECTION_MARKS + _EMBEDDINGS + _END_OF_EMBEDDING + _ISOLATES + _END_OF_ISOLATE
+
 
 @dataclass(frozen=True)
 class Line:
@@ -46,6 +52,27 @@ def has_letters(unit: str) -> bool:
 def replace_lone_surrogates(text: str) -> str:
     """Replace lone surrogates with U+FFFD (�). They occur in JSON escapes and in badly decoded arguments."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def take_direction(line: str) -> tuple[str, str, str]:
+    """Return the directional characters at the start of a line, the text between, and those at its end.
+
+    Openings are kept if the end of the line closes as many; otherwise only marks are.
+    """
+    line = line.strip()
+    text = line.lstrip(DIRECTIONAL)
+    before = line[: len(line) - len(text)]
+    text = text.rstrip(DIRECTIONAL)
+    after = line[len(before) + len(text) :]
+    if _count(before, _EMBEDDINGS) != _count(after, _END_OF_EMBEDDING) or _count(before, _ISOLATES) != _count(
+        after, _END_OF_ISOLATE
+    ):
+        before, after = ("".join(c for c in run if c in DIRECTION_MARKS) for run in (before, after))
+    return before, text, after
+
+
+def _count(text: str, characters: str) -> int:
+    return sum(c in characters for c in text)
 
 
 def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:

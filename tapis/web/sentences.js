@@ -16,17 +16,38 @@ function hasLetters(unit) {
   return /\p{L}/u.test(unit);
 }
 
-// The line as `repair` in pairs/cleaning.py writes it: in NFC, without invisible characters, and with the characters that
-// Windows-1252 has at the places of control characters.
-const REPAIRED = /[\u0080-\u009f\u200b\u2060\ufeff\u00ad]/g;
+// The line as `repair` in tapis/text/languages.py writes it: in NFC, without control and invisible characters, and with the
+// characters that Windows-1252 has at the places of control characters.
+const REPAIRED =
+  /[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffd]/g;
 const WINDOWS = new TextDecoder("windows-1252");
 function repaired(line) {
   const replaced = line.replace(REPAIRED, (character) => {
     const code = character.charCodeAt(0);
-    const other = code < 0xa0 ? WINDOWS.decode(Uint8Array.of(code)) : "";
+    if (code >= 0x1c && code < 0x20) return " ";
+    const other = code >= 0x80 && code < 0xa0 ? WINDOWS.decode(Uint8Array.of(code)) : "";
     return other === character ? "" : other;
   });
   return normalizeSpaces(replaced.normalize("NFC"));
+}
+
+// The directional characters at the start of a line, the text between, and those at its end. Openings are kept if the end
+// of the line closes as many; otherwise only marks are.
+const DIRECTION = "\\u200e\\u200f\\u061c\\u202a-\\u202e\\u2066-\\u2069";
+const STARTING_DIRECTION = new RegExp(`^[${DIRECTION}]+`);
+const DIRECTIONAL = new RegExp(`[${DIRECTION}]`);
+function takeDirection(line) {
+  const whole = line.trim();
+  const before = whole.match(STARTING_DIRECTION)?.[0] ?? "";
+  let end = whole.length;
+  while (end > before.length && DIRECTIONAL.test(whole[end - 1])) end -= 1;
+  const after = whole.slice(end);
+  const count = (text, characters) => (text.match(characters) ?? []).length;
+  const isClosed =
+    count(before, /[\u202a\u202b\u202d\u202e]/g) === count(after, /\u202c/g) &&
+    count(before, /[\u2066-\u2068]/g) === count(after, /\u2069/g);
+  const kept = (run) => (isClosed ? run : run.replace(/[^\u200e\u200f\u061c]/g, ""));
+  return { before: kept(before), text: whole.slice(before.length, end), after: kept(after) };
 }
 
 // The code of a language without its region or script.

@@ -81,12 +81,17 @@ class Translator {
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
     const nTokens = (piece) => this.tokenizer.encode(usualCase(piece, this.tokenizer)).length;
     const fits = (piece) => 3 * piece.length <= longest || nTokens(piece) <= longest;
-    const taken = takeOut(text, withNumbers);
-    return { taken, ...splitLine(this.repairs ? repaired(taken.text) : taken.text, source, fits) };
+    const direction = takeDirection(text);
+    const taken = takeOut(direction.text, withNumbers);
+    return { direction, taken, ...splitLine(this.repairs ? repaired(taken.text) : taken.text, source, fits) };
   }
 
   // A line from the translations of its units, of which null stands for the unit itself: joined, with its marks.
-  joinLine({ taken, marker, units }, translations, target) {
+  joinLine({ direction, ...line }, translations, target) {
+    return direction.before + this.joinText(line, translations, target) + direction.after;
+  }
+
+  joinText({ taken, marker, units }, translations, target) {
     const text = joinLine(marker, translations.map((one, i) => one?.text ?? units[i]), target);
     if (!taken.marks.length) return text;
 

@@ -41,6 +41,29 @@ def test_letter_case_and_spaces_do_not_matter(translator: Translator, plain: str
     assert translated(translator, change(SENTENCE)) == (plain.upper() if change is str.upper else plain)
 
 
+@pytest.mark.parametrize(
+    "character", ["\u200e", "\u200f", "\u202b", "\u202c", "\u2069", "\ufffd", "\0", "\x1b", "\x07"]
+)
+def test_what_is_no_text_changes_no_translation(translator: Translator, plain: str, character: str) -> None:
+    for place in range(1, len(SENTENCE)):
+        assert translated(translator, f"{SENTENCE[:place]}{character}{SENTENCE[place:]}") == plain
+
+
+@pytest.mark.parametrize("character", "\v\f\x1c\x1f")
+def test_control_characters_between_words_are_spaces(translator: Translator, plain: str, character: str) -> None:
+    assert translated(translator, SENTENCE.replace(" ", character)) == plain
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("\u202b", "\u202c"), ("\u2067", "\u2069"), ("\u200f", ""), ("", "\u200e")]
+)
+def test_the_direction_of_a_line_is_kept_around_its_translation(
+    translator: Translator, plain: str, before: str, after: str
+) -> None:
+    for rest, translation in ((SENTENCE, plain), (f"- {SENTENCE}", f"- {plain}"), (f"{SENTENCE} %s", f"{plain} %s")):
+        assert translated(translator, f" {before}{rest}{after}") == f"{before}{translation}{after}"
+
+
 @pytest.mark.parametrize("thing", ["https://x.org/a?b=1", "jane@x.org", "%s", "{name}", "&amp;", "😀", "#42", "$HOME"])
 def test_what_must_not_be_translated_is_not(translator: Translator, plain: str, thing: str) -> None:
     assert translated(translator, f"{SENTENCE} {thing}") == f"{plain} {thing}"

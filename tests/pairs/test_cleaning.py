@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 from conftest import SHARED, needs_shared
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config import RuleName
 from pairs.cleaning import RULES, Cleaner, TextCleaner, _words, is_heading
@@ -50,12 +52,29 @@ def test_good_pairs_are_unchanged() -> None:
             "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 👩\u200d🚀",
         ),
         ("x\x81y\x90", "xy"),
+        ("\u202bA\u200e cat\ufffd\0 \x1b[1msleeps\u202c.\u2069", "A cat [1msleeps."),
+        ("a\x0bb\x0cc\x1fd\x01e\x7f", "a b c de"),
         ("— “plain” text, 1½", "— “plain” text, 1½"),
     ],
 )
 def test_repair_normalizes_characters_and_is_idempotent(raw: str, expected: str) -> None:
     assert repair(raw) == expected
     assert repair(expected) == expected
+
+
+NO_TEXT = sorted({*map(chr, range(32)), *"\x7f\x81\u200e\u200f\u061c\ufffd\ufffc", *map(chr, range(0x202A, 0x202F))})
+ISOLATES = list(map(chr, range(0x2066, 0x206A)))
+
+
+@given(st.text("abé .😀", min_size=1), st.lists(st.sampled_from(NO_TEXT + ISOLATES)), st.randoms())
+def test_repair_leaves_nothing_that_is_no_text(text: str, others: list[str], source: random.Random) -> None:
+    """What is no text changes nothing but spaces, wherever it is."""
+    characters = list(text)
+    for other in others:
+        characters.insert(source.randrange(len(characters) + 1), other)
+    repaired = repair("".join(characters))
+    assert not set(repaired) & {*NO_TEXT, *ISOLATES} and repair(repaired) == repaired
+    assert repaired.replace(" ", "") == text.replace(" ", "")
 
 
 def test_each_rule_counts_its_pairs_and_can_be_switched_off() -> None:

@@ -1,8 +1,10 @@
 """Tests of splitting lines into sentences and joining them again: nothing is lost."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tapis.text.sentences import Line, cut_to_fit, split_line
+from tapis.text.sentences import Line, cut_to_fit, split_line, take_direction
 
 
 def units(line: str, language: str = "en", longest: int = 1000) -> list[str]:
@@ -59,3 +61,32 @@ def test_cut_pieces_fit_and_join_to_the_text(text: str, longest: int) -> None:
     pieces = cut_to_fit(text, lambda piece: len(piece) <= longest)
     assert "".join(pieces) == text
     assert all(len(piece) <= longest for piece in pieces)
+
+
+WRAPPERS = {
+    "": "",
+    "\u200e": "\u200e",
+    "\u200f": "",
+    "\u202a": "\u202c",
+    "\u202b\u2067": "\u2069\u202c",
+    "\u2068": "\u2069",
+}
+
+
+@given(st.sampled_from(sorted(WRAPPERS)), st.text("ab\u200e\u202c\u2067 ").map(lambda text: f"a{text}b"))
+def test_direction_around_a_line_is_taken_whole(before: str, text: str) -> None:
+    assert take_direction(f" {before}{text}{WRAPPERS[before]}\n") == (before, text, WRAPPERS[before])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("\u202bab", ("", "ab", "")),
+        ("a \u202bb\u202c", ("", "a \u202bb", "")),
+        ("\u200f\u2067a\u202c\u200e", ("\u200f", "a", "\u200e")),
+        ("\u200e", ("\u200e", "", "")),
+        ("", ("", "", "")),
+    ],
+)
+def test_openings_without_their_ends_are_left_out(line: str, expected: tuple[str, str, str]) -> None:
+    assert take_direction(line) == expected

@@ -169,7 +169,7 @@ def test_columns_at_the_end_that_are_empty_in_every_row_are_ignored(
     rows: list[Pair], header: list[Pair], n_empty: int, name: str
 ) -> None:
     write(name, "".join(f"{source}\t{target}" + "\t" * n_empty + "\n" for source, target in [*header, *rows]))
-    assert read(name) == [pair for pair in rows if any(pair)]  # without blank lines
+    assert list(filter(any, read(name))) == list(filter(any, rows))  # blank rows may be skipped
 
 
 def test_a_last_column_that_is_empty_at_first_is_an_error() -> None:
