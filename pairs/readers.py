@@ -228,17 +228,18 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
 def _stems_of_parts(folder: Path, source: str, target: str) -> dict[str, str]:
     """Return for each part the name of its text files without the language.
 
-    A usual name, such as dev, comes before names that contain one, such as news-dev, for which both files must exist.
-    Raises DataError where a part has several names.
+    A usual name, such as dev, comes before a name that contains one, such as news-dev, for which both files must exist.
+    Of several that contain one, such as test_2016 and test_2017, none is used. Raises DataError where a part has
+    several usual names.
     """
     in_source, in_target = _stems(folder, source), _stems(folder, target)
     found = {}
     for part in PARTS:
         usual = [stem for stem in in_source | in_target if PART_NAMES.get(stem) == part]
         stems = sorted(usual or [stem for stem in in_source & in_target if _part_named(stem) == part])
-        if len(stems) > 1:
-            raise _several_names(str(folder), part, stems)
-        if stems:
+        if len(usual) > 1:
+            raise _several_names(str(folder), part, sorted(usual))
+        if len(stems) == 1:
             found[part] = stems[0]
     return found
 

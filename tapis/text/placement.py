@@ -15,6 +15,7 @@ from tapis.text.alignment import Alignment
 from tapis.text.marks import PUNCTUATION, Mark, Taken
 
 DEEPEST = 50  # pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
+SPACED = "!?:;»"  # punctuation that French has a space before
 _FREE = -1  # a word that comes from no pair
 
 
@@ -70,7 +71,10 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
         if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
             text, _ = parts[-1]
             tail = text[len(text.rstrip(PUNCTUATION)) :]
-            parts[-1] = text.removesuffix(tail).rstrip(), True
+            before = text.removesuffix(tail).rstrip()
+            if tail[:1] in SPACED:
+                tail = text[len(before) :]
+            parts[-1] = before, True
         follows_mark = bool(parts) and not parts[-1][1]
         needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
         parts += [("" if needs_no_space else " ", True), (mark.text, False)]

@@ -4,6 +4,7 @@
 const DEEPEST = 50; // pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
 const FREE = -1; // a word that comes from no pair
 const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”]*$/u;
+const SPACED = "!?:;»"; // punctuation that French has a space before
 
 // The translation with the marks of its source. taken: the source without them, as `takeOut` returned it.
 function putBack(translation, taken, alignment) {
@@ -31,7 +32,9 @@ function putBack(translation, taken, alignment) {
     let tail = "";
     if (mark.isBeforePunctuation && last?.isTranslated && !isOpening) {
       [tail] = last.text.match(TRAILING_PUNCTUATION);
-      last.text = last.text.slice(0, last.text.length - tail.length).trimEnd();
+      const before = last.text.slice(0, last.text.length - tail.length).trimEnd();
+      if (SPACED.includes(tail[0])) tail = last.text.slice(before.length);
+      last.text = before;
     }
     const followsMark = parts.length > 0 && !parts.at(-1).isTranslated;
     const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));

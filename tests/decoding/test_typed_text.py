@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from conftest import ROOT, Command
 from markdown_it import MarkdownIt
 
 from decoding.translator import Translator
@@ -70,6 +70,40 @@ def test_what_must_not_be_translated_is_not(translator: Translator, plain: str, 
     assert translated(translator, f"{thing} {SENTENCE}") == f"{thing} {plain}"
     within = translated(translator, SENTENCE.replace("on", f"on {thing}"))
     assert within.count(thing) == 1 and " ".join(within.replace(thing, "").split()) == plain
+
+
+# Words of the demo's corpus, and how their translations begin or go on
+WORDS = {
+    **{"cat": "chat", "dog": "chien", "horse": "cheva", "church": "glise", "girl": "fille", "roof": "toit"},
+    **{"cow": "vache", "nurse": "infirmi", "bird": "oiseau", "tree": "arbre", "chair": "chaise", "bed": "lit"},
+    **{"mat": "tapis", "wall": "mur", "bench": "banc", "table": "table", "queen": "reine", "king": "roi"},
+    **{"mouse": "souris", "friend": "ami", "child": "enfant", "boy": "garçon", "woman": "femme", "man": "homme"},
+    **{"garden": "jardin", "house": "maison", "market": "march", "black": "noir", "white": "blanc", "green": "vert"},
+    **{"red": "rouge", "grey": "gris", "small": "petit", "angry": "fâch"},
+}
+
+
+def test_tags_are_around_the_words_that_a_dictionary_says(translator: Translator) -> None:
+    """One word of a sentence in a tag, and two words in a tag each, also where French turns their order around."""
+    lines, expected = [], []
+    for sentence in (ROOT / "demo/test.en").read_text(encoding="utf-8").splitlines():
+        found = [word for word in re.findall("[a-z]+", sentence) if word in WORDS and sentence.count(word) == 1]
+        for chosen in (found[:1], found[1:3]):
+            line = sentence
+            for name, word in zip("iu", chosen, strict=False):
+                line = re.sub(rf"\b{word}\b", f"<{name}>{word}</{name}>", line)
+            lines.append(line)
+            expected.append(dict(zip("iu", chosen, strict=False)))
+    plain = translate_lines(translator, [re.sub("<[^>]*>", "", line) for line in lines])
+    n_right = n_tags = 0
+    for words, (tagged,), (without,) in zip(expected, translate_lines(translator, lines), plain, strict=True):
+        assert re.sub("</?[iu]>", "", tagged.text) == without.text
+        for name, word in words.items():
+            if without.text.count(WORDS[word]) == 1:
+                around = re.search(f"<{name}>(.*)</{name}>", tagged.text)
+                n_tags += 1
+                n_right += bool(around and WORDS[word] in around[1] and len(around[1].split()) < 3)
+    assert n_tags > 200 and n_right / n_tags >= 0.95, (n_right, n_tags)
 
 
 def test_the_texts_of_a_message_are_translated(translator: Translator, plain: str) -> None:
