@@ -1,8 +1,8 @@
 """Sentences with random markup: whether it comes out well formed and whole, and what it costs in BLEU and in time.
 
-    python benchmarks/markup.py RUN SENTENCES REFERENCES
+    python benchmarks/markup.py RUN SOURCE REFERENCE
 
-Each line has one to three sentences of the file SENTENCES, and tags around random runs of their words: pairs within
+Each line has one to three sentences of the file SOURCE, and tags around random runs of their words: pairs within
 pairs, beside each other, across the border of two sentences, and <br> anywhere. A pair must stay within the pair that
 it was in. BLEU is that of the lines without their tags, beside that of the same lines translated without any.
 """
@@ -13,28 +13,23 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from as_typed import RunAndPairs  # noqa: E402
+
+from decoding.translator import Translator  # noqa: E402
 from tapis.scoring import score  # noqa: E402
 from tapis.text.lines import lines  # noqa: E402
-from tapis.translator import Translator  # noqa: E402
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunAndPairs):
     """Translate sentences with random markup."""
 
-    run: Annotated[str, tyro.conf.Positional]
-    """The run to translate with"""
-    sentences: Annotated[Path, tyro.conf.Positional]
-    """File of sentences"""
-    references: Annotated[Path, tyro.conf.Positional]
-    """File of their translations"""
     rounds: int = 3
     """Turns of the lines with and without markup"""
 
@@ -76,7 +71,7 @@ def tags_of(line: str) -> dict[str, str] | None:
 def main() -> None:
     options = tyro.cli(Options)
     draw = random.Random(1)
-    sources, references = list(lines(options.sentences)), list(lines(options.references))
+    sources, references = list(lines(options.source)), list(lines(options.reference))
     plain, tagged, expected, joined_references = [], [], [], []
     start = 0
     while start < len(sources):
@@ -89,7 +84,7 @@ def main() -> None:
         joined_references.append(" ".join(references[start:end]))
         start = end
 
-    translator = Translator.load(options.run)
+    translator = Translator.load(options.run).towards(options.target)
     seconds: dict[str, list[float]] = {"plain": [], "tagged": []}
     results: dict[str, list[str]] = {}
     for _ in range(options.rounds):

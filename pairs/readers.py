@@ -173,10 +173,9 @@ def _find_language_file(stem: Path, language: str) -> Path | None:
     return None
 
 
-def _part_named(name: str) -> str | None:
-    """Return the part that a file is for, by the first usual name of a part among its words; None without one."""
-    words = re.findall(r"[a-z]+", name.lower())
-    return next((PART_NAMES[word] for word in words if word in PART_NAMES), None)
+def _usual_name(name: str) -> str:
+    """Return the first usual name of a part among the words of a file's name; nothing without one."""
+    return next((word for word in re.findall(r"[a-z]+", name.lower()) if word in PART_NAMES), "")
 
 
 def _stems(folder: Path, language: str) -> set[str]:
@@ -236,7 +235,7 @@ def _stems_of_parts(folder: Path, source: str, target: str) -> dict[str, str]:
     found = {}
     for part in PARTS:
         usual = [stem for stem in in_source | in_target if PART_NAMES.get(stem) == part]
-        stems = sorted(usual or [stem for stem in in_source & in_target if _part_named(stem) == part])
+        stems = sorted(usual or [stem for stem in in_source & in_target if PART_NAMES.get(_usual_name(stem)) == part])
         if len(usual) > 1:
             raise _several_names(str(folder), part, sorted(usual))
         if len(stems) == 1:
@@ -391,11 +390,11 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
         )
     files: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
-        part = _part_named(path.name)
+        part = PART_NAMES.get(_usual_name(path.name))
         if part and _is_table(path) and not path.name.startswith("."):
             files.setdefault(part, []).append(path)
     for part, paths in files.items():
-        by_split = {_split_of(path): path.name for path in reversed(paths)}
+        by_split = {_usual_name(path.name): path.name for path in reversed(paths)}
         if len(by_split) > 1:
             raise _several_names(str(folder), part, sorted(by_split.values()))
     if "train" not in files:
@@ -407,11 +406,6 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     parts = {part: _joined([_read_file(path, source, target, ()) for path in paths]) for part, paths in files.items()}
     used = [path for paths in files.values() for path in paths]
     return _with_unused(parts, _unused_files([*places, *found], used, source, target))
-
-
-def _split_of(path: Path) -> str:
-    """Return the usual name of a part that the name of a file contains."""
-    return next(word for word in re.findall(r"[a-z]+", path.name.lower()) if word in PART_NAMES)
 
 
 def _renaming(stem: Path, *languages: str) -> str:

@@ -6,21 +6,21 @@ from importlib.metadata import version
 
 from tapis.config import names_of_pairs
 from tapis.engine.engine import variants
-from tapis.release import Release
 from tapis.system.cli import InfoOptions, parse
 from tapis.system.terminal import printable
 from tapis.threads import n_threads
+from tapis.translator import Translator
 
 
-def run(args: Sequence[str]) -> None:
-    """Run the command. With a model, its files are checked as translating checks them."""
+def run(kind: type[Translator], args: Sequence[str]) -> None:
+    """Run the command. With a model, its files are checked as translating checks them. `kind` finds these."""
     options = parse(InfoOptions, args)
     engine = f"the engine computes with {variants()[0]}" if variants() else "the engine was not compiled"
     print(f"tapis {version('tapis')}, Python {platform.python_version()}, {platform.machine()}")
     print(f"{engine}, on {n_threads()} thread{'s' * (n_threads() > 1)}")
     if not options.run:
         return
-    folder = Release.find(options.run)
+    folder = kind.files.find(options.run)
     config, tokenizer, weights = folder.load_weights()
     n_weights = sum(weight.size for weight in weights.values())
     print(printable(f"model {config.name or folder.path.name}: {names_of_pairs(config.directions)}"))

@@ -188,7 +188,7 @@ def translated_html(page: str, translate: Translate) -> str:
 
     parts = [page[start:end] for start, end in pairwise([*bounds, len(page)])]
     typed = {i: _as_typed(parts[i]) for i in lines}
-    typed = {i: text for i, text in typed.items() if has_text(text)}
+    typed = {i: text for i, text in typed.items() if has_text(text, "html")}
     for i, translation in zip(typed, translate(list(typed.values())), strict=True):
         before = parts[i][: len(parts[i]) - len(parts[i].lstrip())]
         after = parts[i][len(parts[i].rstrip()) :]
@@ -196,7 +196,7 @@ def translated_html(page: str, translate: Translate) -> str:
     return "".join(parts)
 
 
-def has_text(part: str, markup: Markup = "html") -> bool:
+def has_text(part: str, markup: Markup) -> bool:
     """Return whether there are letters outside of marks."""
     return any(map(str.isalpha, re.sub(_CHARACTER, "", take_out(part, markup=markup).text)))
 

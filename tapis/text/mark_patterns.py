@@ -27,7 +27,7 @@ def _balanced(depth: int) -> str:
     return inner
 
 
-# A message of ICU, and the first branch of one: {n, plural, one {# cat} other {# cats}}
+# A message of ICU: {n, plural, one {# cat} other {# cats}}
 MESSAGE = rf"\{{\s?\w{{1,100}}+\s?,\s?(?:plural|select|selectordinal)\s?,{_balanced(4)}\}}"
 
 _PLACEHOLDERS = (
@@ -86,7 +86,9 @@ _NUMBER = (
 )
 
 
-def _marks(underscored: str, not_underscored: str) -> str:
+def _marks(is_markdown: bool) -> str:
+    """Return the pattern of all marks but numbers. In Markdown, __name__ is bold text."""
+    not_underscored, underscored = ("", "") if is_markdown else (f"(?!{_UNDERSCORED})", f"{_UNDERSCORED}|")
     return (
         f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET}))"
         f"|(?P<close>{_CLOSING_TAG}|\\]{_TARGET})"
@@ -95,11 +97,8 @@ def _marks(underscored: str, not_underscored: str) -> str:
     )
 
 
-MARKS_OF_MARKDOWN, MARKS = _marks("", ""), _marks(f"{_UNDERSCORED}|", f"(?!{_UNDERSCORED})")
-
-
 @cache
 def marks(markup: Markup, *, with_numbers: bool) -> re.Pattern[str]:
     """Return the pattern of the marks in a text of this markup, and of numbers if wanted."""
-    pattern = MARKS_OF_MARKDOWN if markup == "markdown" else MARKS
+    pattern = _marks(markup == "markdown")
     return re.compile(f"{pattern}|(?P<number>{_NUMBER})" if with_numbers else pattern)

@@ -20,6 +20,7 @@ MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
 """An element that is kept whole; an opening or a closing tag, or emphasis of Markdown, where the same sign opens and
 closes; anything else without a partner; a number. The names of the groups of `mark_patterns.marks`"""
 
+# Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 _ALONE = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
 PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
 _SENTENCE_ENDS = ".!?…"
@@ -149,7 +150,8 @@ class _Reader:
     def add_tag(self, mark: Mark) -> None:
         """Add an opening tag, a closing one, or emphasis, which opens and closes alike."""
         name, number = _name_of(mark.text), len(self.marks) - 1
-        if self.is_open_word and self.words[-1][-1] in _SENTENCE_ENDS and self.line[self.end : self.end + 1].isalnum():
+        is_before_word = self.line[self.end : self.end + 1].isalnum()
+        if self.is_open_word and is_before_word and self.words[-1][-1] in _SENTENCE_ENDS:
             self.is_open_word = False  # a sentence ends where the tag is
             mark.word = len(self.words)
         if mark.kind == "close" or (mark.kind == "emphasis" and self.n_unclosed[name]):
@@ -160,7 +162,7 @@ class _Reader:
                 if other_name == name:
                     mark.partner, self.marks[other].partner = other, number
         elif name != "wbr":  # which may be within a word
-            mark.word -= self.is_open_word and self.line[self.end : self.end + 1].isalnum()  # within a word
+            mark.word -= self.is_open_word and is_before_word  # within a word
             before = self.marks[number - 1] if number else None
             if before and before.is_tag and before.end == mark.start and before.partner >= 0:
                 self.is_open_word = False  # </a><a> is between words, although there is no space

@@ -145,6 +145,8 @@ def _place_pairs(around: _Pair, words: Sequence[str], taken: Taken, alignment: A
     A word goes to the pair from which most of it comes, if no more of it comes from words in no pair. A pair to which
     no word would go takes the one that comes most from it, if that is not the only one of another pair.
     """
+    if not around.pairs:
+        return
     low, high = around.low, around.high
     if around.depth >= DEEPEST:
         for i, pair in enumerate(around.pairs):

@@ -1,6 +1,7 @@
 // What a translation carries over as it is: markup, links, addresses, placeholders, codes and pictographs, as
 // tapis/text/marks.py. `takeOut` removes these marks from a line; placement.js puts them back into its translation.
 
+// Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 const ALONE = /^<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
 const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
@@ -114,8 +115,8 @@ class MarkReader {
     const { words, marks, unclosed } = this;
     const name = nameOfTag(mark.text);
     const number = marks.length - 1;
-    const following = /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
-    if (this.isOpenWord && SENTENCE_ENDS.includes(words.at(-1).at(-1)) && following) {
+    const isBeforeWord = /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
+    if (this.isOpenWord && isBeforeWord && SENTENCE_ENDS.includes(words.at(-1).at(-1))) {
       this.isOpenWord = false; // a sentence ends where the tag is
       mark.word = words.length;
     }
@@ -127,7 +128,7 @@ class MarkReader {
         if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
       }
     } else if (name !== "wbr") { // which may be within a word
-      if (this.isOpenWord && following) mark.word -= 1;
+      if (this.isOpenWord && isBeforeWord) mark.word -= 1;
       const before = marks[number - 1];
       if (before && isTag(before) && before.end === mark.start && before.partner >= 0) {
         this.isOpenWord = false; // </a><a> is between words, although there is no space

@@ -110,6 +110,7 @@ function placeOfThing(mark, alignment) {
 // that comes most from it, if that is not the only one of another pair.
 function placePairs(around, words, taken, alignment) {
   const { low, high, pairs, depth } = around;
+  if (!pairs.length) return;
   if (depth >= DEEPEST) {
     pairs.forEach((pair, i) => {
       [pair.low, pair.high] = [i ? high : low, high];
