@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from config import BUILT_IN, HOW_TO_GET_A_RUN, PROJECT_WEIGHTS, Config
+from fast.replaced import own_parts
 from machine.distributed import part_like
 from machine.pickle_check import check_pickle
 from model import Transformer
@@ -187,8 +188,10 @@ class RunFolder(RunFiles[Config]):
         """Write learned.json."""
         write_text(self.learned_file, learned.to_json())
 
-    def save_model(self, weights: dict[str, Tensor]) -> None:
+    def save_model(self, weights: dict[str, Tensor], departure: str = "") -> None:
         """Write the best weights so far, with the notes by which `load_model` checks them and the other files.
+
+        departure says what of their model.py is not the paper's model (`decoding.standard.departure`).
 
         Raises CheckpointError, and keeps those before, if they are not finite.
         """
@@ -202,6 +205,7 @@ class RunFolder(RunFiles[Config]):
         notes = {
             "weights": weights_digest({name: weight.view(torch.uint8).numpy() for name, weight in on_cpu.items()}),
             "tokenizer": digest(self.read(self.tokenizer_file)),
+            "departure": departure,
             **{name: str(getattr(config, name)) for name in MODEL_FIELDS},
         }
         content = safetensors.torch.save(on_cpu, {"tapis": json.dumps(notes)})
@@ -222,8 +226,10 @@ class RunFolder(RunFiles[Config]):
 
     def check_shapes(self, shapes: dict[str, tuple[int, ...]], config: Config, tokenizer: Tokenizer) -> None:
         """Ask the model of model.py. On "meta" it takes no memory, however large the sizes in config.json are."""
+        # Its table of positions is no weight, and would take memory; in a model.py of one's own, it may be one.
+        positions = config.max_length if own_parts() else 2
         with torch.device("meta"), _SkipInitialization():
-            empty = Transformer(len(tokenizer), replace(config, max_length=2))
+            empty = Transformer(len(tokenizer), replace(config, max_length=positions))
         check_fit(empty, {name: torch.Size(shape) for name, shape in shapes.items()}, str(self.model_file))
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:

@@ -33,8 +33,10 @@ from tapis.config import ConfigError
 from tapis.attention import draw
 from dataset import Batch
 from decoding.scoring import by_data_lines, score_corpus
+from decoding.standard import departure
 from fast.capture import CapturedSteps, LateNumbers
 from fast.packed_batch import PackedBatch
+from fast.replaced import own_parts
 from model import Transformer
 from machine.devices import autocast, choose_device, slow_precision
 from machine.distributed import Group, run_worker
@@ -240,7 +242,7 @@ def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Trans
     if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0
         if is_main():
-            folder.save_model(parameters(model))
+            folder.save_model(parameters(model), departure(model))
     return model, result, hypotheses
 
 
@@ -331,8 +333,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     lines = report_lines(report)
     for line in lines:
         say(line)
-    if warning := slow_precision(training.resolved.precision, training.device):
-        say(warning)
+    for note in notes_on(training):
+        say(note)
     if options.dry_run:
         if config.init_from and not options.resume:
             result, hypotheses = validate(training)
@@ -363,6 +365,14 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
             finish(training, folder, logs)
     finally:
         logs.close()
+
+
+def notes_on(training: Training) -> Iterator[str]:
+    """Yield what may surprise of how a run computes."""
+    if warning := slow_precision(training.resolved.precision, training.device):
+        yield warning
+    if own_parts() and (part := departure(training.whole_model())):
+        yield f"note      {part} of model.py computes something else than the engine: translating by torch"
 
 
 def load_training(

@@ -209,7 +209,7 @@ def in_precision(model: Transformer, precision: Precision) -> Transformer:
             attention.w_qkv = linear(torch.cat([attention.w_q.weight, attention.w_k.weight, attention.w_v.weight]))
     for parent in list(prepared.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear):
+            if type(child) is nn.Linear:
                 setattr(parent, name, linear(child.weight, child.bias))
             elif isinstance(child, nn.Dropout):  # without the call, of which a search makes thousands
                 setattr(parent, name, nn.Identity())

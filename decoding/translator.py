@@ -9,11 +9,12 @@ from pathlib import Path
 
 import tapis.translator
 from config import HOW_TO_GET_A_RUN, PROJECT_WEIGHTS
+from fast.replaced import own_parts, own_replaced
 from tapis.config import DeviceName, ModelConfig, TranslatingPrecision
 from tapis.engine.engine import variants
 from tapis.release import Release, RunFiles
 from tapis.search import Searcher
-from tapis.system.terminal import say
+from tapis.system.terminal import listed, say
 from tapis.text.tokenizer import Tokenizer
 
 # What the drivers of GPUs put into /dev: NVIDIA's, AMD's, and Windows' for its Linux.
@@ -36,12 +37,17 @@ class Translator(tapis.translator.Translator):
     def load_searcher(
         cls, folder: RunFiles[ModelConfig], device: DeviceName, precision: TranslatingPrecision, plain: bool
     ) -> tuple[ModelConfig, Tokenizer, Searcher]:
+        # What the engine does not compute of the model.py that trained the run. Where the run does not say so, model.py
+        # is asked, unless it is as it came.
+        trained, is_edited = folder.departure(), bool(own_parts())
         is_for_engine = not plain and precision in ("auto", "int8") and bool(variants())
-        if is_for_engine and (device == "cpu" or (device == "auto" and not may_have_gpu())):
+        is_for_engine &= device == "cpu" or (device == "auto" and not may_have_gpu())
+        if is_for_engine and (trained == "" or (trained is None and not is_edited)):
             return super().load_searcher(folder, device, precision, plain)
 
         from checkpoint import RunFolder  # noqa: PLC0415
-        from decoding.torch_searcher import searcher_of  # noqa: PLC0415
+        from decoding.standard import departure  # noqa: PLC0415
+        from decoding.torch_searcher import TorchSearcher, searcher_of  # noqa: PLC0415
         from fast.memory import keep_freed_memory  # noqa: PLC0415
         from machine.devices import choose_device, slow_precision  # noqa: PLC0415
 
@@ -51,7 +57,18 @@ class Translator(tapis.translator.Translator):
         if precision != "int8" and (warning := slow_precision(precision, where)):
             say(warning)
         config, tokenizer, model = RunFolder(folder.path).load_model(where)
-        return config, tokenizer, searcher_of(model, where, precision, plain, list(tokenizer.tags.values()))
+        searcher = searcher_of(model, where, precision, plain, list(tokenizer.tags.values()))
+        found = departure(model) if is_edited else ""
+        if trained is not None and bool(trained) != bool(found):
+            say(
+                f"warning   {found or trained} of model.py is not as it was when {folder.path.name} was trained: "
+                "it translates otherwise than it learned"
+            )
+        elif found and is_for_engine:
+            say(f"note      {found} of model.py computes something else than the engine: translating by torch")
+        if not plain and isinstance(searcher, TorchSearcher) and searcher.is_plain:
+            say(f"note      model.py has another {listed(own_replaced())}: translating by its formulas alone, in fp32")
+        return config, tokenizer, searcher
 
 
 def may_have_gpu() -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from checkpoint import RunFolder, parameters
-from exporting.known_weights import check_known
+from decoding.standard import check_standard
 from exporting.naming import max_positions
 from model import Transformer
 from tapis.config import BOS, EOS, NEVER_GENERATED, UNK, ConfigError
@@ -127,7 +127,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     Raises EngineError if CTranslate2 is not installed.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    check_known(model, "CTranslate2")
+    check_standard(model, folder.departure(), "CTranslate2")
     largest = max(float(weight.abs().max()) for weight in parameters(model).values())
     if quantization == "float16" and largest > LARGEST_FLOAT16:
         raise ConfigError(

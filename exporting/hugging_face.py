@@ -12,7 +12,7 @@ from torch import Tensor
 
 from checkpoint import RunFolder
 from config import Config
-from exporting.known_weights import check_known
+from decoding.standard import check_standard
 from exporting.naming import max_positions
 from model import MultiHeadAttentionBlock
 from tapis.config import BOS, EOS, NEVER_GENERATED, PAD, UNK, ConfigError
@@ -29,7 +29,7 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     Attention has biases, which are set to 0. All embeddings share one matrix; raises ConfigError if ours do not.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    check_known(model, "Hugging Face's transformers")
+    check_standard(model, folder.departure(), "Hugging Face's transformers")
     if not config.tie_embeddings:
         raise ConfigError("--to huggingface: Marian and Pegasus have one matrix for all embeddings, this run has three")
 

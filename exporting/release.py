@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from checkpoint import RunFolder
+from decoding.standard import check_standard
 from exporting.card import card
 from exporting.naming import data_name
 from pairs.origins import origins
@@ -24,7 +25,8 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
 
     license is the hub's identifier, such as mit or cc-by-4.0.
     """
-    config, _, _ = folder.load_model(torch.device("cpu"))  # checks all files
+    config, _, model = folder.load_model(torch.device("cpu"))  # checks all files
+    check_standard(model, folder.departure(), "the package tapis, by which others translate,")
     metrics = load_metrics(folder)
     public = replace(
         config,

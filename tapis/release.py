@@ -202,6 +202,18 @@ class RunFiles(Generic[C]):
             )
         return config, tokenizer, weights
 
+    def departure(self) -> str | None:
+        """Return what of the model.py that trained the model is not the paper's model; "" if nothing is.
+
+        Return None where model.safetensors does not say so: it is of an earlier format, missing or damaged.
+        """
+        with contextlib.suppress(OSError, RuntimeError, safetensors.SafetensorError, CheckpointError):
+            check_regular(self.model_file)
+            with safetensors.safe_open(self.model_file, "np") as file:
+                note = self.notes(file.metadata()).get("departure")
+                return None if note is None else in_one_line(note)
+        return None
+
     def check_shapes(self, shapes: dict[str, tuple[int, ...]], config: C, tokenizer: Tokenizer) -> None:
         """Raise CheckpointError if weights of these names and shapes are not those of the config."""
         try:

@@ -104,6 +104,11 @@ class Translator:
         if plain or device not in ("auto", "cpu") or precision not in ("auto", "int8"):
             wanted = "--plain" if plain else f"--device {device}, --precision {precision}"
             raise ConfigError(f"{wanted}: this installation computes on the CPU, in int8; for more, use a checkout")
+        if part := folder.departure():
+            raise ConfigError(
+                f"{folder.path} was trained with a model.py of its own ({part}): "
+                "translate with translate.py of that checkout"
+            )
         config, tokenizer, weights = folder.load_weights()
         return config, tokenizer, Engine(weights, config, list(tokenizer.tags.values()))
 

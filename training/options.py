@@ -10,9 +10,10 @@ from typing import Any
 
 from checkpoint import RunFolder, recorded_names
 from config import FACTS, Config
+from fast.replaced import own_replaced
 from tapis.config import ConfigError, flag
 from tapis.release import WEIGHTS, CheckpointError
-from tapis.system.terminal import in_one_line, is_main, listed
+from tapis.system.terminal import in_one_line, is_main, listed, say
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 from training.cli import TrainOptions, named, parse_over, parse_training, value_of
 
@@ -28,7 +29,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     config = named(options, preset)
     check_minutes(options)
     if not options.resume:
-        return options.having(config)
+        return options.having(by_own_formulas(config))
 
     saved = saved_config(config.name)
     options = parse_over(saved, flags)
@@ -39,7 +40,20 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
+    if (replaced := own_replaced()) and not saved.plain:
+        raise ConfigError(
+            f"{listed(replaced)} of model.py was edited since {saved.name} began, which was not --plain:\n"
+            "undo the edit, or start a new run"
+        )
     return options
+
+
+def by_own_formulas(config: Config) -> Config:
+    """Return a config with `plain`, in words, if model.py has been edited where a fast form would replace it."""
+    if not (replaced := own_replaced()) or config.plain:
+        return config
+    say(f"note      model.py has another {listed(replaced)}: training by its formulas alone, as with --plain")
+    return replace(config, plain=True)
 
 
 def check_minutes(options: TrainOptions) -> None:

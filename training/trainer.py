@@ -33,6 +33,7 @@ from fast.capture import CapturedSteps, LateNumbers
 from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
+from fast.replaced import own_parts
 from machine.devices import DTYPES, choose_device
 from machine.distributed import ALONE, Group, local_part, mean_in_order, whole
 from model import Transformer
@@ -189,8 +190,11 @@ class Training:
         return can_attend_in_ranges(self.device, dtype, self.config.n_heads, head_size)
 
     def _captured(self) -> CapturedSteps | None:
-        """Return what computes a step as CUDA graphs. None where one cannot: gradients are exchanged, or scaled."""
-        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16":
+        """Return what computes a step as CUDA graphs.
+
+        None where one cannot: gradients are exchanged, or scaled, or model.py may do what no graph can.
+        """
+        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16" or own_parts():
             return None
         assert isinstance(self.model_loss, PackedBatchLoss)
         return CapturedSteps(self.model_loss, self.optimizers, self.resolved.precision, self.config.clip_norm)
