@@ -163,6 +163,7 @@ def _clean_source(config: Config, origin: Origin) -> Source:
         counts=counts,
         selections={part: kept_by_cleaning(rows, part) for part, rows in tables.items()},
         unused=raw_parts["train"].unused,
+        forms=list(dict.fromkeys(form for raw in raw_parts.values() for form in raw.forms)),
     )
 
 
@@ -193,6 +194,7 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
         n_test,
         rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         unreadable=source.counts.unreadable,
+        forms=list(source.forms),
         notes=[*rules.notes, *unused],
         reversed=origin.is_reversed,
         monolingual=is_monolingual,

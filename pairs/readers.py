@@ -4,7 +4,8 @@
 
 - a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
 - NAME, for the two files NAME.<source> and NAME.<target>;
-- one .tsv, .csv, .jsonl or .parquet file of sentence pairs (spreadsheets.py has the first two, parquet.py the last);
+- one table of sentence pairs: a .csv or .tsv file, or a .txt file with tabs (spreadsheets.py), a .xlsx or .ods file
+  (workbooks.py), a .jsonl or a .parquet file (parquet.py);
 - one .tmx file, a translation memory (tmx.py);
 - one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
@@ -22,11 +23,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pairs.columns import is_number
 from pairs.moses_zip import read_moses_zip
 from pairs.parquet import read_parquet
-from pairs.spreadsheets import is_number, read_csv, read_tsv
+from pairs.spreadsheets import Table, open_table
 from pairs.tmx import read_tmx
 from pairs.unreadable import Unreadable, check_share
+from pairs.workbooks import open_workbook
 from tapis.system.files import digest, digest_files
 from tapis.system.hub import hub_answers, is_hub_id
 from tapis.system.terminal import in_one_line, listed
@@ -66,6 +69,8 @@ class Part:
     """Hash of the content, used in cache keys"""
     unused: Sequence[str] = ()
     """Of the train part: names of other files or splits beside the data that look like data and that no part uses"""
+    forms: Sequence[str] = ()
+    """How its tables are written, for the report: their encoding, separator and header, where these were found"""
 
     @property
     def pairs(self) -> Iterator[Pair]:
@@ -270,25 +275,30 @@ def _with_unused(parts: Mapping[str, Part], unused: Sequence[str]) -> dict[str, 
 
 def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Part:
     # find the type of the file
-    file_type = Path(without_compressed_ending(path.name)).suffix
+    file_type = _file_type(path)
     is_compressed_twice = path.suffix in COMPRESSED_ENDINGS and file_type in _COMPRESSED_TYPES
-    if file_type not in _FILE_TYPES or is_compressed_twice:
+    if file_type not in (*_TABLE_READERS, *_READERS) or is_compressed_twice:
         raise DataError(
-            f"--data {path}: a single file must end in {', '.join(_FILE_TYPES)}; "
-            f"all but {' and '.join(_COMPRESSED_TYPES)} may add {', '.join(COMPRESSED_ENDINGS)}\n"
+            f"--data {path}: a single file must end in {', '.join((*_TABLE_READERS, *_READERS))}; "
+            f"all but {listed(_COMPRESSED_TYPES)} may add {', '.join(COMPRESSED_ENDINGS)}\n"
             f"for two files, NAME.{source} and NAME.{target}, type: --data NAME"
         )
 
     # read it
-    rows: Iterator[Row]
     if file_type in _TABLE_READERS:
-        rows = _TABLE_READERS[file_type](path, source, target, columns)
+        table = _TABLE_READERS[file_type](path, source, target, columns)
     elif columns:
         raise _no_columns(str(path))
     else:
-        rows = _READERS[file_type](path, source, target)
+        table = Table("", _READERS[file_type](path, source, target))
     key = _content_key(path)
-    return Part(_unchanged(check_share(rows), key, path), digest(file_type, *columns, key))
+    forms = [table.form] if table.form else []
+    return Part(_unchanged(check_share(table.rows), key, path), digest(file_type, *columns, key), forms=forms)
+
+
+def _file_type(path: Path) -> str:
+    """Return the ending of a file in small letters, without that of a compressed one."""
+    return Path(without_compressed_ending(path.name)).suffix.lower()
 
 
 def takes_columns(data: str) -> bool:
@@ -299,6 +309,10 @@ def takes_columns(data: str) -> bool:
 def _no_columns(data: str) -> DataError:
     *first_types, last_type = _TABLE_READERS
     return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
+
+
+def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
+    return Table("", _read_jsonl(path, source, target, columns))
 
 
 def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Row]:
@@ -355,20 +369,23 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _read_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair]:
-    return read_parquet(path, *_field_names(path, source, target, columns))
+def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
+    return Table("", read_parquet(path, *_field_names(path, source, target, columns)))
 
 
 # Readers by the ending of the file. Those of tables also take the columns.
-_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Iterator[Row]]] = {
-    ".tsv": read_tsv,
-    ".csv": read_csv,
-    ".jsonl": _read_jsonl,
-    ".parquet": _read_parquet,
+_TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = {
+    ".csv": open_table,
+    ".tsv": open_table,
+    ".txt": open_table,
+    ".xlsx": open_workbook,
+    ".ods": open_workbook,
+    ".jsonl": _open_jsonl,
+    ".parquet": _open_parquet,
 }
 _READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
-_FILE_TYPES = (*_TABLE_READERS, *_READERS)
-_COMPRESSED_TYPES = (".parquet", ".zip")  # compressed in themselves
+_FILE_TYPES = {*_TABLE_READERS, *_READERS} - {".txt"}  # of data in a folder, where .txt may be anything
+_COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in themselves
 
 
 # Datasets in the hub's layout
@@ -391,7 +408,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     files: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
         part = PART_NAMES.get(_usual_name(path.name))
-        if part and _is_table(path) and not path.name.startswith("."):
+        if part and _is_table(path) and _file_type(path) in _FILE_TYPES and not path.name.startswith("."):
             files.setdefault(part, []).append(path)
     for part, paths in files.items():
         by_split = {_usual_name(path.name): path.name for path in reversed(paths)}
@@ -423,12 +440,13 @@ def _renaming(stem: Path, *languages: str) -> str:
 
 
 def _is_table(path: Path) -> bool:
-    return path.is_file() and Path(without_compressed_ending(path.name)).suffix in _TABLE_READERS
+    return path.is_file() and _file_type(path) in _TABLE_READERS
 
 
 def _joined(parts: list[Part]) -> Part:
     """Return several files as one part."""
-    return Part(chain.from_iterable(part.rows for part in parts), digest(*(part.key for part in parts)))
+    forms = list(dict.fromkeys(form for part in parts for form in part.forms))
+    return Part(chain.from_iterable(part.rows for part in parts), digest(*(part.key for part in parts)), forms=forms)
 
 
 def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:

@@ -26,6 +26,8 @@ class DataReport:
     """Of each rule that applies to the languages"""
     unreadable: RuleReport = field(default_factory=RuleReport)
     """Rows that could not be read, each with its location and its problem"""
+    forms: list[str] = field(default_factory=list)
+    """How tables are written, as their first rows suggest: encoding, separator, quotes and columns"""
     notes: list[str] = field(default_factory=list)
     """Which rules could not be applied, and why; which files beside the data are not used"""
     reversed: bool = False

@@ -79,6 +79,8 @@ class Source:
     """By the names of parts; the training part is always there"""
     unused: Sequence[str] = ()
     """Files or splits beside the data that look like data and that no part uses"""
+    forms: Sequence[str] = ()
+    """How its tables are written"""
 
     @property
     def train(self) -> Selection:

@@ -1,83 +1,218 @@
-"""Read sentence pairs from tables, as spreadsheets export them: .tsv and .csv.
+"""Read sentence pairs from tables of text, as office programs export them: .csv, .tsv, and Excel's Unicode text, .txt.
 
-A .csv file may have commas, semicolons or tabs between its columns. The columns of the two languages are those that
-the caller names, or those whose header names the languages, or the two that there are.
+How a table is written is found from its first rows: the encoding (encodings.py), the separator, whether cells are in
+quotes, and the columns of the two languages (columns.py).
 """
 
 import csv
-import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from pairs.unreadable import BLANK_LINE, Unreadable
-from tapis.system.terminal import in_one_line, listed
-from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines
+from pairs.columns import Row, choose_columns, find_languages, is_number, pairs_of_rows
+from pairs.encodings import UTF_8, Encoding, find_encoding
+from pairs.unreadable import Unreadable
+from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines, without_compressed_ending
 
-Row = tuple[int, list[str]]  # number of its last line in the file, and its cells
-
-SEPARATORS = (",", ";", "\t")
-SAMPLE_ROWS = 100  # from which separators and headers are told
+SEPARATORS = (",", ";", "\t")  # of .csv files
+SAMPLE_LINES = 1000  # from which a table's form is told
+SAMPLE_CHARACTERS = 1_000_000
+FEW_CELLS = 3  # that may be in quotes by chance
 
 # The line by which Excel names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?', re.IGNORECASE)
 
 
-def read_tsv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair | Unreadable]:
-    """Yield the pairs of a table with tabs between its columns, and without quotes."""
-    rows = ((number, line.split("\t")) for number, line in enumerate(lines(path), 1))
-    yield from _select_columns(path, rows, source, target, columns)
+@dataclass(frozen=True)
+class Table:
+    """A table of sentence pairs."""
+
+    form: str
+    """How it is written, for the report"""
+    rows: Iterator[Pair | Unreadable]
 
 
-def read_csv(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Pair | Unreadable]:
-    """Yield the pairs of a table with commas, semicolons or tabs between its columns, and quotes where needed."""
-    table_lines = lines(path)
-    sample = list(islice(table_lines, SAMPLE_ROWS))
+class Dialect(NamedTuple):
+    """How the rows of a table are written."""
+
+    encoding: Encoding
+    separator: str
+    has_quotes: bool
+    """Whether a cell may be in quotes; otherwise quotes are text"""
+    quotes: str = ""
+    """What the report says of quotes"""
+    first_line: int = 1
+    """The line of the first row"""
+
+    def __str__(self) -> str:
+        """Return the form for the report."""
+        separator = "tabs" if self.separator == "\t" else f'"{self.separator}"'
+        return f"{self.encoding.name}, columns separated by {separator}{self.quotes}"
+
+
+def open_table(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
+    """Return the pairs of a table of text. Raises DataError where its form or its columns cannot be told."""
+    dialect = _find_dialect(path, source, target, columns)
+    place = f"{path} line"
+    chosen = choose_columns(_rows(path, dialect), place, source, target, columns)
+    pairs = pairs_of_rows(_rows(path, dialect), chosen, place, f"{source} and {target}")
+    return Table(f"{dialect}, {chosen}", pairs)
+
+
+# How a table is written
+
+
+def _find_dialect(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Dialect:
+    """Return how a table is written, given its first lines.
+
+    The separator is the one that finds the columns in a header. Otherwise, it is the one with which the most lines are
+    in rows of one number of columns, of two or more; of equal ones, the first in SEPARATORS.
+    """
+    encoding = find_encoding(path, source, target)
+    sample = _sample(path, encoding)
+    is_csv = Path(without_compressed_ending(path.name)).suffix == ".csv"
+    separators, first_line = SEPARATORS if is_csv else ("\t",), 1
 
     # a first line sep=; names the separator and is not part of the table
-    separator_line = _SEPARATOR_LINE.fullmatch(sample[0]) if sample else None
-    if separator_line:
-        separator = separator_line[1]
-        sample = sample[1:]
-        first_line = 2
-    else:
-        names = [name for name in columns if not is_number(name)] or [source, target]
-        separator = _find_separator(sample, names)
-        first_line = 1
+    if is_csv and sample and (separator_line := _SEPARATOR_LINE.fullmatch(sample[0])):
+        separators, first_line, sample = (separator_line[1],), 2, sample[1:]
 
-    rows = _csv_rows(path, chain(sample, table_lines), separator, first_line)
-    yield from _select_columns(path, rows, source, target, columns)
+    readings = [_reading(sample, separator, is_csv) for separator in separators]
+    names = [column.strip().lower() for column in columns if not is_number(column)]
 
+    def has_header(reading: _Reading) -> bool:
+        cells = [cell.strip().lower() for cell in reading.first_row]
+        return set(names) <= set(cells) if names else find_languages(reading.first_row, source, target) is not None
 
-def is_number(column: str) -> bool:
-    """Return whether a column is given by its number."""
-    return re.fullmatch(r"[0-9]{1,9}", column) is not None
+    reading = next(filter(has_header, readings), None) or max(readings, key=lambda reading: reading.n_regular)
+    return Dialect(encoding, reading.separator, reading.has_quotes, reading.quotes, first_line)
 
 
-def _find_separator(sample: list[str], names: list[str]) -> str:
-    """Return the separator of a table, given its first lines and the names of columns.
+def _sample(path: Path, encoding: Encoding) -> list[str]:
+    """Return the first lines of a table."""
+    sample: list[str] = []
+    n_characters = 0
+    for line in lines(path, encoding.codec):
+        sample.append(line)
+        n_characters += len(line)
+        if len(sample) == SAMPLE_LINES or n_characters > SAMPLE_CHARACTERS:
+            break
+    return sample
 
-    This is the one that finds all names in the first line. Otherwise, it is the one that gives the most rows with one
-    number of columns, of two or more; of equal ones, the first in SEPARATORS.
+
+class _Reading(NamedTuple):
+    """The first lines of a table, read with one separator."""
+
+    separator: str
+    has_quotes: bool
+    quotes: str
+    n_regular: int
+    """Lines in rows of the most frequent number of columns, of two or more"""
+    first_row: list[str]
+    """The first row that has text"""
+
+
+def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
+    """Read the first lines of a table, with quotes around cells or without, whichever they seem to have."""
+    plain_rows = [line.split(separator) for line in sample]
+    n_regular = _n_regular((len(cells), 1) for cells in plain_rows)
+    quoted = _QuotedSample(sample, separator)
+    has_quotes = quoted.allows_quotes() if is_csv else quoted.proves_quotes(n_regular)
+    if not has_quotes:
+        has_some = any(cell.startswith('"') for cells in plain_rows for cell in cells)
+        quotes = ", quotes as text" if has_some else ""
+        return _Reading(separator, False, quotes, n_regular, _first_row(plain_rows))
+
+    quotes = ", cells in quotes" if quoted.enclosed else ""
+    rows = (row for row in csv.reader((line + "\n" for line in sample), delimiter=separator))
+    return _Reading(separator, True, quotes, quoted.n_regular, _first_row(rows))
+
+
+def _n_regular(rows: Iterable[tuple[int, int]]) -> int:
+    """Return how many lines are in rows with the most frequent number of columns, of two or more.
+
+    Each row is given by its columns and its lines.
     """
-    for separator in SEPARATORS:
-        with suppress(csv.Error):
-            first_row = next(csv.reader(sample, delimiter=separator), [])
-            if set(_header(names)) <= set(_header(first_row)):
-                return separator
-
-    return max(SEPARATORS, key=lambda separator: _count_regular_rows(sample, separator))
+    counts = Counter[int]()
+    for n_columns, n_lines in rows:
+        counts[n_columns] += n_lines
+    return max((n_lines for n_columns, n_lines in counts.items() if n_columns >= 2), default=0)
 
 
-def _count_regular_rows(sample: list[str], separator: str) -> int:
-    """Return how many rows have the most frequent number of columns, of two or more."""
-    counts: Counter[int] = Counter()
+def _first_row(rows: Iterable[list[str]]) -> list[str]:
+    """Return the first row that has text; an empty one if none has."""
     with suppress(csv.Error):
-        counts.update(len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=separator))
-    return max((n_rows for n_columns, n_rows in counts.items() if n_columns >= 2), default=0)
+        return next((row for row in rows if any(cell.strip() for cell in row)), [])
+    return []
+
+
+class _QuotedSample:
+    """The cells of the first lines of a table, as they are if cells may be in quotes."""
+
+    def __init__(self, sample: list[str], separator: str) -> None:
+        text = "\n".join(sample)
+        cell = re.compile(rf'"((?:[^"]|"")*+)"(?=[{separator}\n]|\Z)|[^{separator}\n]*')
+        self.enclosed: list[str] = []  # what is between the quotes
+        self.bare: list[str] = []  # cells without quotes around them
+        sizes = []  # columns and lines of each row
+        n_columns = start = place = 0
+        while place <= len(text):
+            match = cell.match(text, place)
+            assert match is not None  # it may be empty
+            if match[1] is None:
+                self.bare.append(match[0])
+            else:
+                self.enclosed.append(match[1])
+            n_columns += 1
+            place = match.end()
+            if text[place : place + 1] in ("\n", ""):
+                sizes.append((n_columns, text.count("\n", start, place) + 1))
+                n_columns, start = 0, place + 1
+            place += 1
+        self.n_regular = _n_regular(sizes)
+
+    def allows_quotes(self) -> bool:
+        """Return whether cells of a .csv file may be in quotes: not if more cells only begin with one."""
+        return sum(cell.startswith('"') for cell in self.bare) <= max(1, len(self.enclosed))
+
+    def proves_quotes(self, n_regular: int) -> bool:
+        """Return whether cells of a table with tabs are in quotes, and not sentences that begin and end with one.
+
+        `n_regular` is what the table has where quotes are text.
+        """
+        if sum('"' in cell for cell in self.bare) * 10 > len(self.enclosed):
+            return False
+        has_doubled = any('""' in cell for cell in self.enclosed)
+        is_of_all = len(self.enclosed) >= len(self.bare)
+        is_of_some = len(self.enclosed) >= FEW_CELLS and any(map(self._are_those_with, ",;"))
+        return bool(self.enclosed) and (has_doubled or is_of_all or is_of_some or self.n_regular > n_regular)
+
+    def _are_those_with(self, mark: str) -> bool:
+        """Return whether the cells in quotes are just those with a certain mark, as Excel puts them there."""
+        return all(mark in cell for cell in self.enclosed) and not any(mark in cell for cell in self.bare)
+
+
+# The rows of a table
+
+
+def _rows(path: Path, dialect: Dialect) -> Iterator[Row | Unreadable]:
+    """Yield the rows of a table, beside what is not in its encoding."""
+    table_lines = islice(lines(path, dialect.encoding.codec), dialect.first_line - 1, None)
+    if dialect.has_quotes:
+        rows = _csv_rows(path, table_lines, dialect.separator, dialect.first_line)
+    else:
+        rows = ((number, line.split(dialect.separator)) for number, line in enumerate(table_lines, dialect.first_line))
+    for row in rows:
+        if dialect.encoding != UTF_8 and not isinstance(row, Unreadable) and any("\ufffd" in cell for cell in row[1]):
+            problem = f"not in {dialect.encoding.name}, as the rest of the table seems to be (save it as UTF-8)"
+            yield Unreadable(f"{path} line {row[0]:,}", problem)
+        else:
+            yield row
 
 
 def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row | Unreadable]:
@@ -112,127 +247,3 @@ def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line
             row_lines.clear()
         else:
             return
-
-
-def _select_columns(
-    path: Path, rows: Iterator[Row | Unreadable], source: str, target: str, columns: tuple[str, ...]
-) -> Iterator[Pair | Unreadable]:
-    """Yield the source and target columns of a table. Rows with more or fewer columns than the first are unreadable."""
-    # find the first row
-    first_line, cells = 0, [""]
-    for row in rows:
-        if isinstance(row, Unreadable):
-            yield row
-        elif _is_blank(row):
-            yield Unreadable(f"{path} line {row[0]:,}", BLANK_LINE)
-        else:
-            first_line, cells = row
-            break
-    else:
-        return
-    location = f"{path} line {first_line:,}"
-
-    # leave out empty columns at the end, which a separator at the end of each line makes
-    has_empty_end = not columns and len(cells) > 2 and len(_without_empty_end(cells)) == 2
-    if has_empty_end:
-        cells = _without_empty_end(cells)
-        rows = (row if isinstance(row, Unreadable) else (row[0], _without_empty_end(row[1])) for row in rows)
-    source_column, target_column, is_header = _choose_columns(location, cells, source, target, columns)
-    n_columns = max(len(cells), 2)
-
-    def checked(row: Row | Unreadable) -> Row | Unreadable:
-        if isinstance(row, Unreadable) or len(row[1]) == n_columns:
-            return row
-        actual = "1 column" if len(row[1]) == 1 else f"{len(row[1])} columns"
-        hint = "\nchoose with --columns 1 2" if has_empty_end and len(row[1]) > n_columns else ""
-        problem = BLANK_LINE if _is_blank(row) else f"{actual}, expected {n_columns} ({source} and {target}){hint}"
-        return Unreadable(f"{path} line {row[0]:,}", problem)
-
-    # refuse a header in other words, which would be read as a pair
-    data_rows: Iterator[Row | Unreadable] = map(checked, rows)
-    if len(cells) == 2 and not is_header and not columns:
-        sample = list(islice(data_rows, SAMPLE_ROWS))
-        if _looks_like_header(cells, [row[1] for row in sample if not isinstance(row, Unreadable)]):
-            raise DataError(
-                f"{location}: is this a header or a pair? {_listed(cells)}\n"
-                "choose with --columns and two names, source first, for a header; with --columns 1 2 for a pair"
-            )
-        data_rows = chain(sample, data_rows)
-
-    # read the pairs
-    if not is_header:
-        data_rows = chain([checked((first_line, cells))], data_rows)
-    for row in data_rows:
-        yield row if isinstance(row, Unreadable) else (row[1][source_column], row[1][target_column])
-
-
-def _is_blank(row: Row) -> bool:
-    """Return whether a row has no text, as the last lines of an exported table may be."""
-    return not any(cell.strip() for cell in row[1])
-
-
-def _without_empty_end(row: list[str]) -> list[str]:
-    """Return a row without empty cells at its end, but with two cells at least."""
-    n_cells = len(row)
-    while n_cells > 2 and not row[n_cells - 1].strip():
-        n_cells -= 1
-    return row[:n_cells]
-
-
-def _choose_columns(
-    location: str, cells: list[str], source: str, target: str, columns: tuple[str, ...]
-) -> tuple[int, int, bool]:
-    """Return the indices of the source and the target column, and whether the first row, `cells`, is a header."""
-    header = _header(cells)
-    has_languages = source.lower() in header and target.lower() in header
-
-    if columns:
-        source_column, target_column = (_find_column(location, cells, column) for column in columns)
-        if source_column == target_column:
-            raise DataError(f"{location}: both of --columns are column {source_column + 1} (columns: {_listed(cells)})")
-        has_names = not all(map(is_number, columns))
-        return source_column, target_column, has_names or has_languages
-    if has_languages:
-        return header.index(source.lower()), header.index(target.lower()), True
-    if len(cells) > 2:
-        raise DataError(
-            f"{location}: {len(cells)} columns, expected 2 ({source} and {target}): {_listed(cells)}\n"
-            "choose with --columns 2 3, or with two names if this row is a header"
-        )
-    return 0, 1, False
-
-
-def _header(cells: list[str]) -> list[str]:
-    """Return the names of the columns if a row is a header."""
-    return [name.strip().lower() for name in cells]
-
-
-def _find_column(location: str, cells: list[str], column: str) -> int:
-    """Return the index of a column that is given by its number or by its name in the first row."""
-    if is_number(column):
-        indices = [int(column) - 1] if 1 <= int(column) <= len(cells) else []
-    else:
-        indices = [index for index, name in enumerate(_header(cells)) if name == column.strip().lower()]
-    if len(indices) == 1:
-        return indices[0]
-
-    name = in_one_line(column, 40)
-    problem = f"several columns {name}, choose by number" if indices else f"no column {name}"
-    raise DataError(f"{location}: {problem} (columns: {_listed(cells)})")
-
-
-def _looks_like_header(first_row: list[str], rows: list[list[str]]) -> bool:
-    """Return whether the first row reads like names of columns, and hardly any of the following rows does."""
-    n_similar = sum(map(_reads_like_names, rows))
-    return bool(rows) and _reads_like_names(first_row) and n_similar <= len(rows) / 50
-
-
-def _reads_like_names(row: list[str]) -> bool:
-    """Return whether all cells have one or two words, and none ends in punctuation."""
-    return all(len(cell.split()) in (1, 2) and cell.rstrip()[-1] not in ".!?…。！？" for cell in row)
-
-
-def _listed(cells: list[str]) -> str:
-    """Return the columns of a row for a message: 1 "id", 2 "English"."""
-    names = (json.dumps(in_one_line(cell, 20), ensure_ascii=False) for cell in cells)
-    return listed(f"{number} {name}" for number, name in enumerate(names, 1))

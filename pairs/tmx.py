@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
+from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
@@ -41,8 +42,8 @@ NOT_TEXT = {"bpt", "ept", "it", "ph", "ut", "sub"}
 def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
     """Yield the pair of each unit that has both languages.
 
-    A language matches the tags that start with it, in any case: `en` matches `EN` and `en-US`, and a tag that is equal
-    comes first. Raises DataError where the file is not TMX, and at the end if no unit has both languages.
+    A language matches the tags that start with it, in any case: `en` matches `EN`, `eng` and `en-US`, and a tag that
+    is equal comes first. Raises DataError where the file is not TMX, and at the end if no unit has both languages.
     """
     parser = _UnitParser(str(path), source, target)
     n_pairs = 0
@@ -107,7 +108,7 @@ class _UnitParser:
 
     def __init__(self, name: str, source: str, target: str) -> None:
         self.name = name
-        self.wanted = (_normalized(source), _normalized(target))
+        self.wanted = (language_tag(source), language_tag(target))
         self.languages: set[str] = set()  # tags seen, for the error
         self.pairs: list[Pair] = []  # complete and not yet returned
 
@@ -197,7 +198,7 @@ class _UnitParser:
     def _would_be_glued(self, text: str) -> bool:
         """Return whether a text begins with a letter or digit, and the segment so far ends with one."""
         before = "".join(self.segment[-1:]) if self.segment else ""
-        has_spaces = _normalized(self.tag).split("-")[0] not in LANGUAGES_WITHOUT_SPACES
+        has_spaces = base_language(self.tag) not in LANGUAGES_WITHOUT_SPACES
         return has_spaces and before[-1:].isalnum() and text[:1].isalnum()
 
     def _end_element(self, name: str) -> None:
@@ -216,18 +217,13 @@ class _UnitParser:
 
     def _add_variant(self, text: str) -> None:
         """Keep a text of the unit if it is in a wanted language. The first wins, but an equal tag before all others."""
-        tag = _normalized(self.tag)
+        tag = language_tag(self.tag)
         language = _matching_language(tag, self.wanted)
         if language is None:
             return
         is_equal = tag == language
         if language not in self.texts or (is_equal and not self.texts[language][0]):
             self.texts[language] = (is_equal, re.sub(r"[ \t\r\n]+", " ", text).strip(" "))
-
-
-def _normalized(tag: str) -> str:
-    """Return a language tag in lower case, with hyphens."""
-    return tag.strip().lower().replace("_", "-")
 
 
 def _matching_language(tag: str, languages: tuple[str, str]) -> str | None:

@@ -41,6 +41,7 @@ def source_lines(data: DataReport) -> list[str]:
     effects: dict[str, str] = dict((TEXT_RULES if is_text else RULES).items())
     what = "lines" if is_text else "pairs"
     lines = [f"{'text' if is_text else 'data':<10}{data.name}: {data.read:,} {what} read"]
+    lines += [f"          {form}" for form in data.forms]
     rules = {"unreadable": (data.unreadable, "dropped: rows that cannot be read")} if data.unreadable.pairs else {}
     rules |= {name: (rule, effects[name]) for name, rule in data.rules.items()}
     rules["over-long"] = (data.over_long, "dropped: more tokens on one side than --max-length")

@@ -4,6 +4,7 @@ Files are read as streams. No line may be longer than MAX_LINE_BYTES, and no com
 MAX_EXPANSION times its size, so that a small file can fill neither the memory nor the disk.
 """
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -127,15 +128,39 @@ def _incomplete(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {in_one_line(error)}")
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file without their line endings.
+def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a file without their line endings.
 
     The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF, or,
-    without any LF, with CR alone. Raises DataError where the file cannot be read, decompressed or decoded, or where a
-    line is too long.
+    without any LF, with CR alone. Raises DataError where the file cannot be read or decompressed, or is not UTF-8, or
+    where a line is too long. With another encoding than UTF-8, U+FFFD stands for what is not in it.
     """
     with open_bytes(path) as file:
-        yield from decoded_lines(file, str(path), most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf)
+        recoded = file if encoding == "utf-8" else io.BufferedReader(_Recoded(file, encoding), BUFFER_BYTES)
+        max_bytes = most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf
+        yield from decoded_lines(recoded, str(path), max_bytes)
+
+
+class _Recoded(io.RawIOBase):
+    """A file of another encoding, as UTF-8. U+FFFD stands for bytes that are not in the encoding."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self.file = file
+        self.decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self.unread = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        is_end = False
+        while not self.unread and not is_end:
+            raw = self.file.read(BUFFER_BYTES)
+            is_end = not raw
+            self.unread = self.decoder.decode(raw, is_end).encode("utf-8")
+        content, self.unread = self.unread[: len(buffer)], self.unread[len(buffer) :]
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:

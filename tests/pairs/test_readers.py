@@ -159,7 +159,7 @@ def test_part_key_depends_on_columns_and_file_type() -> None:
 def test_columns_are_for_tables(data: str) -> None:
     for name in ("data/train.en", "data/train.fr", "books.en", "books.fr", "d.tmx", "d.zip"):
         write(name, "")
-    with pytest.raises(DataError, match=rf"^--columns is for \.tsv, \.csv, .* files, not for --data {data}$"):
+    with pytest.raises(DataError, match=rf"^--columns is for \.csv, \.tsv, .* files, not for --data {data}$"):
         read(data, columns=("1", "2"))
 
 
@@ -241,8 +241,8 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
     ),
     "row with one column": ({"d.tsv": GOOD_ROW + "xy\n" * 2}, "d.tsv", "d.tsv line 2: 1 column, expected 2"),
     "short row under a header": ({"d.csv": "id,en,fr\n1,a\n"}, "d.csv", "d.csv line 2: 2 columns, expected 3"),
-    "unclosed quote": ({"d.csv": 'a,b\n"c,d\n"e,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
-    "quote inside a word": ({"d.csv": 'a,b\n"c"x,d\n"e"x,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "unclosed quote": ({"d.csv": '"a","b"\n"c,d\n"e,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
+    "quote inside a word": ({"d.csv": '"a","b"\n"c"x,d\n"e"x,f\n'}, "d.csv", r"d.csv line 2: not CSV"),
     "field that is too long": (
         {"d.csv": "a," + "b" * 200_000 + "\n"},
         "d.csv",
@@ -266,12 +266,11 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         'd.jsonl line 1: "fr" must be a string, got 5',
     ),
     "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
-    "Latin-1 in a table": ({"d.tsv": b"a\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 7: not UTF-8"),
-    "UTF-16": ({"d.tsv": "a\tb\n".encode("utf-16")}, "d.tsv", "d.tsv line 1, byte 0: not UTF-8, but UTF-16"),
-    "UTF-16 without a mark": (
-        {"d.tsv": "A long line\tä\n".encode("utf-16-le")},
-        "d.tsv",
-        r"d.tsv line 1, byte 24: not UTF-8, but UTF-16 \(.*iconv -f UTF-16LE -t UTF-8\)",
+    "a row of Latin-1 in UTF-8": ({"d.tsv": b"\xc3\xa4\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 8: not UTF-8"),
+    "rows that are not in the code page": (
+        {"d.csv": b"\xe4;b\n\x81;c\n\x8d;d\n"},
+        "d.csv",
+        r"d.csv line 2: not in Windows-1252, as .* \(save it as UTF-8\)",
     ),
     "Latin-1 in a folder": (
         {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
@@ -311,10 +310,18 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "d.tsv.zst",
         "^d.tsv.zst is not a complete zstd file: .*too much memory",
     ),
-    "Parquet compressed again": ({"d.parquet.zst": b""}, "d.parquet.zst", "all but .parquet and .zip may add .gz, .xz"),
+    "Parquet compressed again": (
+        {"d.parquet.zst": b""},
+        "d.parquet.zst",
+        "all but .xlsx, .ods, .parquet, .zip may add .gz, .xz",
+    ),
     "file that is not Parquet": ({"d.parquet": b"PAR1 nonsense"}, "d.parquet", "not a valid Parquet file"),
     "empty Parquet file": ({"d.parquet": b""}, "d.parquet", "not a valid Parquet file"),
-    "unknown file type": ({"d.xlsx": b"x"}, "d.xlsx", r"must end in .tsv, .csv, .jsonl, .parquet, .tmx, .zip;"),
+    "unknown file type": (
+        {"d.doc": b"x"},
+        "d.doc",
+        r"must end in .csv, .tsv, .txt, .xlsx, .ods, .jsonl, .parquet, .tmx, .zip;",
+    ),
     "file of one language": (
         {"books.en": "a\n"},
         "books.en",

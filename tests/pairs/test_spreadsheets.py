@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from pairs.readers import DataError, Pair, read_parts
 from pairs.unreadable import BLANK_LINE, Unreadable
+from tapis.config import base_language
+from tapis.scoring import bleu_tokenizer
 
 PAIRS = [
     ("Hello, you; and you.", "Bonjour, toi ; et toi."),
@@ -96,7 +98,7 @@ def test_rows_after_the_sample_are_read_with_its_separator() -> None:
 # Headers in words
 
 
-@pytest.mark.parametrize("header", ["English,French", "Anglais;Français", "source text\ttarget text"])
+@pytest.mark.parametrize("header", ["Englisch,Französisch", "Anglais;Nom", "left text\tright text"])
 def test_header_in_words_is_not_taken_for_a_pair(header: str) -> None:
     separator = re.sub(r"[\w ]", "", header)
     names = tuple(header.split(separator))
@@ -109,15 +111,15 @@ def test_header_in_words_is_not_taken_for_a_pair(header: str) -> None:
 
 
 def test_tsv_header_in_words_is_not_taken_for_a_pair() -> None:
-    write("d.tsv", "English\tFrench\nHello, you.\tBonjour.\n")
+    write("d.tsv", "Englisch\tFranzösisch\nHello, you.\tBonjour.\n")
     assert "is this a header or a pair?" in error_of("d.tsv")
-    assert read("d.tsv", ("english", "french")) == [("Hello, you.", "Bonjour.")]
+    assert read("d.tsv", ("englisch", "französisch")) == [("Hello, you.", "Bonjour.")]
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [("English", "French")],
+        [("Page", "Pages")],
         [("dog", "chien"), ("cat", "chat"), ("black cat", "chat noir")],
         [("Go.", "Va !"), ("Hello, you.", "Bonjour, toi.")],
         [("The black cat", "Le chat noir"), ("Hello, you.", "Bonjour, toi.")],
@@ -222,5 +224,82 @@ def test_many_odd_rows_are_an_error_but_blank_lines_are_not(name: str, n_good: i
 
 
 def test_a_header_in_words_is_found_beside_odd_rows() -> None:
-    write("d.tsv", "\nEnglish\tFrench\nx\n\nHello, you.\tBonjour.\n" + "How are you?\tComment vas-tu ?\n" * 3)
+    write("d.tsv", "\nEnglisch\tFranzösisch\nx\n\nHello, you.\tBonjour.\n" + "How are you?\tComment vas-tu ?\n" * 3)
     assert "d.tsv line 2: is this a header or a pair?" in error_of("d.tsv")
+
+
+# Tables of office programs
+
+TEXTS = st.text("aé,;\"'\t\n .«", min_size=1, max_size=12).filter(str.strip).map(lambda text: f"x{text}y.")
+ROWS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=20)
+
+
+def forms_of(name: str, source: str = "en", target: str = "fr") -> list[str]:
+    return list(read_parts(name, source, target)["train"].forms)
+
+
+@given(
+    rows=ROWS,
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+    separator=st.sampled_from([",", ";", "\t"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    header=st.sampled_from(
+        [("en", "fr"), ("eng", "fra"), ("en_GB", "fr-FR"), ("English", "Français"), ("Source", "Target")]
+    ),
+    name=st.sampled_from(["d.csv", "d.tsv", "d.txt"]),
+)
+def test_what_csv_writes_reads_back(
+    rows: list[Pair], encoding: str, separator: str, quoting: int, header: Pair, name: str
+) -> None:
+    text = io.StringIO()
+    separator = separator if name == "d.csv" else "\t"
+    writer = csv.writer(text, delimiter=separator, quoting=quoting)  # type: ignore[arg-type]
+    writer.writerows([("", ""), header, *rows, ("", "")])
+    Path(name).write_bytes(text.getvalue().encode(encoding))
+    assert read(name) == rows
+    (form,) = forms_of(name)
+    assert form.endswith(f'header "{header[0]}", "{header[1]}"')
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ['"Stop!" he cried.\tBonjour.', '"Hello."\t"Bonjour."'],
+        ['"Hello.\tBonjour.', 'Bye."\tSalut.', "It rains.\tIl pleut."],
+        ['"Hello, you."\tBonjour, toi.', "Yes, no.\tOui."],
+    ],
+)
+def test_quotes_of_sentences_stay_text_in_a_table_without_quoting(rows: list[str]) -> None:
+    write("d.tsv", "".join(f"{row}\n" for row in rows))
+    assert read("d.tsv") == [tuple(row.split("\t")) for row in rows]
+
+
+def test_the_code_page_is_that_of_the_languages() -> None:
+    for source, text, codec, name in [
+        ("de", "Größe.", "cp1252", "Windows-1252"),
+        ("ces", "Žluťoučký kůň.", "cp1250", "Windows-1250"),
+        ("ru", "Привет.", "cp1251", "Windows-1251"),
+        ("jpn", "こんにちは。", "cp932", "Shift JIS"),
+        ("zh-TW", "你好。", "cp950", "Big5"),
+    ]:
+        Path("d.csv").write_bytes(f"{source};en\n{text};Hello.\n".encode(codec))
+        part = read_parts("d.csv", source, "en")["train"]
+        assert list(part.pairs) == [(text, "Hello.")] and part.forms[0].startswith(f"{name}, ")
+
+
+@pytest.mark.parametrize(
+    ("source", "cell"),
+    [("de", "Deutsch"), ("de", "German (Germany)"), ("deu", "de-AT"), ("zho", "Chinese"), ("ja", "日本語")],
+)
+def test_a_header_names_a_language_in_many_ways(source: str, cell: str) -> None:
+    write("d.csv", f"Nr,English,{cell}\n1,a,b\n")
+    assert list(read_parts("d.csv", source, "en")["train"].pairs) == [("b", "a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("deu", "de"), ("jpn", "ja"), ("zho", "zh"), ("ger_AT", "de"), ("German", "de"), ("pt-BR", "pt"), ("xx", "xx")],
+)
+def test_codes_of_three_letters_and_names_stand_for_a_language(name: str, code: str) -> None:
+    assert base_language(name) == code
+    assert bleu_tokenizer(name) == bleu_tokenizer(code)

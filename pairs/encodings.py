@@ -1,0 +1,90 @@
+"""Find the encoding of a table, as office programs export it: UTF-8, UTF-16, or the code page of a language."""
+
+import codecs
+from pathlib import Path
+from typing import NamedTuple
+
+from tapis.config import base_language
+from tapis.text.lines import BUFFER_BYTES, SAMPLE_BYTES, open_bytes, utf16_name
+
+SAMPLE_LINES = 100  # with other characters than those of ASCII
+TRADITIONAL = ("-tw", "-hk", "-mo", "-hant")  # ends of codes of Chinese in traditional characters
+
+
+class Encoding(NamedTuple):
+    """An encoding of text."""
+
+    name: str
+    """As users know it"""
+    codec: str = "utf-8"
+    """As Python knows it"""
+
+
+UTF_8 = Encoding("UTF-8")
+WESTERN = Encoding("Windows-1252", "cp1252")
+
+# Windows' code pages in which Excel saves CSV where a language is written, other than Windows-1252
+_CODE_PAGES = {
+    ("bs", "cs", "hr", "hu", "pl", "ro", "sk", "sl", "sq"): Encoding("Windows-1250", "cp1250"),
+    ("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "tt", "uk"): Encoding("Windows-1251", "cp1251"),
+    ("el",): Encoding("Windows-1253", "cp1253"),
+    ("az", "tr", "uz"): Encoding("Windows-1254", "cp1254"),
+    ("he", "yi"): Encoding("Windows-1255", "cp1255"),
+    ("ar", "fa", "ug", "ur"): Encoding("Windows-1256", "cp1256"),
+    ("et", "lt", "lv"): Encoding("Windows-1257", "cp1257"),
+    ("vi",): Encoding("Windows-1258", "cp1258"),
+    ("th",): Encoding("Windows-874", "cp874"),
+    ("ja",): Encoding("Shift JIS", "cp932"),
+    ("zh",): Encoding("GB 18030", "gb18030"),
+    ("ko",): Encoding("Windows-949", "cp949"),
+}
+_BIG5 = Encoding("Big5", "cp950")
+
+
+def find_encoding(path: Path, source: str, target: str) -> Encoding:
+    """Return the encoding of a file with texts in two languages.
+
+    A byte order mark or zero bytes tell UTF-16. Otherwise the file is in UTF-8 if most of its first lines beyond ASCII
+    are, and else in the code page of the two languages. Raises DataError where the file cannot be read.
+    """
+    with open_bytes(path) as file:
+        beginning = file.read(SAMPLE_BYTES)
+    if name := utf16_name(beginning):
+        return Encoding("UTF-16", name)
+
+    n_utf_8 = n_other = 0
+    sample = b""
+    with open_bytes(path) as file:
+        decoder = codecs.getincrementaldecoder("utf-8")()  # a piece of a long line may end within a character
+        while n_utf_8 + n_other < SAMPLE_LINES and (line := file.readline(BUFFER_BYTES)):
+            if line.isascii():
+                decoder.reset()
+                continue
+            sample += line
+            try:
+                decoder.decode(line, final=line.endswith(b"\n"))
+                n_utf_8 += 1
+            except UnicodeDecodeError:
+                decoder.reset()
+                n_other += 1
+    return UTF_8 if n_utf_8 >= n_other else _code_page(sample, source, target)
+
+
+def _code_page(sample: bytes, source: str, target: str) -> Encoding:
+    """Return the code page of two languages; of two, the first that the sample is in."""
+    pages = [page for page in map(_code_page_of, (source, target)) if page != WESTERN] or [WESTERN]
+    return next((page for page in pages if _is_in(sample, page.codec)), pages[0])
+
+
+def _code_page_of(language: str) -> Encoding:
+    if base_language(language) == "zh" and language.lower().replace("_", "-").endswith(TRADITIONAL):
+        return _BIG5
+    return next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
+
+
+def _is_in(raw: bytes, codec: str) -> bool:
+    try:
+        raw.decode(codec)
+    except UnicodeDecodeError:
+        return False
+    return True

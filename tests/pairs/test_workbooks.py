@@ -1,0 +1,90 @@
+"""Tests of workbooks: the pairs of the first sheet, and one line for what cannot be read."""
+
+import datetime
+import zipfile
+from pathlib import Path
+
+import openpyxl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairs.readers import DataError, read_parts
+
+TEXTS = st.text("aé,;\"'<&\t\n .«", max_size=12).map(lambda text: f"x{text}y")
+ODS = """<?xml version="1.0"?><d xmlns:table="t" xmlns:text="x" xmlns:office="o">
+<table:table table:name="S">{}</table:table>
+<table:table table:name="T"><table:table-row><table:table-cell><text:p>no</text:p></table:table-cell></table:table-row>
+</table:table></d>"""
+
+
+def write_xlsx(rows: list[tuple[object, ...]]) -> None:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.worksheets[0].append(row)
+    book.create_sheet("Notes").append(["no", "no"])
+    book.save("d.xlsx")
+
+
+def write_ods(xml: str) -> None:
+    with zipfile.ZipFile("d.ods", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("content.xml", ODS.format(xml))
+
+
+def error_of(name: str) -> str:
+    with pytest.raises(DataError) as error:
+        list(read_parts(name, "en", "fr")["train"].rows)
+    return str(error.value)
+
+
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8))
+def test_a_sheet_reads_back(rows: list[tuple[str, str]]) -> None:
+    write_xlsx([("Nr", "French", "English"), (), *((1, fr, en) for en, fr in rows), (None, " ")])
+    part = read_parts("d.xlsx", "en", "fr")["train"]
+    assert list(part.pairs) == rows
+    assert part.forms == ['first sheet "Sheet", header "English", "French"']
+
+
+def test_numbers_and_dates_are_text() -> None:
+    write_xlsx([("en", "fr"), (12, 2.5), (datetime.date(2024, 5, 1), True)])
+    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("12", "2.5"), ("2024-05-01", "TRUE")]
+
+
+def test_an_ods_sheet_is_read_as_it_is_shown() -> None:
+    cell = "<table:table-cell><text:p>{}</text:p></table:table-cell>"
+    comment = "<office:annotation><text:p>no</text:p></office:annotation>"
+    rows = [
+        cell.format("en") + cell.format("fr"),
+        f"<table:table-cell>{comment}<text:p>a<text:s text:c='2'/>b</text:p><text:p>c</text:p></table:table-cell>"
+        + cell.format("x"),
+        "<table:table-cell table:number-columns-repeated='2'><text:p>z</text:p></table:table-cell>",
+    ]
+    write_ods("".join(f"<table:table-row table:number-rows-repeated='1'>{row}</table:table-row>" for row in rows))
+    assert list(read_parts("d.ods", "en", "fr")["train"].pairs) == [("a  b\nc", "x"), ("z", "z")]
+
+
+def test_a_workbook_that_is_broken_or_has_a_password_is_one_line() -> None:
+    write_xlsx([("a", "b")])
+    whole = Path("d.xlsx").read_bytes()
+    for raw, problem in [
+        (whole[:-30], "is not a complete .xlsx file"),
+        (b"\xd0\xcf\x11\xe0" + bytes(100), "has a password"),
+    ]:
+        Path("d.xlsx").write_bytes(raw)
+        message = error_of("d.xlsx")
+        assert message.startswith("d.xlsx ") and problem in message and len(message.splitlines()) == 1
+
+
+def test_a_small_workbook_cannot_fill_the_memory() -> None:
+    cell = f"<table:table-cell><text:p>{'a' * 1000}</text:p></table:table-cell>"
+    write_ods(f"<table:table-row table:number-rows-repeated='999999999'>{cell}</table:table-row>")
+    assert "far more than a spreadsheet has" in error_of("d.ods")
+    write_ods("<!-- " + " " * 20_000_000 + " -->")
+    assert "expands to 20 MB" in error_of("d.ods")
+    write_xlsx([("a", "b")])
+    with zipfile.ZipFile("d.xlsx") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile("d.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, raw in parts.items():
+            archive.writestr(name, raw.replace(b"</row>", b"<c/>" * 300_000 + b"</row>"))
+    assert "far more cells in a row" in error_of("d.xlsx")
