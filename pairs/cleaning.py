@@ -11,13 +11,14 @@ import math
 import re
 import statistics
 import unicodedata
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from config import RuleName
-from pairs.readers import Pair
+from pairs.language_scores import LanguageScorer
 from tapis.config import base_language
 from tapis.text.languages import LANGUAGE_MARGIN, TAG, identifier_of, language_identifier, repair
+from tapis.text.lines import Pair
 
 # What each rule does, as shown in the data report.
 RULES: dict[RuleName, str] = {
@@ -51,9 +52,8 @@ SWAP_MARGIN = 2.0  # for the swapped reading of a pair over the given one
 _MARKS = "".join(chr(i) for i in range(0x300, 0x3100) if unicodedata.category(chr(i))[0] == "M")  # of letters
 _LETTERS = rf"(?:[^\W\d_]++|[{_MARKS}]++)++"
 _WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
-_BOOK_HEADER = re.compile(
-    r"^source\s*:\s*(https?:|www\.|project gutenberg)|project gutenberg ?audiobook", re.IGNORECASE
-)
+_SOURCE_LINE = re.compile(r"source\s*:\s*(https?:|www\.|project gutenberg)", re.IGNORECASE)
+_AUDIOBOOK = re.compile(r"project gutenberg ?audiobook", re.IGNORECASE)
 _CHAPTER_LABEL = re.compile(
     r"^\W*((chapter|chapitre|capitolo|capítulo|kapitel|hoofdstuk|part|partie|parte|teil|book|livre|libro|buch)\W+)?"
     r"([ivxlcdm]+|\d+|premi[eè]re?|first|prim[ao]|erste[rs]?)\W*$",
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
 
 
 class Cleaner:
-    """The rules for one pair at a time, set up for one language pair."""
+    """The rules that need one pair alone, set up for one language pair."""
 
     def __init__(self, source: str, target: str, skip: Iterable[RuleName] = (), sample: Iterable[Pair] = ()) -> None:
         """Set up the rules.
@@ -95,10 +95,12 @@ class Cleaner:
         self.notes: list[str] = []
 
         # The language rules need an identifier that tells both languages apart.
-        self.identifier: Any = None
+        self.scorer: LanguageScorer | None = None
         if self.active & {"swapped-columns", "wrong-language"}:
-            self.identifier = identifier_of((source, target))
-            if self.identifier is None:
+            identifier = identifier_of((source, target))
+            if identifier:
+                self.scorer = LanguageScorer(identifier)
+            else:
                 self.active -= {"swapped-columns", "wrong-language"}
                 self.notes.append(
                     f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
@@ -106,37 +108,34 @@ class Cleaner:
 
         # Judge the sample with a neutral median, to measure lengths after repairs.
         self.median_log_ratio = 0.0
-        verdicts = [self.judge(pair) for pair in sample]
+        verdicts = self.judge(list(sample))
         log_ratios = [_log_length_ratio(verdict.pair) for verdict in verdicts if verdict.dropped != "empty-side"]
         if log_ratios:
             self.median_log_ratio = statistics.median(log_ratios)
 
-    def judge(self, raw: Pair) -> Verdict:
-        """Apply the active rules to one raw pair. At most one rule drops it: the first that applies."""
+    def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
+        """Apply the active rules to raw pairs. At most one rule drops a pair: the first that applies."""
+        pairs = [(repair(raw[0]), repair(raw[1])) for raw in raw_pairs] if "unicode" in self.active else raw_pairs
+        log_odds = self._source_log_odds(pairs)
+        return [self._verdict(*of_pair) for of_pair in zip(raw_pairs, pairs, log_odds, strict=True)]
+
+    def _verdict(self, raw: Pair, pair: Pair, log_odds: tuple[float, float]) -> Verdict:
+        """Apply the active rules to one pair, given before and after repairs, and `_source_log_odds` of its sides."""
         active = self.active
-
-        # repair characters
-        pair = (repair(raw[0]), repair(raw[1])) if "unicode" in active else raw
         repaired = pair != raw
-
         if "empty-side" in active and not (pair[0].strip() and pair[1].strip()):
             return Verdict(pair, repaired, swapped=False, dropped="empty-side")
 
-        # identify the languages, and exchange swapped sides
-        is_one_language = False
-        swapped = False
-        if self.identifier:
-            source_log_odds = self._source_log_odds(pair[0])
-            target_log_odds = self._source_log_odds(pair[1])
-            both_in_source_language = source_log_odds > LANGUAGE_MARGIN and target_log_odds > LANGUAGE_MARGIN
-            both_in_target_language = source_log_odds < -LANGUAGE_MARGIN and target_log_odds < -LANGUAGE_MARGIN
-            is_one_language = both_in_source_language or both_in_target_language
+        # compare the languages, and exchange swapped sides
+        of_source, of_target = log_odds
+        both_in_source_language = of_source > LANGUAGE_MARGIN and of_target > LANGUAGE_MARGIN
+        both_in_target_language = of_source < -LANGUAGE_MARGIN and of_target < -LANGUAGE_MARGIN
+        is_one_language = both_in_source_language or both_in_target_language
 
-            # The evidence of both sides is added up: in short pairs, often only one side is clear.
-            is_swapped = target_log_odds - source_log_odds > SWAP_MARGIN and not is_one_language
-            if "swapped-columns" in active and is_swapped:
-                swapped = True
-                pair = (pair[1], pair[0])
+        # The evidence of both sides is added up: in short pairs, often only one side is clear.
+        swapped = "swapped-columns" in active and of_target - of_source > SWAP_MARGIN and not is_one_language
+        if swapped:
+            pair = (pair[1], pair[0])
 
         # find the first rule that drops the pair
         dropped: RuleName | None = None
@@ -150,10 +149,17 @@ class Cleaner:
             dropped = "length-ratio"
         return Verdict(pair, repaired, swapped, dropped)
 
-    def _source_log_odds(self, text: str) -> float:
-        """Return log P(text | source language) − log P(text | target language), in nats."""
-        log_likelihoods = dict(self.identifier.rank(_words(text)))
-        return float(log_likelihoods[base_language(self.source)] - log_likelihoods[base_language(self.target)])
+    def _source_log_odds(self, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+        """Return log P(text | source language) − log P(text | target language) of both sides, in nats.
+
+        Without a scorer, nothing tells the languages apart: 0.
+        """
+        if not self.scorer:
+            return [(0.0, 0.0)] * len(pairs)
+        scores = self.scorer.scores([_words(side) for pair in pairs for side in pair])  # (2 × pairs, languages)
+        source, target = (self.scorer.labels.index(base_language(code)) for code in (self.source, self.target))
+        log_odds = (scores[:, source] - scores[:, target]).tolist()
+        return list(zip(log_odds[::2], log_odds[1::2], strict=True))
 
 
 class TextCleaner:
@@ -164,27 +170,37 @@ class TextCleaner:
         self.language = language
         self.active = set(TEXT_RULES) - set(skip)
         self.notes: list[str] = []
-        self.identifier: Any = None
+        self.scorer: LanguageScorer | None = None
         if "wrong-language" in self.active:
-            self.identifier = language_identifier()
-            if base_language(language) not in self.identifier.labels:
+            identifier = language_identifier()
+            if base_language(language) in identifier.labels:
+                self.scorer = LanguageScorer(identifier)
+            else:
                 self.active.remove("wrong-language")
                 self.notes.append(f"wrong-language switched off: py3langid does not cover {language}")
 
-    def judge(self, raw: Pair) -> Verdict:
-        """Apply the active rules to one sentence. At most one rule drops it: the first that applies."""
-        text = repair(raw[1]) if "unicode" in self.active else raw[1]
+    def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
+        """Apply the active rules to sentences. At most one rule drops a sentence: the first that applies."""
+        texts = [repair(raw[1]) if "unicode" in self.active else raw[1] for raw in raw_pairs]
+        is_foreign = self._is_in_another_language(texts)
+        return [self._verdict(*of_text) for of_text in zip(raw_pairs, texts, is_foreign, strict=True)]
+
+    def _verdict(self, raw: Pair, text: str, is_in_another_language: bool) -> Verdict:
+        """Apply the active rules to one sentence, given before and after repairs."""
         dropped: RuleName | None = None
         if "empty-side" in self.active and not text.strip():
             dropped = "empty-side"
-        elif "wrong-language" in self.active and self._is_in_another_language(text):
+        elif is_in_another_language:
             dropped = "wrong-language"
         return Verdict((raw[0], text), text != raw[1], swapped=False, dropped=dropped)
 
-    def _is_in_another_language(self, text: str) -> bool:
-        log_likelihoods = dict(self.identifier.rank(_words(text)))
-        log_likelihood = log_likelihoods[base_language(self.language)]
-        return bool(max(log_likelihoods.values()) - log_likelihood > LANGUAGE_MARGIN)
+    def _is_in_another_language(self, texts: Sequence[str]) -> list[bool]:
+        """Return for each text whether another language is clearly more probable; without a scorer, False."""
+        if not self.scorer:
+            return [False] * len(texts)
+        scores = self.scorer.scores([_words(text) for text in texts])  # (texts, languages)
+        expected = scores[:, self.scorer.labels.index(base_language(self.language))]
+        return [bool(clear) for clear in scores.max(axis=1) - expected > LANGUAGE_MARGIN]
 
 
 AnyCleaner = Cleaner | TextCleaner
@@ -215,8 +231,9 @@ def _words(text: str) -> str:
 
 def is_heading(pair: Pair) -> bool:
     """Return whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
-    has_book_header = any(_BOOK_HEADER.search(side) for side in pair)
-    return has_book_header or all(_CHAPTER_LABEL.match(TAG.sub("", side)) for side in pair)
+    if any(_SOURCE_LINE.match(side) or ("gutenberg" in side.lower() and _AUDIOBOOK.search(side)) for side in pair):
+        return True
+    return all(_CHAPTER_LABEL.match(TAG.sub("", side)) for side in pair)
 
 
 def _log_length_ratio(pair: Pair) -> float:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from config import BUILT_IN, Config, RuleName
-from pairs.cleaned import RULE_NAMES, cleaned_table, code_files, turned_round
+from pairs.batches import RULE_NAMES
+from pairs.cleaned import cleaned_table, code_files, turned_round
 from pairs.cleaning import RULES, CleanerSettings
 from pairs.origins import Origin, origins
 from pairs.readers import PARTS, DataError, read_parts, read_text, takes_columns

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config import Config, RuleName
-from pairs.cleaned import KEPT, RULE_NAMES, UNREADABLE
+from pairs.batches import KEPT, RULE_NAMES, UNREADABLE
 from pairs.origins import Origin
 from pairs.report import RuleReport
 from pairs.tables import Ints, column

@@ -26,7 +26,7 @@ from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
 from decoding.translator import CheckoutFiles, Translator
 from model import Transformer
-from pairs.cleaned import clean_batch
+from pairs.batches import clean_batch
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.tables import Pairs

@@ -44,7 +44,7 @@ from decoding.translator import Translator
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.release import to_release
 from model import Transformer
-from pairs.cleaned import clean_batch
+from pairs.batches import clean_batch
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus
 from pairs.origins import Origin
@@ -260,7 +260,7 @@ def read_data(folder: Path, name: str) -> None:
     for part in read_parts(str(folder / name), "en", "fr").values():
         for pair in part.pairs:
             assert all(isinstance(side, str) for side in pair)
-            cleaner.judge(pair)
+            cleaner.judge([pair])
 
 
 def read_document(folder: Path, kind: str) -> None:

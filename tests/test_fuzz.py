@@ -158,7 +158,7 @@ def test_any_file_is_read_or_rejected(tmp_path: Path, raw: bytes, name: str, com
         for part in read_parts(str(data), "en", "fr").values():
             for pair in part.pairs:
                 assert all(isinstance(side, str) for side in pair)
-                cleaner.judge(pair)
+                cleaner.judge([pair])
     except TapisError as error:
         assert len(str(error).splitlines()) <= 2
 

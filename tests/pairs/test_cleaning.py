@@ -1,19 +1,24 @@
 """Tests of each cleaning rule: what it must repair or drop, what it must leave alone, and swapped columns at scale."""
 
+import functools
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 
+import numpy as np
 import pytest
-from conftest import SHARED, needs_shared
-from hypothesis import given
+from conftest import ROOT, SHARED, needs_shared
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config import RuleName
 from pairs.cleaning import RULES, Cleaner, TextCleaner, _words, is_heading
 from pairs.corpus import Corpus
+from pairs.language_scores import NGRAM_BYTES, SEPARATOR, LanguageScorer
 from pairs.readers import Pair, read_parts
-from tapis.text.languages import foreign_language, repair
+from tapis.text.languages import foreign_language, language_identifier, repair
 
 
 def clean(
@@ -21,7 +26,7 @@ def clean(
 ) -> tuple[list[Pair], dict[str, int]]:
     """The pairs that the rules keep, and how many pairs each rule changed or dropped."""
     cleaner = Cleaner(*languages, skip, sample=pairs)
-    verdicts = [cleaner.judge(pair) for pair in pairs]
+    verdicts = cleaner.judge(pairs)
     counts: Counter[str] = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
     counts["unicode"] = sum(verdict.repaired for verdict in verdicts)
     counts["swapped-columns"] = sum(verdict.swapped for verdict in verdicts)
@@ -133,7 +138,7 @@ def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart
         f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
     ]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
-    assert cleaner.judge(pair).pair == pair
+    assert cleaner.judge([pair])[0].pair == pair
 
 
 @pytest.mark.parametrize(
@@ -168,11 +173,11 @@ def test_words_have_their_vowel_signs() -> None:
 def test_languages_with_regions_have_the_language_rules() -> None:
     cleaner = Cleaner("fr-CA", "en-GB")
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
-    assert cleaner.notes == [] and cleaner.judge(pair[::-1]).pair == pair
+    assert cleaner.notes == [] and cleaner.judge([pair[::-1]])[0].pair == pair
     text = TextCleaner("fr-CA")
     sentence = "The king eats an apple in the garden of his castle."
-    assert text.notes == [] and text.judge(("", sentence)).dropped == "wrong-language"
-    assert text.judge(("", pair[0])).dropped is None
+    verdicts = text.judge([("", sentence), ("", pair[0])])
+    assert text.notes == [] and [verdict.dropped for verdict in verdicts] == ["wrong-language", None]
 
 
 def swap_rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> tuple[float, float]:
@@ -182,7 +187,7 @@ def swap_rates(pairs: list[Pair], languages: tuple[str, str] = ("en", "fr")) -> 
     mixed = [pair[::-1] if swap else pair for pair, swap in zip(pairs, was_swapped, strict=True)]
 
     cleaner = Cleaner(*languages, [name for name in RULES if name != "swapped-columns"])
-    verdicts = [cleaner.judge(pair).swapped for pair in mixed]
+    verdicts = [verdict.swapped for verdict in cleaner.judge(mixed)]
 
     n_swapped = sum(was_swapped)
     repaired = sum(verdict and truth for verdict, truth in zip(verdicts, was_swapped, strict=True))
@@ -215,17 +220,65 @@ def test_swapped_works_of_opus_books_are_repaired() -> None:
         swapped_works = set(truth[language_pair]["swapped_works"])
         authentic = set(truth[language_pair]["authentic"])
 
-        n_swapped = n_repaired = n_unswapped = n_spoiled = 0
+        raws, is_swapped = [], []
         for row in rows:
             raw = (repair(row["translation"][source] or ""), repair(row["translation"][target] or ""))
-            if row["id"] in authentic or raw[0] == raw[1] or not all(raw):
-                continue
-            verdict = cleaner.judge(raw).swapped
-            if row["id"] in swapped_works:
-                n_swapped += 1
-                n_repaired += verdict
-            else:
-                n_unswapped += 1
-                n_spoiled += verdict
-        assert n_repaired >= 0.98 * n_swapped
-        assert n_spoiled <= 0.002 * n_unswapped
+            if row["id"] not in authentic and raw[0] != raw[1] and all(raw):
+                raws.append(raw)
+                is_swapped.append(row["id"] in swapped_works)
+        truths = np.array(is_swapped)
+        verdicts = np.array([verdict.swapped for verdict in cleaner.judge(raws)])
+        assert (verdicts & truths).sum() >= 0.98 * truths.sum()
+        assert (verdicts & ~truths).sum() <= 0.002 * (~truths).sum()
+
+
+# Scores of many texts at once
+
+
+TEXTS = st.text() | st.text("aàbcdeéÀÉTHE ßſ\u0301\u00a0कि中🙂\ud800", max_size=400) | st.sampled_from(["", "ÇA VA ?"])
+
+
+@functools.cache
+def scorer_of(*languages: str) -> LanguageScorer:
+    return LanguageScorer(language_identifier(*languages))
+
+
+@pytest.mark.parametrize("languages", [("en", "fr"), ("sr", "hr"), ()])
+@given(texts=st.lists(TEXTS, max_size=8))
+@settings(max_examples=30)
+def test_texts_have_the_scores_that_py3langid_gives_them_one_by_one(
+    languages: tuple[str, ...], texts: list[str]
+) -> None:
+    """Serbian has two columns in the model, one for each script."""
+    scorer = scorer_of(*languages)
+    alone = [dict(language_identifier(*languages).rank(text)) for text in texts]
+    expected = np.array([[scores[label] for label in scorer.labels] for scores in alone])
+    assert scorer.scores(texts).shape == (len(texts), len(scorer.labels))
+    np.testing.assert_allclose(scorer.scores(texts).ravel(), expected.ravel(), rtol=1e-5, atol=1e-3)
+
+
+def test_long_texts_are_scored_in_groups_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = scorer_of("en", "fr")
+    texts = ["the cat sleeps " * 100, "le chat dort", "", "x", "la maison est grande " * 50]
+    together = scorer.scores(texts)
+    monkeypatch.setattr("pairs.language_scores.GROUP_BYTES", 100)
+    assert (scorer.scores(texts) == together).all()
+
+
+def test_the_automaton_of_py3langid_forgets_all_but_the_last_bytes() -> None:
+    """What lets a text be cut into pieces: no state is deeper than NGRAM_BYTES, and a separator leads to the start."""
+    identifier = language_identifier()
+    rows = np.array(identifier.tk_nextmove).reshape(-1, 256)  # of the next state for each byte
+    row_of_state = np.array(identifier.tk_row)
+    assert not rows[:, SEPARATOR[0]].any()
+    reached = np.zeros(len(row_of_state), dtype=bool)
+    reached[0] = True
+    for _ in range(NGRAM_BYTES):
+        reached[rows[np.unique(row_of_state[reached])]] = True
+    assert reached.all()
+
+
+def test_processes_that_clean_import_little() -> None:
+    script = "import sys, pairs.batches; print(*{'torch', 'datasets', 'pyarrow', 'pandas'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not done.stdout.split()

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ import pytest
 from conftest import ROOT, SHARED, Command, needs_shared
 
 from config import PRESETS, Config
-from pairs.cleaned import _clean_in_processes, clean_batch, code_files, normalize
+from pairs.batches import clean_batch, clean_in_processes, normalize
+from pairs.cleaned import code_files
 from pairs.cleaning import Cleaner, Verdict
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
@@ -149,7 +150,7 @@ def test_long_texts_are_cleaned_in_small_groups(tmp_path: Path, monkeypatch: pyt
         sizes.append(len(pairs))
         return clean(cleaner, pairs)
 
-    monkeypatch.setattr("pairs.cleaned.clean_batch", counted)
+    monkeypatch.setattr("pairs.batches.clean_batch", counted)
     assert list(load_corpus(EN_FR).train) == list(before.train)
     assert max(sizes) < 20 and sum(sizes) == len(PAIRS)
 
@@ -263,7 +264,7 @@ def test_unchanged_data_is_not_cleaned_again(tmp_path: Path, monkeypatch: pytest
     write(tmp_path / "data", train_en=source_text(PAIRS), train_fr=target_text(PAIRS))
     before = load_corpus(EN_FR)
     cleaning_calls = []
-    monkeypatch.setattr("pairs.cleaned.clean_batch", lambda *args: cleaning_calls.append(args))
+    monkeypatch.setattr("pairs.batches.clean_batch", lambda *args: cleaning_calls.append(args))
     (tmp_path / "data").rename(tmp_path / "moved")
     again = load_corpus(replace(EN_FR, data=("moved",)))
     assert list(again.train) == list(before.train) and again.train.key == before.train.key
@@ -296,7 +297,7 @@ def test_several_processes_clean_like_one() -> None:
     cleaner = Cleaner("en", "fr")
 
     def clean(n_processes: int) -> list[dict[str, Any]]:
-        return list(_clean_in_processes(cleaner, chunks(pairs, 300), n_processes))
+        return list(clean_in_processes(lambda: cleaner, chunks(pairs, 300), n_processes))
 
     assert clean(2) == clean(1)
     assert sum(len(batch["source"]) for batch in clean(1)) == len(pairs)
@@ -457,9 +458,10 @@ def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
 class DyingCleaner(Cleaner):
     """Ends its process while it sends its result, as the system does where memory is short."""
 
-    def judge(self, raw: Pair) -> Verdict:
+    def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
         threading.Timer(1, os._exit, (9,)).start()
-        return Verdict(("x" * 2_000_000, "more than a pipe holds"), repaired=False, swapped=False, dropped=None)
+        pair = ("x" * 2_000_000, "more than a pipe holds")
+        return [Verdict(pair, repaired=False, swapped=False, dropped=None)] * len(raw_pairs)
 
 
 def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
@@ -469,7 +471,7 @@ def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
         yield PAIRS[:1]
 
     with pytest.raises(DataError, match="a process that cleans the data was killed"):
-        list(_clean_in_processes(DyingCleaner("en", "fr"), slow_batches(), 2))
+        list(clean_in_processes(lambda: DyingCleaner("en", "fr"), slow_batches(), 2))
 
 
 SLOW = """
@@ -477,17 +479,17 @@ import os, time
 from pairs.cleaning import Cleaner
 
 class SlowCleaner(Cleaner):
-    def judge(self, raw):
+    def judge(self, raw_pairs):
         os.write(1, f"{os.getpid()}\\n".encode())  # whole, beside the other process
         time.sleep(1)
-        return super().judge(raw)
+        return super().judge(raw_pairs)
 """
 KILLED = """
-from pairs.cleaned import _clean_in_processes
+from pairs.batches import clean_in_processes
 from slow import SlowCleaner
 
 if __name__ == "__main__":
-    list(_clean_in_processes(SlowCleaner("en", "fr"), iter([[("a", "b")]] * 20), 2))
+    list(clean_in_processes(lambda: SlowCleaner("en", "fr"), iter([[("a", "b")]] * 20), 2))
 """
 
 
