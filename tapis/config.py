@@ -3,6 +3,7 @@
 The training of a checkout adds to `ModelConfig` what its runs were asked besides (config.py at its root).
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -275,13 +276,15 @@ def language_tag(name: str) -> str:
     """Return the usual code of a language, in small letters and with hyphens: pt-br of pt_BR, de-at of deu-AT.
 
     `name` is a code of two or three letters, or the name of a language in English or in itself: German, Deutsch.
-    Anything else is returned as it is.
+    Anything else is returned as it is. Without Babel, which the package alone does not need, so is all but a code of
+    two letters.
     """
     first, *rest = re.split("[-_]", name.strip().lower())
-    if re.fullmatch("[a-z]{3}", first):
-        first = _two_letter_code(first)
-    elif not re.fullmatch("[a-z]{2}|", first):
-        first = _english_names().get(first) or _own_names().get(first) or first
+    if not re.fullmatch("[a-z]{2}|", first):
+        with contextlib.suppress(ImportError):
+            is_code = re.fullmatch("[a-z]{3}", first)
+            named = _two_letter_code(first) if is_code else _english_names().get(first) or _own_names().get(first)
+            first = named or first
     return "-".join([first, *rest])
 
 
