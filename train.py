@@ -10,10 +10,10 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from training.cli import TrainOptions, parse_training, target_flag
+from training.cli import TrainOptions, look_at, target_flag
 from tapis.system.cli import answer_early, run_command
 
-answer_early(__name__, parse_training)  # before torch, which takes more than a second
+answer_early(__name__, look_at)  # before torch, which takes more than a second
 
 import math
 import shlex
@@ -74,6 +74,7 @@ from training.validation import sample_rows, unsure_below, validate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FEW = 100  # validation pairs, below which their scores say little
 PICTURED = 2  # validation sentences whose attention TensorBoard shows
 
 
@@ -371,6 +372,11 @@ def notes_on(training: Training) -> Iterator[str]:
     """Yield what may surprise of how a run computes."""
     if warning := slow_precision(training.resolved.precision, training.device):
         yield warning
+    if 0 < (n_valid := len(training.corpus.valid)) < FEW:
+        yield (
+            f"warning   {n_valid} pairs are few to validate with: chance alone moves their BLEU by points; "
+            "give more, or --valid-share 0.1"
+        )
     if own_parts() and (part := departure(training.whole_model())):
         yield f"note      {part} of model.py computes something else than the engine: translating by torch"
 

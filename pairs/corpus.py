@@ -9,16 +9,15 @@ Lengths in tokens are not known here: dataset.py leaves out pairs that are too l
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from config import BUILT_IN, Config, RuleName
+from config import Config, RuleName
 from pairs.batches import RULE_NAMES
 from pairs.cleaned import cleaned_table, code_files, turned_round
 from pairs.cleaning import RULES, CleanerSettings
-from pairs.origins import Origin, origins
-from pairs.readers import PARTS, DataError, read_parts, read_text, takes_columns
+from pairs.origins import Origin, open_parts, origins
+from pairs.readers import PARTS, DataError, read_text
 from pairs.report import DataReport, RuleReport
 from pairs.selection import (
     HOPELESS_LENGTH,
@@ -38,7 +37,6 @@ from tapis.system.files import digest, digest_files
 from tapis.system.terminal import listed
 
 N_WORDS = ("words_source", "words_target")  # columns
-DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 
 
 @dataclass
@@ -114,7 +112,10 @@ def _check_parts(config: Config, source: Source) -> None:
         return
     for part in ("train", "valid"):
         if not len(source.selections[part]):
-            raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}")
+            share = f"{config.valid_share:.1%}".replace(".0%", "%")
+            advice = f"\nit is drawn from them, {share}: with so few, give --valid-share 0.1 --test-share 0.1"
+            advice = advice if part == "valid" and source.n_read else ""
+            raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}{advice}")
     for part in ("valid", "test"):
         longest = max(int(source.selections[part].column(words).max(initial=0)) for words in N_WORDS)
         if longest > HOPELESS_LENGTH * config.max_length:
@@ -140,16 +141,8 @@ def _clean_source(config: Config, origin: Origin) -> Source:
     """
     if origin.is_monolingual:
         return _clean_text(config, origin)
-    name = origin.data
     languages = (origin.target, origin.source) if origin.is_reversed else (origin.source, origin.target)
-    # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
-    is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
-    columns = () if is_beside_table else config.columns
-    # A table of several pairs must name its columns: the first two would be those of one pair.
-    n_pairs = len({frozenset(pair) for pair in config.directions})
-    if n_pairs > len(config.data) and takes_columns(name):
-        columns = languages
-    raw_parts = read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *languages, columns)
+    raw_parts = open_parts(config, origin)
     settings = CleanerSettings(*languages, config.skip_rules)
     tables = {part: cleaned_table(raw, settings) for part, raw in raw_parts.items()}
     if origin.is_reversed:

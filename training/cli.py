@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeVar
 import tyro
 
 from config import PRESETS, Config, DataSettings, RunSettings, TrainingSettings
+from pairs.origins import check_files
 from tapis.config import (
     ConfigError,
     ModelSettings,
@@ -145,6 +146,13 @@ class OwnEvaluateOptions(EvaluateOptions):
     """Part of the run's own data to score, if no files are given"""
     data: tuple[str, ...] = ()
     """The run's own data, which must be named if another machine made the run"""
+
+
+def look_at(args: Sequence[str]) -> None:
+    """Raise a TapisError if train.py's line is wrong, or names data that are not there, or not what they should be."""
+    _, _, options = parse_training(args)
+    if not (options.resume or options.config.init_from):
+        check_files(options.config)
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
