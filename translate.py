@@ -2,7 +2,8 @@
 
     python translate.py "The cat is sitting on the mat."     one line of output for each argument
     python translate.py --doubts "The cat is tired."         and what makes the translation doubtful
-    python translate.py < text.en > text.fr                  N lines in, N lines out; a line may be a paragraph
+    python translate.py --input text.en --output text.fr     N lines in, N lines out; a line may be a paragraph
+    python translate.py < text.en > text.fr                  the same, as it is translated
     python translate.py --format html PAGE.html > OUT.html   a page: only its text is translated;
                                                              also markdown, and srt for subtitles
 

@@ -1,5 +1,6 @@
 """Sentences in, sentences out: the number of lines, the order, and that a batch changes nothing."""
 
+import gzip
 import io
 import subprocess
 import sys
@@ -174,3 +175,70 @@ def test_scores_are_those_of_the_length_penalty(run_folder: RunFolder, called: C
         assert done.stdout == "".join(f"{one.score:.4f}\t{one.text}\n" for one in ranked)
         printed.add(done.stdout)
     assert len(printed) == 2
+
+
+def test_a_file_is_translated_line_by_line_into_another(run_folder: RunFolder, called: Command) -> None:
+    flags = ["--run", "tiny", "--device", "cpu"]
+    lines = ["A cat.", "", "A dog is\there.", "The cat is sitting on the mat."]
+    Path("in.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    Path("in.en.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
+    said = called("translate.py", *flags, *lines)
+    assert said.stdout.count("\n") == len(lines)
+    for name in ("in.en", "in.en.gz"):
+        assert called("translate.py", *flags, "--input", name).stdout == said.stdout
+        done = called("translate.py", *flags, "--input", name, "--output", "new/out.fr")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert Path("new/out.fr").read_text(encoding="utf-8") == said.stdout
+
+
+@pytest.mark.parametrize(("kind", "start"), [("html", "<p>"), ("markdown", "# "), ("srt", "1\n0:1 --> 0:2\n")])
+def test_a_document_may_be_read_from_a_file_and_written_to_one(
+    kind: str, start: str, run_folder: RunFolder, called: Command
+) -> None:
+    Path("in").write_text(f"{start}The cat.\n", encoding="utf-8")
+    flags = ["--run", "tiny", "--device", "cpu", "--format", kind]
+    printed = called("translate.py", *flags, "in").stdout
+    assert printed.startswith(start) and called("translate.py", *flags, "--input", "in").stdout == printed
+    assert called("translate.py", *flags, "--input", "in", "--output", "out").stdout == ""
+    assert Path("out").read_text(encoding="utf-8") == printed
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["a.txt"], "a.txt is a file: translate its text with --input a.txt"),
+        (["a.txt", "b c.html"], "a.txt is a file"),
+        (["b c.html"], "--format html 'b c.html'"),
+        (["table.csv"], "table.csv is a table: save its column"),
+        (["--input", "table.csv"], "table.csv is a table: save its column"),
+        (["--input", "a.txt", "A cat."], "leave out the sentences"),
+        (["--input", "a.txt", "--output", "nothing/../a.txt"], "which is not overwritten"),
+        (["--format", "html", "b c.html", "--output", "link"], "which is not overwritten"),
+    ],
+)
+def test_names_of_files_are_not_translated_and_files_not_overwritten(
+    args: list[str], says: str, run_folder: RunFolder, called: Command
+) -> None:
+    names = ("a.txt", "b c.html", "table.csv")
+    for name in names:
+        Path(name).write_text("<p>A cat.", encoding="utf-8")
+    Path("link").symlink_to("b c.html")
+    done = called("translate.py", "--run", "tiny", "--device", "cpu", *args)
+    assert (done.returncode, done.stdout) == (2, "") and says in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert {Path(name).read_text(encoding="utf-8") for name in names} == {"<p>A cat."}
+
+
+def test_a_file_that_cannot_be_read_leaves_the_output_as_it_was(run_folder: RunFolder, called: Command) -> None:
+    Path("out").write_text("before", encoding="utf-8")
+    Path("in").write_bytes(b"A cat.\n" * 1000 + b"\xff\n")  # found in the second part, after a thousand lines
+    for name, says in (("in", "in is not UTF-8"), ("none", "none cannot be read")):
+        done = called("translate.py", "--run", "tiny", "--device", "cpu", "--input", name, "--output", "out")
+        assert done.returncode == 1 and says in done.stderr and Path("out").read_text(encoding="utf-8") == "before"
+    assert sorted(file.name for file in Path().iterdir() if file.name != "weights") == ["in", "out"]
+
+
+def test_a_sentence_beside_a_file_of_a_similar_name_is_translated(run_folder: RunFolder, called: Command) -> None:
+    Path("cat").write_text("", encoding="utf-8")
+    for text in (["cat", "A cat."], ["cat."], ["long " * 2000]):
+        done = called("translate.py", "--run", "tiny", "--device", "cpu", *text)
+        assert (done.returncode, done.stdout.count("\n")) == (0, len(text)), done.stderr

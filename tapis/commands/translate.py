@@ -1,9 +1,13 @@
-"""The command that translates: its arguments, standard input, a document, or what is typed at its prompt."""
+"""The command that translates: its arguments, a file, standard input, or what is typed at its prompt."""
 
 import io
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
 from tapis.attention import draw, quiet, to_html
 from tapis.config import ConfigError, TapisError
@@ -13,7 +17,7 @@ from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import escape_controls, say
 from tapis.text.documents import FORMATS, srt_warnings
 from tapis.text.languages import can_identify
-from tapis.text.lines import not_utf8, utf16_name
+from tapis.text.lines import not_utf8, open_bytes, utf16_name, without_compressed_ending
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.sentences import has_letters
@@ -24,12 +28,15 @@ from tapis.typed_text import sentences_as_translated, translate_lines
 
 CLEAR = 0.99  # probability of a language
 MOST_WARNINGS = 10  # about lines of a document
-LINES_AT_ONCE = 1000  # of standard input: enough to sort by length, few enough to see results soon
+LINES_AT_ONCE = 1000  # of a file: enough to sort by length, few enough to see results soon
+TABLES = (".csv", ".tsv", ".xlsx", ".xls", ".ods")
+FORMAT_OF_ENDING = {".html": "html", ".htm": "html", ".md": "markdown", ".srt": "srt"}
 
 
 def run(kind: type[Translator], args: Sequence[str]) -> None:
     """Run the command. `kind` loads the translator: that of the package, or of a checkout."""
     options = parse(TranslateOptions, args)
+    file = file_to_translate(options)
     search = Search(options.beam, options.n_best, options.length_penalty)
     translator = kind.load(options.run, options.device, options.precision, plain=options.plain)
     translator = translator.towards(options.target, options.source)
@@ -41,22 +48,85 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
             raise ConfigError(f"--attention draws one sentence, and --format {options.format} translates a file")
         draw_attention(translator, options, search)
 
+    if not options.output:
+        translate_to(sys.stdout, file, translator, options, search)
+        return
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", errors="replace", newline="") as out:
+            translate_to(out, file, translator, options, search)
+
+    write_whole(options.output, write)
+
+
+def file_to_translate(options: TranslateOptions) -> Path | None:
+    """Return the file that is named on the command line; None for sentences and standard input.
+
+    Raises ConfigError for sentences that are names of files, for tables, where the output would replace the file, and
+    for flags that documents do not take.
+    """
+    file = options.input
+    if file and options.sentences:
+        raise ConfigError("--input FILE is translated alone: leave out the sentences")
+    if options.format != "text":
+        if options.doubts:
+            raise ConfigError(f"--doubts marks lines, and --format {options.format} translates a file as a whole")
+        if len(options.sentences) > 1 or options.n_best > 1:
+            raise ConfigError(f"--format {options.format} translates one file, and prints one translation of it")
+        file = Path(options.sentences[0]) if options.sentences else file
+    elif options.sentences and all(map(is_file, options.sentences)):
+        raise ConfigError(how_to_translate(options.sentences[0]))
+    elif file and ending_of(file) in TABLES:
+        raise ConfigError(how_to_translate(str(file)))
+    if file and options.output and options.output.resolve() == file.resolve():
+        raise ConfigError(f"--output {options.output} is the file to translate, which is not overwritten")
+    return file
+
+
+def is_file(path: str | Path) -> bool:
+    """Return whether a file of this name exists. A long sentence is none, where `Path.is_file` raises an error."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def ending_of(path: str | Path) -> str:
+    """Return the ending of a file's name in lower case, without that of its compression."""
+    return Path(without_compressed_ending(str(path))).suffix.lower()
+
+
+def how_to_translate(name: str) -> str:
+    """Return the error about a file that was given as text: how to translate its content instead."""
+    ending, quoted = ending_of(name), shlex.quote(name)
+    if ending in TABLES:
+        return f"{name} is a table: save its column of texts as a text file, one text a line, and give that to --input"
+    flags = f"--format {FORMAT_OF_ENDING[ending]} {quoted}" if ending in FORMAT_OF_ENDING else f"--input {quoted}"
+    return f"{name} is a file: translate its text with {flags}\n(or its name, on standard input: echo {quoted} |)"
+
+
+def translate_to(
+    out: TextIO, file: Path | None, translator: Translator, options: TranslateOptions, search: Search
+) -> None:
+    """Translate what the command line asks for: a file, its sentences, standard input, or what is typed."""
+
     def answer(lines: Sequence[str]) -> None:
         if not options.source:
             warn_of_unlearned(translator, lines)
         for ranked in translate_lines(translator, lines, search, with_doubts=options.doubts):
             for translation in ranked:
-                print_translation(translation, search.n_best > 1, options.doubts)
-        sys.stdout.flush()
+                print_translation(out, translation, search.n_best > 1, options.doubts)
+        out.flush()
 
-    if options.format != "text":
-        translate_document(translator, options, search)
-    elif options.sentences:
+    name = str(file) if file else "standard input"
+    if options.sentences and options.format == "text":
         answer([sentence.replace("\n", " ") for sentence in options.sentences])
-    elif sys.stdin.isatty():
+    elif options.format == "text" and not file and not options.output and sys.stdin.isatty():
         converse(translator, answer)
     else:
-        answer_standard_input(answer)
+        opened: AbstractContextManager[BinaryIO] = open_bytes(file) if file else nullcontext(sys.stdin.buffer)
+        with opened as raw:
+            if options.format == "text":
+                answer_lines(raw, name, answer)
+            else:
+                translate_document(out, decoded(raw.read(), name), name, translator, options, search)
 
 
 def warn_of_unidentified(translator: Translator) -> None:
@@ -82,19 +152,10 @@ def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> None:
             return
 
 
-def translate_document(translator: Translator, options: TranslateOptions, search: Search) -> None:
-    """Translate a document, named on the command line or on standard input, to standard output."""
-    if options.doubts:
-        raise ConfigError(f"--doubts marks lines, and --format {options.format} translates a file as a whole")
-    if len(options.sentences) > 1 or search.n_best > 1:
-        raise ConfigError(f"--format {options.format} translates one file, and prints one translation of it")
-    name = options.sentences[0] if options.sentences else "standard input"
-    try:
-        raw = Path(name).read_bytes() if options.sentences else sys.stdin.buffer.read()
-    except OSError as error:
-        raise TapisError(f"{name} cannot be read: {error.strerror}") from None
-    document = decoded(raw, name)
-
+def translate_document(
+    out: TextIO, document: str, name: str, translator: Translator, options: TranslateOptions, search: Search
+) -> None:
+    """Write the translation of a document, whose name is for warnings."""
     markup: Markup = options.format if options.format in ("html", "markdown") else ""
 
     def translated(lines: Sequence[str]) -> list[str]:
@@ -105,9 +166,9 @@ def translate_document(translator: Translator, options: TranslateOptions, search
     result = FORMATS[options.format](document, translated)
     if options.format == "srt":
         warn_of_lines(name, list(srt_warnings(document)))
-    sys.stdout.flush()
-    sys.stdout.buffer.write(for_standard_output(result).encode("utf-8"))
-    sys.stdout.buffer.flush()
+    out.flush()
+    out.buffer.write(printable_on(out, result).encode("utf-8"))
+    out.buffer.flush()
 
 
 def warn_of_lines(name: str, warnings: Sequence[str]) -> None:
@@ -118,23 +179,24 @@ def warn_of_lines(name: str, warnings: Sequence[str]) -> None:
         say(f"warning: {name}: {len(warnings) - MOST_WARNINGS:,} more such lines")
 
 
-def print_translation(translation: Translation, with_score: bool, with_doubts: bool) -> None:
-    """Print a line on standard output: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
-    text = for_standard_output(translation.text)
+def print_translation(out: TextIO, translation: Translation, with_score: bool, with_doubts: bool) -> None:
+    """Write a line: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
+    text = printable_on(out, translation.text)
     score = f"{translation.score:.4f}\t" if with_score else ""
     marks = f"\t{','.join(translation.doubts)}" if with_doubts else ""
-    sys.stdout.write(f"{score}{text}{marks}\n")
+    out.write(f"{score}{text}{marks}\n")
 
 
-def for_standard_output(text: str) -> str:
+def printable_on(out: TextIO, text: str) -> str:
     """Return the text as it is; where a terminal would obey some of its characters, with escapes in their place."""
-    return escape_controls(text) if sys.stdout.isatty() else text
+    return escape_controls(text) if out.isatty() else text
 
 
-def answer_standard_input(answer: Callable[[Sequence[str]], None]) -> None:
-    """Answer standard input, many lines at a time. Only a line feed ends a line. Raises TapisError if not UTF-8."""
-    for chunk in chunks(sys.stdin.buffer, LINES_AT_ONCE):
-        text = decoded(b"".join(chunk), "standard input")
+def answer_lines(raw: BinaryIO, name: str, answer: Callable[[Sequence[str]], None]) -> None:
+    """Answer a file, many lines at a time. Only a line feed ends a line. Raises TapisError if it is not UTF-8."""
+    for n_chunk, chunk in enumerate(chunks(raw, LINES_AT_ONCE)):
+        text = decoded(b"".join(chunk), name)
+        text = text if n_chunk else text.removeprefix("\ufeff")  # a byte order mark
         answer(text.removesuffix("\n").split("\n"))
 
 

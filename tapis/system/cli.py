@@ -46,6 +46,10 @@ class TranslateOptions(ModelOptions):
     translated"""
     format: Literal["text", "html", "markdown", "srt"] = "text"
     """Lines of text, or a whole HTML page, Markdown document or SubRip file, of which only the text is translated"""
+    input: Path | None = None
+    """File to translate: its lines, one line of output each, or with --format all of it; may be compressed"""
+    output: Path | None = None
+    """File to write instead of standard output, once all is translated"""
     target: str = ""
     """Language to translate into, with a model of several"""
     source: str = ""
