@@ -1,9 +1,10 @@
-"""Scores a run: BLEU, chrF and their signature.
+"""Scores a run, or translations made elsewhere: BLEU, chrF and their signature.
 
     python evaluate.py                                          the test part of the run's own data
     python evaluate.py --source test.en --reference test.fr     any two files
     python evaluate.py --source F --reference G --scores S.tsv  and the probability of each reference
     python evaluate.py --run A --against B --beam 5             two runs, and whether they differ by more than chance
+    python evaluate.py --hypothesis OUT.fr --reference G        a file of translations, without a model
 
 decoding/scoring.py says how scores are counted. The package `tapis` has the same command for two files.
 """
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from checkpoint import RunFolder, recorded_names
-from tapis.commands.evaluate import PairsToScore, check_pairs, evaluate, pairs_of_files
+from tapis.commands.evaluate import PairsToScore, check_pairs, evaluate, pairs_of_files, score_files
 from tapis.config import ConfigError
 from decoding.scoring import by_data_lines, score_corpus, torchmetrics_score
 from decoding.translator import Translator
@@ -33,7 +34,10 @@ from pairs.tables import Ints
 def main(args: Sequence[str]) -> None:
     """Run the command: translate and score one run, or two and their difference."""
     options = parse(OwnEvaluateOptions, args)
-    if (options.source is None) != (options.reference is None):
+    if options.hypothesis:
+        score_files(options)
+        return
+    if (options.source is None) != (not options.reference):
         raise ConfigError("--source and --reference go together")
     if (options.target or options.source_language) and not options.source:
         raise ConfigError(

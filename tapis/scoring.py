@@ -1,7 +1,8 @@
-"""Scores of translations: BLEU, chrF, and whether two models differ by more than chance.
+"""Scores of translations: BLEU, chrF, TER, and whether two systems differ by more than chance.
 
 BLEU is corpus BLEU (Papineni et al. 2002) as sacreBLEU counts it (Post 2018): cased, on the tokens that sacreBLEU takes
-for the target language (zh, ja and ko have their own; all others have 13a). chrF is chrF2 (Popović 2015).
+for the target language (zh, ja and ko have their own; all others have 13a). chrF is chrF2 (Popović 2015). TER is the
+translation edit rate (Snover et al. 2006), of which less is better.
 
 Scoring needs an extra: `pip install "tapis[evaluate]"`.
 """
@@ -13,8 +14,10 @@ from importlib.util import find_spec
 from typing import Literal
 
 import sacrebleu
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
 from tapis.config import base_language
@@ -78,19 +81,61 @@ def closest(hypotheses: Sequence[str], reference: str, language: str) -> str:
     return max(hypotheses, key=lambda hypothesis: bleu.sentence_score(hypothesis, [reference]).score)
 
 
-def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
-    """Return the p-value of each metric: how likely two equally good models differ as much on such sentences.
+@dataclass(frozen=True)
+class SystemScore:
+    """A score of a system, on the metric's own scale, and the 95 % interval by bootstrap resampling."""
 
-    Paired bootstrap resampling (Koehn 2004, "Statistical significance tests for machine translation evaluation") of
-    1,000 samples with a fixed seed, two-sided: either model may be the better one by chance.
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric for one system, or for two that are compared."""
+
+    scores: list[SystemScore]
+    signature: str
+    """sacreBLEU's own"""
+    p_value: float | None
+    """How likely two equally good systems differ as much on such sentences; None for one system"""
+
+
+def compared(
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], language: str, with_ter: bool = True
+) -> dict[str, Comparison]:
+    """Score the hypotheses of one system or two, against one reference or several, with sacreBLEU's default settings.
+
+    references has, for each set of references, one for each hypothesis. The intervals and the p-value come from paired
+    bootstrap resampling (Koehn 2004, "Statistical significance tests for machine translation evaluation") of 1,000
+    samples with a fixed seed. The p-value is two-sided: either system may be the better one by chance.
     """
-    metrics = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
-    test = PairedTest([("one", one), ("other", other)], metrics, [references], test_type="bs", n_samples=1000)
-    _, columns = test()
-    p_values = {}
+    metrics: dict[str, Metric] = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
+    if with_ter:
+        metrics["TER"] = TER()
+    named = [(str(number), hypotheses) for number, hypotheses in enumerate(systems)]
+    signatures, columns = PairedTest(named, metrics, references, test_type="bs", n_samples=1000)()
+    comparisons = {}
     for name in metrics:
-        first, second = (result for result in columns[name] if isinstance(result, Result))
-        # sacrebleu counts larger differences in one direction, and gives two equal models a p of 0.001.
-        is_equal = first.score == second.score
-        p_values[name] = 1.0 if is_equal or second.p_value is None else min(1.0, 2 * second.p_value)
-    return p_values
+        results = [result for result in columns[name] if isinstance(result, Result)]
+        scores = []
+        for one in results:
+            assert one.mean is not None and one.ci is not None
+            scores.append(SystemScore(one.score, one.mean - one.ci, one.mean + one.ci))
+        comparisons[name] = Comparison(scores, str(signatures[name]), two_sided(*results) if results[1:] else None)
+    return comparisons
+
+
+def two_sided(first: Result, second: Result) -> float:
+    """Return the p-value of sacreBLEU's test of the second system against the first, which is one-sided, as two-sided.
+
+    sacreBLEU counts larger differences in one direction, and gives two equal systems a p of 0.001.
+    """
+    is_equal = first.score == second.score
+    return 1.0 if is_equal or second.p_value is None else min(1.0, 2 * second.p_value)
+
+
+def compare(one: Sequence[str], other: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
+    """Return the p-value of BLEU and chrF2 for the hypotheses of two models, as `compared` has it."""
+    found = compared([one, other], [references], language, with_ter=False)
+    return {name: comparison.p_value or 0.0 for name, comparison in found.items()}

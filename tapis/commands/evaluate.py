@@ -1,13 +1,13 @@
-"""The command that scores: two files, or other pairs, translated by one model, or by two that are compared."""
+"""The command that scores: pairs translated by one model, or by two that are compared, or translations in files."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
-from tapis.config import ConfigError
+from tapis.config import ConfigError, flag
 from tapis.doubts import doubts
 from tapis.search import Search
 from tapis.system.cli import EvaluateOptions, parse
@@ -19,7 +19,7 @@ from tapis.translation import DOUBTS
 from tapis.translator import Translator, rows_by_direction
 
 try:
-    from tapis.scoring import compare, score, sentence_chrf
+    from tapis.scoring import compare, compared, score, sentence_chrf
 except ImportError as error:
     raise SystemExit(f'scoring needs {error.name}, which is not installed: pip install "tapis[evaluate]"') from None
 
@@ -47,9 +47,44 @@ Pairs = TypeVar("Pairs", bound=PairsToScore)
 def run(kind: type[Translator], args: Sequence[str]) -> None:
     """Run the command on two files. `kind` loads the translators: that of the package, or of a checkout."""
     options = parse(EvaluateOptions, args)
+    if options.hypothesis:
+        score_files(options)
+        return
     if not (options.source and options.reference):
-        raise ConfigError("name two files, with --source and --reference")
+        raise ConfigError("name two files, with --source and --reference, or with --hypothesis and --reference")
     evaluate(kind, options, lambda translator: pairs_of_files(options, translator, PairsToScore))
+
+
+def score_files(options: EvaluateOptions) -> None:
+    """Score a file of translations, and compare it with another one. Raises ConfigError for flags of a model."""
+    # Check the flags, and read the files.
+    for_files = ("hypothesis", "reference", "against", "target")
+    for one in fields(options):
+        if one.name not in for_files and getattr(options, one.name) != one.default:
+            raise ConfigError(f"--hypothesis is scored without a model: leave out {flag(one.name)}")
+    if not options.reference:
+        raise ConfigError("--hypothesis needs --reference FILE, or several files after one --reference")
+    assert options.hypothesis
+    files = [options.hypothesis, *([Path(options.against)] if options.against else [])]
+    systems, references = ([list(lines(file)) for file in some] for some in (files, options.reference))
+    for file, texts in zip((*files[1:], *options.reference), (*systems[1:], *references), strict=True):
+        if len(texts) != len(systems[0]):
+            raise DataError(
+                f"{files[0]} has {len(systems[0]):,} lines, and {file} has {len(texts):,}: one each is needed"
+            )
+    if not systems[0]:
+        raise DataError(f"{files[0]} is empty")
+
+    # Score them. A line for each metric of each file, and one for their difference.
+    comparisons = compared(systems, references, options.target)
+    for number, file in enumerate(files):
+        say(f"{file}: {len(systems[0]):,} lines")
+        for name, comparison in comparisons.items():
+            one_score = comparison.scores[number]
+            interval = f"(95 %: {one_score.low:.1f} to {one_score.high:.1f})"
+            print(f"{name} {one_score.value:.1f}  {interval}  {comparison.signature}")
+    if options.against:
+        print(p_value_line({name: comparison.p_value or 0.0 for name, comparison in comparisons.items()}))
 
 
 def evaluate(
@@ -95,7 +130,12 @@ def evaluate(
             )
             p_values = compare(ours, theirs, references, languages[1])
             label = f"{languages[0]}-{languages[1]}: " if len(set(pairs.directions)) > 1 else ""
-            print(label + "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items()))
+            print(label + p_value_line(p_values))
+
+
+def p_value_line(p_values: Mapping[str, float]) -> str:
+    """Return the line that says by how much of a chance two systems differ as they do."""
+    return "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items())
 
 
 def load(kind: type[Translator], options: EvaluateOptions, run: str) -> Translator:
@@ -112,11 +152,13 @@ def check_can_force(translator: Translator) -> None:
 def pairs_of_files(options: EvaluateOptions, translator: Translator, kind: Callable[..., Pairs]) -> Pairs:
     """Return the pairs of two files. Raises DataError if they are not pairs.
 
-    Raises ConfigError if their languages are not clear.
+    Raises ConfigError if there are several references, or if the languages are not clear.
     """
     assert options.source and options.reference
+    if len(options.reference) > 1:
+        raise ConfigError("a model is scored on one --reference; --hypothesis takes several")
     translator = translator.towards(options.target)
-    sources, references = list(lines(options.source)), list(lines(options.reference))
+    sources, references = list(lines(options.source)), list(lines(options.reference[0]))
     check_lengths(sources, options.source, translator)
     languages = options.source_language or language_of(options.source, sources, translator), translator.target
     name = str(options.source)

@@ -72,14 +72,16 @@ class TranslateOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class EvaluateOptions(ModelOptions):
-    """Score a trained model on two files: BLEU, chrF and sacreBLEU's signature."""
+    """Score a trained model on two files, or translations made elsewhere: BLEU, chrF and sacreBLEU's signature."""
 
     source: Path | None = None
     """File of sentences to translate, one per line"""
-    reference: Path | None = None
-    """File of their reference translations, one per line"""
+    reference: tuple[Path, ...] = ()
+    """File of their reference translations, one per line; with --hypothesis, one or several"""
+    hypothesis: Path | None = None
+    """File of translations made elsewhere, to score without a model"""
     target: str = ""
-    """Language of --reference, with a model that translates into several"""
+    """Language of --reference, with a model that translates into several; with --hypothesis, zh, ja or ko"""
     source_language: str = ""
     """Language of --source, with a model of several; by default it is identified"""
     output: Path | None = None
@@ -90,7 +92,8 @@ class EvaluateOptions(ModelOptions):
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
     """Count the translations that are doubtful, as translate.py --doubts marks them"""
     against: str = ""
-    """Another run that translates the same pairs, to compare with by paired bootstrap resampling"""
+    """Another run that translates the same pairs, to compare with by paired bootstrap resampling; with --hypothesis,
+    another file of translations"""
     beam: int = 1
     """Beam size; 1 is greedy search"""
     length_penalty: float = LENGTH_PENALTY

@@ -1,8 +1,17 @@
 """Scores against sacrebleu's own."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sacrebleu
+from conftest import Command
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from decoding.scoring import torchmetrics_score
 from pairs.corpus import Corpus
@@ -60,6 +69,57 @@ def test_p_values_are_two_sided(demo: Corpus) -> None:
         )
         p_values.append(compare(one, other, references, "fr")["BLEU"])
     assert np.mean(np.array(p_values) < 0.1) <= 0.15 and np.mean(p_values) > 0.3
+
+
+@given(st.lists(st.sampled_from([*ODD, ("a b c", "a b d"), ("Le chat.", "Le chien.")]), min_size=1, max_size=9))
+def test_torchmetrics_has_the_bleu_that_watches_training(pairs: list[tuple[str, str]]) -> None:
+    """Also of a weak model's translations, of which none has four words of its reference."""
+    hypotheses, references = both(pairs)
+    expected = score(hypotheses, references, "fr").bleu
+    assert torchmetrics_score(hypotheses, references, "fr").bleu == pytest.approx(expected, abs=1e-3)
+
+
+def test_files_are_scored_as_sacrebleu_scores_them(demo: Corpus, called: Command) -> None:
+    """With several references, and smoothed, as its command does; within the interval; and two by its paired test."""
+    hypotheses, references = both(sample(demo)[-40:])
+    others = [text.replace("le", "un") for text in references]
+    texts = {"out": hypotheses, "ref": references, "others": others}
+    for name, lines in texts.items():
+        Path(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    for named, systems in ((["out"], [hypotheses]), (["out", "--against", "others"], [hypotheses, others])):
+        flags = ["--hypothesis", named[0], "--reference", "ref", "others", *named[1:]]
+        done = called("evaluate.py", *flags)
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout.splitlines()
+        assert len(printed) == 3 * len(systems) + (len(systems) > 1)
+        metrics = [metric for _ in systems for metric in (BLEU(), CHRF(), TER())]
+        for line, metric, system in zip(printed, metrics, [one for one in systems for _ in range(3)], strict=False):
+            expected = metric.corpus_score(system, [references, others])
+            name, value, *interval = re.findall(r"^\w+|\d+\.\d", line.partition("  nrefs")[0])
+            assert (name, value) == (expected.name, f"{expected.score:.1f}")
+            assert float(interval[0]) <= float(value) <= float(interval[1])
+            plain = str(metric.get_signature()).removeprefix("nrefs:2|")
+            assert line.endswith(f"nrefs:2|bs:1000|seed:12345|{plain}")
+    assert re.fullmatch(r"BLEU p = 0.00\d  chrF2 p = 0.00\d  TER p = 0.00\d", printed[-1])
+    assert done.stderr == "out: 40 lines\nothers: 40 lines\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        ([], 2, "--hypothesis needs --reference FILE"),
+        (["--reference", "one"], 1, "out has 2 lines, and one has 1"),
+        (["--reference", "out", "--against", "one"], 1, "out has 2 lines, and one has 1"),
+        (["--reference", "out", "none"], 1, "none cannot be read"),
+        (["--reference", "out", "--beam", "4"], 2, "--hypothesis is scored without a model: leave out --beam"),
+        (["--reference", "out", "--split", "valid"], 2, "leave out --split"),
+    ],
+)
+def test_files_that_cannot_be_scored_are_named(flags: list[str], code: int, says: str, called: Command) -> None:
+    Path("out").write_text("Un chat.\nUn chien.\n", encoding="utf-8")
+    Path("one").write_text("Un chat.\n", encoding="utf-8")
+    done = called("evaluate.py", "--hypothesis", "out", *flags)
+    assert (done.returncode, done.stdout) == (code, "") and says in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_without_a_common_four_gram_there_is_no_smoothing() -> None:

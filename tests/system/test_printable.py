@@ -62,7 +62,7 @@ def test_a_translation_is_escaped_on_a_terminal_alone(
 ) -> None:
     for is_terminal, expected in ((False, "a\x1bb\n"), (True, "a\\x1bb\n")):
         monkeypatch.setattr(sys.stdout, "isatty", lambda value=is_terminal: value)
-        print_translation(Translation("a\x1bb", 0.0), with_score=False, with_doubts=False)
+        print_translation(sys.stdout, Translation("a\x1bb", 0.0), with_score=False, with_doubts=False)
         assert capsys.readouterr().out == expected
 
 
