@@ -5,6 +5,7 @@
         model.safetensors               the best weights by validation; translating needs it and the two above
         learned.json                    how long translations are, and what the model is unsure of; optional
         metrics.json                    scores, data report, hardware, seconds, versions
+        history.csv                     a row for each validation
         training/state.pt               last weights, optimizer state, position; only for resuming
         training/made_here              a sign that this machine made the run from the data in config.json
         training/lock                   held by the process that trains the run
@@ -104,6 +105,7 @@ class RunFolder(RunFiles[Config]):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.history_file = path / "history.csv"
         self.state_file = path / "training" / "state.pt"
         self.lock_file = path / "training" / "lock"
         self.sign_file = path / "training" / "made_here"
@@ -144,7 +146,7 @@ class RunFolder(RunFiles[Config]):
 
     def _later_files(self) -> tuple[Path, ...]:
         """Return those that a run writes after it has begun."""
-        return self.model_file, self.state_file, self.metrics_file, self.learned_file
+        return self.model_file, self.state_file, self.metrics_file, self.history_file, self.learned_file
 
     def start(self, config: Config, tokenizer: Tokenizer) -> None:
         """Start a run: remove the files of an earlier run, and write the config and the tokenizer."""

@@ -57,6 +57,7 @@ from training.failures import (
     not_finite,
     resume_command,
 )
+from training.history import add_to_history
 from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import RoundKind, check_back_translator
@@ -184,7 +185,7 @@ def loop(
     """
     agenda = Agenda(training, signals, budget or TimeBudget(0))
     if training.config.init_from and training.step == 0:  # what the run that it starts from scores on these data
-        report(training, folder, logs, [], *validate_and_keep_best(training, folder))
+        report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
     recent: list[StepRecord] = []  # the steps since the last validation
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
@@ -206,7 +207,7 @@ def loop(
             if any(due):
                 finish_steps(training)
             if due.validate:
-                validated = validate_and_keep_best(training, folder)
+                validated = validate_and_keep_best(training, folder, recent)
                 agenda.count_time()
             if due.save:
                 save(training, folder)
@@ -235,8 +236,13 @@ def save(training: Training, folder: RunFolder) -> None:
         folder.save_state(state)
 
 
-def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Transformer, Validation, list[str]]:
-    """Validate the model, and save it if it is the best so far. Returns it, its scores, and its translations."""
+def validate_and_keep_best(
+    training: Training, folder: RunFolder, recent: Sequence[StepRecord]
+) -> tuple[Transformer, Validation, list[str]]:
+    """Validate the model, and save it if it is the best so far. Returns it, its scores, and its translations.
+
+    Also adds a row to history.csv, which has the mean loss of recent, the steps since the last validation.
+    """
     model = training.whole_model()
     result, hypotheses = validate(training, model)
     training.validations_since_best += 1
@@ -244,6 +250,9 @@ def validate_and_keep_best(training: Training, folder: RunFolder) -> tuple[Trans
         training.best, training.validations_since_best = result, 0
         if is_main():
             folder.save_model(parameters(model), departure(model))
+    if is_main():
+        with errors_as_warnings(f"{folder.history_file} lacks a row"):
+            add_to_history(folder, result, recent, training.progress, training.step / training.steps_per_epoch)
     return model, result, hypotheses
 
 

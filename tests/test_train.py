@@ -1,6 +1,7 @@
 """The command train.py, from start to end: what it leaves, resumes, refuses and prints."""
 
 import contextlib
+import csv
 import errno
 import importlib.util
 import json
@@ -54,6 +55,12 @@ def one_epoch(once: "subprocess.CompletedProcess[str]") -> "subprocess.Completed
     return once
 
 
+def history(name: str) -> list[dict[str, str]]:
+    """The rows of a run's history.csv."""
+    with Path("weights", name, "history.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_a_run_folder_holds_the_promised_files(one_epoch: "subprocess.CompletedProcess[str]") -> None:
     assert one_epoch.stdout == ""
     folder = Path("weights/demo")
@@ -63,9 +70,14 @@ def test_a_run_folder_holds_the_promised_files(one_epoch: "subprocess.CompletedP
         "model.safetensors",
         "learned.json",
         "metrics.json",
+        "history.csv",
         "training",
     }
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    (row,) = history("demo")
+    for name in ("loss", "perplexity", "bleu", "chrf"):
+        assert float(row[f"valid_{name}"]) == pytest.approx(metrics["last"][name], rel=1e-5)
+    assert int(row["step"]) == metrics["last"]["step"] and 0 < float(row["seconds"]) <= metrics["seconds"] + 1
     assert {"data", "best", "last", "test", "hardware", "seconds", "versions", "parameters"} <= metrics.keys()
     assert "tok:13a" in metrics["test"]["signature"]
     assert metrics["precision"] in ("fp32", "bf16") and RunFolder(folder).load_config().precision == "auto"
@@ -132,6 +144,8 @@ def test_a_finished_run_goes_further_with_more_epochs(
     assert "epoch 2/2" in done.stderr and "epoch 1/2" not in done.stderr
     with pytest.raises(ConfigError, match="--d-model, --lr cannot change on --resume"):
         resolve(["demo", "--resume", "--d-model", "32", "--lr", "1"])
+    with pytest.raises(ConfigError, match=r"--lr cannot change .*\n.*--init-from demo --name NEW"):
+        resolve(["demo", "--resume", "--lr", "1"])
     metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
     assert [was["changed"] for was in metrics["resumed"]] == [{"epochs": [1, 2]}]
     again = called("train.py", "demo", "--resume")
@@ -191,6 +205,7 @@ def fail(*_: object, **__: object) -> None:
         ("train.draw", "a picture of attention is left out"),
         ("train.validation_lines", "a validation is not shown"),
         ("train.save_metrics", "weights/demo/metrics.json is not up to date"),
+        ("train.add_to_history", "weights/demo/history.csv lacks a row"),
         ("training.tensorboard.SummaryWriter.__init__", "nothing of the run is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_scalar", "nothing more of it is logged for TensorBoard"),
         ("training.tensorboard.SummaryWriter.add_text", "nothing more of it is logged for TensorBoard"),
@@ -289,6 +304,10 @@ def test_a_stopped_run_resumes_to_the_same_weights(launch: type[Launched], calle
     assert called("train.py", "--resume", "--name", "stopped").returncode == 0
     for name in ("model.safetensors", "tokenizer.json"):
         assert Path("weights/stopped", name).read_bytes() == Path("weights/straight", name).read_bytes()
+    straight, again = map(history, ("straight", "stopped"))
+    own = ("seconds", "tokens_per_second", "train_loss")  # differs by the second that a process had
+    assert [{**row, **dict.fromkeys(own)} for row in again] == [{**row, **dict.fromkeys(own)} for row in straight]
+    assert [row["epoch"] for row in again] == ["1", "2", "3"] and all(row["train_loss"] for row in again)
     resumed = torch.load("weights/stopped/training/state.pt", weights_only=True)
     assert all(torch.equal(weight, resumed["model"][name]) for name, weight in states[0]["model"].items())
 

@@ -4,6 +4,7 @@ The run is one to resume (--resume), or one to start from (--init-from).
 """
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -37,7 +38,10 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)
     if refused := [typed_as(name) for name in changed if not FACTS[name].is_resumable]:
-        raise ConfigError(f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value")
+        message = f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value"
+        if "init_from" not in changed and all(FACTS[name].init_from != "fixed" for name in changed):
+            message += f"\na new run may start from it: --init-from {shlex.quote(saved.name)} --name NEW"
+        raise ConfigError(message)
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
     if (replaced := own_replaced()) and not saved.plain:

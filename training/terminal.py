@@ -120,11 +120,16 @@ def validation_lines(
     train_loss = f"train loss {mean_loss(recent):.3f}  " if recent else ""
     speed = f"  {tokens_per_second(recent):,.0f} tokens/s{compiled}" if recent else ""
     scores = (
-        f"epoch {epochs[0]:.3g}/{epochs[1]:.3g}  step {result.step:,}  "
+        f"{epochs_line(*epochs)}  step {result.step:,}  "
         f"{train_loss}valid loss {result.loss:.3f}  perplexity {result.perplexity:.2f}  "
         f"BLEU {result.bleu:.1f}  chrF {result.chrf:.1f}{speed}"
     )
     return [scores, *indented([*by_data_lines(result.by_data), f"{example[0]} → {example[1]}"])]
+
+
+def epochs_line(done: float, total: float) -> str:
+    """Return the epochs so far and in all: "epoch 1/12", or "epoch 1.00 of 1.36" if the run ends within one."""
+    return f"epoch {done:.3g}/{total:.0f}" if total == round(total) else f"epoch {done:.2f} of {total:.2f}"
 
 
 def indented(lines: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
@@ -16,6 +17,35 @@ import tyro
 from tapis.config import flag
 
 HINT = "--help lists the flags"
+OTHER_NAMES = {  # of other programs, for the flags of these
+    "--lr": ("learning-rate",),
+    "--batch-tokens": ("batch-size", "batch", "train-batch-size", "max-tokens"),
+    "--accumulate": ("gradient-accumulation-steps", "update-freq"),
+    "--epochs": ("epoch", "num-epochs", "num-train-epochs", "max-epoch", "max-epochs"),
+    "--steps": ("max-steps", "train-steps", "max-update"),
+    "--warmup-steps": ("warmup", "warmup-updates"),
+    "--d-model": ("hidden-size", "hidden-dim", "dim", "embed-dim"),
+    "--d-ff": ("ffn-dim", "dim-feedforward", "intermediate-size"),
+    "--n-heads": ("heads", "num-heads", "attention-heads"),
+    "--n-encoder-layers --n-decoder-layers": ("layers", "num-layers", "n-layers"),
+    "--n-encoder-layers": ("encoder-layers", "num-encoder-layers"),
+    "--n-decoder-layers": ("decoder-layers", "num-decoder-layers"),
+    "--max-length": ("max-len", "max-seq-len", "max-seq-length"),
+    "--clip-norm": ("grad-clip", "max-grad-norm"),
+    "--precision": ("fp16", "bf16", "fp32", "int8", "amp", "dtype"),
+    "--patience": ("early-stopping",),
+    "--source": ("src", "src-lang", "source-lang"),
+    "--target": ("tgt", "tgt-lang", "target-lang"),
+    "--data": ("dataset", "train-file", "data-dir"),
+    "--name": ("output-dir", "save-dir", "run-name"),
+    "--init-from": ("pretrained", "finetune", "finetune-from-model"),
+    "--run": ("model", "checkpoint", "weights"),
+    "--beam": ("beam-size", "num-beams"),
+    "--input": ("file", "input-file"),
+    "--hypothesis": ("hyp", "hypotheses", "predictions"),
+    "--device": ("gpu", "gpus", "cuda"),
+}
+EXPLAINED = {"--batch-tokens": " (tokens of a side in a batch, not sentences)"}
 
 
 @dataclass(frozen=True)
@@ -35,11 +65,10 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
     types = flag_types(options)
     given = split_line(args, types)
 
-    # Unknown flags, with the most similar flag
+    # Unknown flags, with the flag that may be meant
     unknown = [part.flag for part in given if part.flag and part.flag not in types]
     if unknown:
-        guesses = [guess for name in unknown for guess in difflib.get_close_matches(name, [*types, "--help"], 1)]
-        meant = f"did you mean {guesses[0]}? " if guesses else ""
+        meant = next((f"did you mean {guess}? " for guess in map(partial(meant_by, types), unknown) if guess), "")
         return f"Unrecognized options: {quoted(unknown)}\n{meant}{HINT}"
 
     # Missing or invalid values of a flag
@@ -52,6 +81,14 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
         hints = [misplaced[value] for value in surplus if value in misplaced]
         return f"Unrecognized options: {quoted(surplus)}\n{'; '.join([*hints[:1], HINT])}"
     return f"these arguments cannot be parsed: {quoted(args)}\n{HINT}"
+
+
+def meant_by(types: Mapping[str, Any], name: str) -> str:
+    """Return the flag that is called otherwise elsewhere, or the most similar one; "" if there is none."""
+    for flags, others in OTHER_NAMES.items():
+        if name.removeprefix("--") in others and set(flags.split()) <= types.keys():
+            return flags.replace(" ", " and ") + EXPLAINED.get(flags, "")
+    return next(iter(difflib.get_close_matches(name, [*types, "--help"], 1)), "")
 
 
 def all_fields(options: type) -> list[Field[Any]]:

@@ -8,6 +8,7 @@ import pytest
 from config import PRESETS
 from tapis.config import ConfigError
 from tapis.system.cli import TranslateOptions, parse, run_command, share_cores
+from tapis.system.usage import OTHER_NAMES, flag_types
 from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_over
 
 
@@ -28,6 +29,20 @@ from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_
         (TrainOptions, "--epochs=1.5", "--epochs is '1.5'; it must be an integer\n--help"),
         (TrainOptions, "--norm x", "--norm is 'x'; it must be one of pre, post\n--help"),
         (TrainOptions, "--skip-rules headings x", "--skip-rules is 'x'; it must be one of unicode, empty-side"),
+        (TrainOptions, "--learning-rate 1", "Unrecognized options: --learning-rate\ndid you mean --lr?"),
+        (
+            TrainOptions,
+            "--batch-size 1",
+            "Unrecognized options: --batch-size\ndid you mean --batch-tokens (tokens of a",
+        ),
+        (TrainOptions, "--hidden_size 1", "Unrecognized options: --hidden-size\ndid you mean --d-model?"),
+        (
+            TrainOptions,
+            "--layers=1",
+            "Unrecognized options: --layers\ndid you mean --n-encoder-layers and --n-decoder",
+        ),
+        (TrainOptions, "--beam-size 1", "Unrecognized options: --beam-size\n"),
+        (TranslateOptions, "--num-beams 1", "Unrecognized options: --num-beams\ndid you mean --beam?"),
         (TranslateOptions, "--rnu x", "Unrecognized options: --rnu\ndid you mean --run?"),
         (TranslateOptions, "-x", "Unrecognized options: -x\n--help"),
         (TranslateOptions, "A. --beam 2 B.", "Unrecognized options: B.\n--help"),
@@ -47,6 +62,13 @@ def test_an_error_names_the_mistake(
         parse(options, line.split())
     assert str(error.value).startswith(message) and str(error.value).endswith("--help lists the flags")
     assert capsys.readouterr() == ("", "")
+
+
+def test_names_of_other_programs_lead_to_flags_that_exist() -> None:
+    types = {name for options in (TrainOptions, TranslateOptions, OwnEvaluateOptions) for name in flag_types(options)}
+    named = [name for flags in OTHER_NAMES for name in flags.split()]
+    others = [f"--{name}" for names in OTHER_NAMES.values() for name in names]
+    assert types.issuperset(named) and not types & set(others) and len(set(others)) == len(others)
 
 
 @pytest.mark.parametrize(

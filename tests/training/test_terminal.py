@@ -1,7 +1,7 @@
 """Lines on standard error: warnings with their usual causes."""
 
 from training.records import Validation
-from training.terminal import shortened, warnings
+from training.terminal import epochs_line, shortened, warnings
 
 NOW, BEST = Validation(90, 4.0, 50.0, 1.0, 5.0), Validation(40, 3.0, 20.0, 2.0, 6.0)
 
@@ -24,3 +24,8 @@ def test_a_training_that_gets_no_better_is_told_the_usual_cause() -> None:
 def test_long_examples_are_shortened() -> None:
     assert shortened("a" * 48) == "a" * 48
     assert shortened("a" * 49) == "a" * 47 + "…"
+
+
+def test_epochs_are_shown_in_full_where_a_run_ends_within_one() -> None:
+    assert [epochs_line(1, 12), epochs_line(10.25, 12)] == ["epoch 1/12", "epoch 10.2/12"]
+    assert epochs_line(1, 96 / 70) == "epoch 1.00 of 1.37"
