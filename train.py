@@ -383,7 +383,7 @@ def notes_on(training: Training) -> Iterator[str]:
         yield warning
     if 0 < (n_valid := len(training.corpus.valid)) < FEW:
         yield (
-            f"warning   {n_valid} pairs are few to validate with: chance alone moves their BLEU by points; "
+            f"note      {n_valid} pairs are few to validate with: chance alone moves their BLEU by points; "
             "give more, or --valid-share 0.1"
         )
     if own_parts() and (part := departure(training.whole_model())):
