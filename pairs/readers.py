@@ -38,6 +38,7 @@ from tapis.text.lines import (
     MAX_LINE_BYTES,
     DataError,
     Pair,
+    file_type,
     line_pairs,
     lines,
     without_compressed_ending,
@@ -258,11 +259,7 @@ def _unused_files(folders: Iterable[Path], used: Collection[Path], source: str, 
     """Return the names of the files in some folders that are not used and look like data in one of two languages."""
     endings = {f".{source.lower()}", f".{target.lower()}", *_FILE_TYPES}
     found = [path for folder in folders for path in sorted(folder.glob("*")) if path not in used and path.is_file()]
-    return [
-        path.name
-        for path in found
-        if not path.name.startswith(".") and Path(without_compressed_ending(path.name)).suffix.lower() in endings
-    ]
+    return [path.name for path in found if not path.name.startswith(".") and file_type(path) in endings]
 
 
 def _with_unused(parts: Mapping[str, Part], unused: Sequence[str]) -> dict[str, Part]:
@@ -275,9 +272,9 @@ def _with_unused(parts: Mapping[str, Part], unused: Sequence[str]) -> dict[str, 
 
 def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Part:
     # find the type of the file
-    file_type = _file_type(path)
-    is_compressed_twice = path.suffix in COMPRESSED_ENDINGS and file_type in _COMPRESSED_TYPES
-    if file_type not in (*_TABLE_READERS, *_READERS) or is_compressed_twice:
+    type_of_file = file_type(path)
+    is_compressed_twice = path.suffix in COMPRESSED_ENDINGS and type_of_file in _COMPRESSED_TYPES
+    if type_of_file not in (*_TABLE_READERS, *_READERS) or is_compressed_twice:
         raise DataError(
             f"--data {path}: a single file must end in {', '.join((*_TABLE_READERS, *_READERS))}; "
             f"all but {listed(_COMPRESSED_TYPES)} may add {', '.join(COMPRESSED_ENDINGS)}\n"
@@ -285,20 +282,15 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
         )
 
     # read it
-    if file_type in _TABLE_READERS:
-        table = _TABLE_READERS[file_type](path, source, target, columns)
+    if type_of_file in _TABLE_READERS:
+        table = _TABLE_READERS[type_of_file](path, source, target, columns)
     elif columns:
         raise _no_columns(str(path))
     else:
-        table = Table("", _READERS[file_type](path, source, target))
+        table = Table("", _READERS[type_of_file](path, source, target))
     key = _content_key(path)
     forms = [table.form] if table.form else []
-    return Part(_unchanged(check_share(table.rows), key, path), digest(file_type, *columns, key), forms=forms)
-
-
-def _file_type(path: Path) -> str:
-    """Return the ending of a file in small letters, without that of a compressed one."""
-    return Path(without_compressed_ending(path.name)).suffix.lower()
+    return Part(_unchanged(check_share(table.rows), key, path), digest(type_of_file, *columns, key), forms=forms)
 
 
 def takes_columns(data: str) -> bool:
@@ -408,7 +400,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     files: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
         part = PART_NAMES.get(_usual_name(path.name))
-        if part and _is_table(path) and _file_type(path) in _FILE_TYPES and not path.name.startswith("."):
+        if part and _is_table(path) and file_type(path) in _FILE_TYPES and not path.name.startswith("."):
             files.setdefault(part, []).append(path)
     for part, paths in files.items():
         by_split = {_usual_name(path.name): path.name for path in reversed(paths)}
@@ -440,7 +432,7 @@ def _renaming(stem: Path, *languages: str) -> str:
 
 
 def _is_table(path: Path) -> bool:
-    return path.is_file() and _file_type(path) in _TABLE_READERS
+    return path.is_file() and file_type(path) in _TABLE_READERS
 
 
 def _joined(parts: list[Part]) -> Part:

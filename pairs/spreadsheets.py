@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pairs.columns import Row, choose_columns, find_languages, is_number, pairs_of_rows
 from pairs.encodings import UTF_8, Encoding, find_encoding
 from pairs.unreadable import Unreadable
-from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines, without_compressed_ending
+from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, file_type, lines
 
 SEPARATORS = (",", ";", "\t")  # of .csv files
 SAMPLE_LINES = 1000  # from which a table's form is told
@@ -75,7 +75,7 @@ def _find_dialect(path: Path, source: str, target: str, columns: tuple[str, ...]
     """
     encoding = find_encoding(path, source, target)
     sample = _sample(path, encoding)
-    is_csv = Path(without_compressed_ending(path.name)).suffix == ".csv"
+    is_csv = file_type(path) == ".csv"
     separators, first_line = SEPARATORS if is_csv else ("\t",), 1
 
     # a first line sep=; names the separator and is not part of the table

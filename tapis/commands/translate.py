@@ -17,7 +17,7 @@ from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import escape_controls, say
 from tapis.text.documents import FORMATS, srt_warnings
 from tapis.text.languages import can_identify
-from tapis.text.lines import not_utf8, open_bytes, utf16_name, without_compressed_ending
+from tapis.text.lines import file_type, not_utf8, open_bytes, utf16_name
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.sentences import has_letters
@@ -76,7 +76,7 @@ def file_to_translate(options: TranslateOptions) -> Path | None:
         file = Path(options.sentences[0]) if options.sentences else file
     elif options.sentences and all(map(is_file, options.sentences)):
         raise ConfigError(how_to_translate(options.sentences[0]))
-    elif file and ending_of(file) in TABLES:
+    elif file and file_type(file) in TABLES:
         raise ConfigError(how_to_translate(str(file)))
     if file and options.output and options.output.resolve() == file.resolve():
         raise ConfigError(f"--output {options.output} is the file to translate, which is not overwritten")
@@ -88,14 +88,9 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def ending_of(path: str | Path) -> str:
-    """Return the ending of a file's name in lower case, without that of its compression."""
-    return Path(without_compressed_ending(str(path))).suffix.lower()
-
-
 def how_to_translate(name: str) -> str:
     """Return the error about a file that was given as text: how to translate its content instead."""
-    ending, quoted = ending_of(name), shlex.quote(name)
+    ending, quoted = file_type(Path(name)), shlex.quote(name)
     if ending in TABLES:
         return f"{name} is a table: save its column of texts as a text file, one text a line, and give that to --input"
     flags = f"--format {FORMAT_OF_ENDING[ending]} {quoted}" if ending in FORMAT_OF_ENDING else f"--input {quoted}"

@@ -42,6 +42,11 @@ def without_compressed_ending(name: str) -> str:
     return path.stem if path.suffix in COMPRESSED_ENDINGS else name
 
 
+def file_type(path: Path) -> str:
+    """Return the ending of a file name in lower case, without .gz, .xz or .zst."""
+    return Path(without_compressed_ending(path.name)).suffix.lower()
+
+
 def most_bytes(file: Path) -> int:
     """Return how many bytes a compressed file may expand to."""
     return max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * file.stat().st_size)

@@ -65,6 +65,11 @@ def test_every_separator_gives_the_same_pairs(separator: str, mark: str) -> None
         assert read("d.csv", columns) == PAIRS
 
 
+def test_the_ending_of_a_name_may_be_in_capitals() -> None:
+    write("D.CSV", "a, b.;c.\nd.;e, f, g.\n")
+    assert read("D.CSV") == [("a, b.", "c."), ("d.", "e, f, g.")]
+
+
 def test_separator_line_may_be_quoted_and_counts_as_a_line() -> None:
     write("d.csv", '"sep=|"\na|b\nc\nd\n')
     assert error_of("d.csv") == "d.csv line 3: 1 column, expected 2 (en and fr)"
