@@ -112,9 +112,7 @@ def _check_parts(config: Config, source: Source) -> None:
         return
     for part in ("train", "valid"):
         if not len(source.selections[part]):
-            share = f"{config.valid_share:.1%}".replace(".0%", "%")
-            advice = f"\nit is drawn from them, {share}: with so few, give --valid-share 0.1 --test-share 0.1"
-            advice = advice if part == "valid" and source.n_read else ""
+            advice = "\ngive more pairs, or --valid-share 0.1 --test-share 0.1" if part == "valid" else ""
             raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}{advice}")
     for part in ("valid", "test"):
         longest = max(int(source.selections[part].column(words).max(initial=0)) for words in N_WORDS)
@@ -141,9 +139,8 @@ def _clean_source(config: Config, origin: Origin) -> Source:
     """
     if origin.is_monolingual:
         return _clean_text(config, origin)
-    languages = (origin.target, origin.source) if origin.is_reversed else (origin.source, origin.target)
     raw_parts = open_parts(config, origin)
-    settings = CleanerSettings(*languages, config.skip_rules)
+    settings = CleanerSettings(*origin.languages_of_data, config.skip_rules)
     tables = {part: cleaned_table(raw, settings) for part, raw in raw_parts.items()}
     if origin.is_reversed:
         tables = {part: turned_round(rows, raw_parts[part], settings) for part, rows in tables.items()}
