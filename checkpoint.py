@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from config import BUILT_IN, HOW_TO_GET_A_RUN, PROJECT_WEIGHTS, Config
-from fast.replaced import own_parts
+from fast.replaced import edited_parts
 from machine.distributed import part_like
 from machine.pickle_check import check_pickle
 from model import Transformer
@@ -190,10 +190,10 @@ class RunFolder(RunFiles[Config]):
         """Write learned.json."""
         write_text(self.learned_file, learned.to_json())
 
-    def save_model(self, weights: dict[str, Tensor], departure: str = "") -> None:
+    def save_model(self, weights: dict[str, Tensor], nonstandard_part: str = "") -> None:
         """Write the best weights so far, with the notes by which `load_model` checks them and the other files.
 
-        departure says what of their model.py is not the paper's model (`decoding.standard.departure`).
+        nonstandard_part is what `decoding.standard.nonstandard_part` returns for their model.
 
         Raises CheckpointError, and keeps those before, if they are not finite.
         """
@@ -207,7 +207,7 @@ class RunFolder(RunFiles[Config]):
         notes = {
             "weights": weights_digest({name: weight.view(torch.uint8).numpy() for name, weight in on_cpu.items()}),
             "tokenizer": digest(self.read(self.tokenizer_file)),
-            "departure": departure,
+            "nonstandard_part": nonstandard_part,
             **{name: str(getattr(config, name)) for name in MODEL_FIELDS},
         }
         content = safetensors.torch.save(on_cpu, {"tapis": json.dumps(notes)})
@@ -228,8 +228,8 @@ class RunFolder(RunFiles[Config]):
 
     def check_shapes(self, shapes: dict[str, tuple[int, ...]], config: Config, tokenizer: Tokenizer) -> None:
         """Ask the model of model.py. On "meta" it takes no memory, however large the sizes in config.json are."""
-        # Its table of positions is no weight, and would take memory; in a model.py of one's own, it may be one.
-        positions = config.max_length if own_parts() else 2
+        # The table of positions takes memory even on "meta", and is not a weight, unless model.py was edited.
+        positions = config.max_length if edited_parts() else 2
         with torch.device("meta"), _SkipInitialization():
             empty = Transformer(len(tokenizer), replace(config, max_length=positions))
         check_fit(empty, {name: torch.Size(shape) for name, shape in shapes.items()}, str(self.model_file))

@@ -10,10 +10,10 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from training.cli import TrainOptions, look_at, target_flag
+from training.cli import TrainOptions, check_line_and_data, target_flag
 from tapis.system.cli import answer_early, run_command
 
-answer_early(__name__, look_at)  # before torch, which takes more than a second
+answer_early(__name__, check_line_and_data)  # before torch, which takes more than a second
 
 import math
 import shlex
@@ -33,10 +33,10 @@ from tapis.config import ConfigError
 from tapis.attention import draw
 from dataset import Batch
 from decoding.scoring import by_data_lines, score_corpus
-from decoding.standard import departure
+from decoding.standard import nonstandard_part
 from fast.capture import CapturedSteps, LateNumbers
 from fast.packed_batch import PackedBatch
-from fast.replaced import own_parts
+from fast.replaced import edited_parts
 from model import Transformer
 from machine.devices import autocast, choose_device, slow_precision
 from machine.distributed import Group, run_worker
@@ -75,7 +75,7 @@ from training.validation import sample_rows, unsure_below, validate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FEW = 100  # validation pairs, below which their scores say little
+FEW_VALID_PAIRS = 100  # below which a run notes that its validation is unreliable
 PICTURED = 2  # validation sentences whose attention TensorBoard shows
 
 
@@ -249,7 +249,7 @@ def validate_and_keep_best(
     if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0
         if is_main():
-            folder.save_model(parameters(model), departure(model))
+            folder.save_model(parameters(model), nonstandard_part(model))
     if is_main():
         with errors_as_warnings(f"{folder.history_file} lacks a row"):
             add_to_history(folder, result, recent, training.progress, training.step / training.steps_per_epoch)
@@ -378,16 +378,16 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
 
 
 def notes_on(training: Training) -> Iterator[str]:
-    """Yield what may surprise of how a run computes."""
+    """Yield warnings and notes about how a run computes and how reliable its validation is."""
     if warning := slow_precision(training.resolved.precision, training.device):
         yield warning
-    if 0 < (n_valid := len(training.corpus.valid)) < FEW:
+    if 0 < (n_valid := len(training.corpus.valid)) < FEW_VALID_PAIRS:
         yield (
-            f"note      {n_valid} pairs are few to validate with: chance alone moves their BLEU by points; "
+            f"note      {n_valid} pairs are few to validate with: chance alone moves BLEU by several points; "
             "give more, or --valid-share 0.1"
         )
-    if own_parts() and (part := departure(training.whole_model())):
-        yield f"note      {part} of model.py computes something else than the engine: translating by torch"
+    if edited_parts() and (part := nonstandard_part(training.whole_model())):
+        yield f"note      {part} of model.py computes something other than the engine: translating with torch"
 
 
 def load_training(

@@ -1,7 +1,7 @@
 """The model that the engine and the exports compute, and whether model.py computes the same.
 
-They know one model: the paper's, with either order of normalization. `Standard` writes it down by torch's own functions
-on a run's weights. `departure` compares it with model.py on a few sentences.
+Both implement one model: the paper's, in either order of normalization. `Standard` computes it with torch's own
+functions. `nonstandard_part` compares its logits with those of model.py on a few sentences.
 """
 
 import copy
@@ -35,7 +35,10 @@ TOLERANCE = 1e-3  # of the largest number
 
 
 class Standard:
-    """The paper's model by torch's functions. A part is named as its weights are. Letters are those of model.py."""
+    """The paper's model, computed with torch's functions.
+
+    `name` is the common start of the names of a part's weights. Letters in shapes are those of model.py.
+    """
 
     def __init__(self, weights: dict[str, Tensor], config: ModelConfig) -> None:
         """Take the weights by name, on the CPU; a tied matrix has one name."""
@@ -90,7 +93,7 @@ class Standard:
         return self.norm(f"{name}.norm", x) if self.config.norm == "pre" else x
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return those of the next token at each target position, (B, T, V)."""
+        """Return the logits of the next token at each target position, (B, T, V)."""
         memory = self.position("src_position", self.embedding("src_embed", batch.src))
         for i in range(self.config.n_encoder_layers):
             block = f"encoder.blocks.{i}"
@@ -120,8 +123,8 @@ class Standard:
 
 
 @torch.no_grad()
-def departure(model: Transformer) -> str:
-    """Return what of a model computes something else than `Standard` does; "" if nothing does.
+def nonstandard_part(model: Transformer) -> str:
+    """Return the class or the weight of a model in which it differs from `Standard`; "" if it does not differ.
 
     The model is in evaluation mode, on any device. It is compared in fp32, on the CPU.
     """
@@ -160,14 +163,14 @@ def departure(model: Transformer) -> str:
 
 
 def check_standard(model: Transformer, recorded: str | None, program: str) -> None:
-    """Raise ConfigError if a program cannot compute what the weights of a model were trained for.
+    """Raise ConfigError if a program cannot compute the model that its weights were trained for.
 
-    recorded is what their run says of this (`RunFolder.departure`); where it says nothing, model.py is asked.
+    recorded is what `RunFolder.nonstandard_part` returns. Where that is None, the model is compared.
     """
-    if part := departure(model) if recorded is None else recorded:
+    if part := nonstandard_part(model) if recorded is None else recorded:
         raise ConfigError(
-            f"{program} knows the paper's model alone: the run was trained with a model.py "
-            f"of its own, of which it cannot express {part}"
+            f"{program} implements the paper's model alone, and this run was trained with an edited model.py: "
+            f"it cannot express {part}"
         )
 
 

@@ -17,11 +17,11 @@ from decoding.captured import CapturedSearch
 from decoding.forced import log_probabilities
 from decoding.inference import cast_again, in_precision
 from decoding.search import Step, beam_search, best_continuations, greedy_search
-from decoding.standard import departure
+from decoding.standard import nonstandard_part
 from decoding.static_cache import source_projection
 from decoding.steps import fast_step, plain_step
 from fast.attention import disable_cudnn_attention
-from fast.replaced import own_parts, own_replaced
+from fast.replaced import edited_parts, edited_replaced_parts
 from fast.topk import best_continuations_in_blocks
 from machine.devices import choose_precision, spread
 from model import Transformer
@@ -49,19 +49,18 @@ def searcher_of(
 ) -> Searcher:
     """Return what searches with a model in evaluation mode: the engine for int8, else torch.
 
-    auto takes torch for a model that the engine does not compute (`departure`). With `plain`, and where model.py was
-    edited so that only its own formulas compute it (`own_replaced`), `precision` is ignored.
-    The ids `suppressed`, tags of languages, are never generated. Raises ConfigError for int8 where it cannot be
-    computed.
+    auto chooses torch for a model that the engine does not compute (`nonstandard_part`). `precision` is ignored with
+    `plain`, and if torch computes a model of which `edited_replaced_parts` were edited. The ids `suppressed`, tags of
+    languages, are never generated. Raises ConfigError for int8 where it cannot be computed.
     """
     is_for_engine = not plain and choose_translating(precision, device) == "int8"
-    part = departure(model) if is_for_engine else ""
+    part = nonstandard_part(model) if is_for_engine else ""
     if part and precision == "int8":
         raise ConfigError(f"--precision int8 is for the paper's model: {part} of model.py computes something else")
     if is_for_engine and not part:
         weights = {name: weight.float().cpu().numpy() for name, weight in parameters(model).items()}
         return Engine(weights, model.config, suppressed)
-    return TorchSearcher(model, device, precision, plain or bool(own_replaced()), suppressed)
+    return TorchSearcher(model, device, precision, plain or bool(edited_replaced_parts()), suppressed)
 
 
 def choose_translating(name: TranslatingPrecision, device: torch.device) -> TranslatingPrecision:
@@ -115,7 +114,7 @@ class TorchSearcher:
         if device.type == "cuda":
             memory = torch.cuda.get_device_properties(device).total_memory
             self.batch_tokens = gpu_batch_tokens(memory)
-            if not plain and not own_parts():  # of which a graph may not be right
+            if not plain and not edited_parts():  # an edited model may do what a graph cannot repeat
                 with torch.inference_mode():
                     self.captured = CapturedSearch(self.model, self.suppressed, memory // 8)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tapis.translator
 from config import HOW_TO_GET_A_RUN, PROJECT_WEIGHTS
-from fast.replaced import own_parts, own_replaced
+from fast.replaced import edited_parts, edited_replaced_parts
 from tapis.config import DeviceName, ModelConfig, TranslatingPrecision
 from tapis.engine.engine import variants
 from tapis.release import Release, RunFiles
@@ -37,16 +37,16 @@ class Translator(tapis.translator.Translator):
     def load_searcher(
         cls, folder: RunFiles[ModelConfig], device: DeviceName, precision: TranslatingPrecision, plain: bool
     ) -> tuple[ModelConfig, Tokenizer, Searcher]:
-        # What the engine does not compute of the model.py that trained the run. Where the run does not say so, model.py
-        # is asked, unless it is as it came.
-        trained, is_edited = folder.departure(), bool(own_parts())
+        # The engine computes the paper's model. A run that does not record whether it was trained for that model is
+        # compared, if model.py has been edited.
+        trained, is_edited = folder.nonstandard_part(), bool(edited_parts())
         is_for_engine = not plain and precision in ("auto", "int8") and bool(variants())
         is_for_engine &= device == "cpu" or (device == "auto" and not may_have_gpu())
         if is_for_engine and (trained == "" or (trained is None and not is_edited)):
             return super().load_searcher(folder, device, precision, plain)
 
         from checkpoint import RunFolder  # noqa: PLC0415
-        from decoding.standard import departure  # noqa: PLC0415
+        from decoding.standard import nonstandard_part  # noqa: PLC0415
         from decoding.torch_searcher import TorchSearcher, searcher_of  # noqa: PLC0415
         from fast.memory import keep_freed_memory  # noqa: PLC0415
         from machine.devices import choose_device, slow_precision  # noqa: PLC0415
@@ -58,16 +58,17 @@ class Translator(tapis.translator.Translator):
             say(warning)
         config, tokenizer, model = RunFolder(folder.path).load_model(where)
         searcher = searcher_of(model, where, precision, plain, list(tokenizer.tags.values()))
-        found = departure(model) if is_edited else ""
+        found = nonstandard_part(model) if is_edited else ""
         if trained is not None and bool(trained) != bool(found):
             say(
                 f"warning   {found or trained} of model.py is not as it was when {folder.path.name} was trained: "
-                "it translates otherwise than it learned"
+                "expect wrong translations"
             )
         elif found and is_for_engine:
-            say(f"note      {found} of model.py computes something else than the engine: translating by torch")
+            say(f"note      {found} of model.py computes something other than the engine: translating with torch")
         if not plain and isinstance(searcher, TorchSearcher) and searcher.is_plain:
-            say(f"note      model.py has another {listed(own_replaced())}: translating by its formulas alone, in fp32")
+            edited = listed(edited_replaced_parts())
+            say(f"note      {edited} of model.py was edited: translating without fast forms, in fp32")
         return config, tokenizer, searcher
 
 

@@ -127,7 +127,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     Raises EngineError if CTranslate2 is not installed.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    check_standard(model, folder.departure(), "CTranslate2")
+    check_standard(model, folder.nonstandard_part(), "CTranslate2")
     largest = max(float(weight.abs().max()) for weight in parameters(model).values())
     if quantization == "float16" and largest > LARGEST_FLOAT16:
         raise ConfigError(

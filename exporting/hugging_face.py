@@ -29,7 +29,7 @@ def to_hugging_face(folder: RunFolder, into: Path) -> None:
     Attention has biases, which are set to 0. All embeddings share one matrix; raises ConfigError if ours do not.
     """
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    check_standard(model, folder.departure(), "Hugging Face's transformers")
+    check_standard(model, folder.nonstandard_part(), "Hugging Face's transformers")
     if not config.tie_embeddings:
         raise ConfigError("--to huggingface: Marian and Pegasus have one matrix for all embeddings, this run has three")
 

@@ -26,7 +26,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     license is the hub's identifier, such as mit or cc-by-4.0.
     """
     config, _, model = folder.load_model(torch.device("cpu"))  # checks all files
-    check_standard(model, folder.departure(), "the package tapis, by which others translate,")
+    check_standard(model, folder.nonstandard_part(), "the package tapis, by which others translate,")
     metrics = load_metrics(folder)
     public = replace(
         config,

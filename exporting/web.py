@@ -17,7 +17,7 @@ from training.report import Metrics, load_metrics
 def to_web(folder: RunFolder, file: Path, license: str) -> None:
     """Write a run as one HTML file that translates in a browser; exporting/web_page.py describes it."""
     config, tokenizer, model = folder.load_model(torch.device("cpu"))
-    check_standard(model, folder.departure(), "the page")
+    check_standard(model, folder.nonstandard_part(), "the page")
     title = f"Translate {language_pairs(config)}"
     facts = web_facts(config, load_metrics(folder), model, license)
     page = web_page(config, folder.load_learned(), tokenizer, model, title, facts)

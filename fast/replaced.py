@@ -1,8 +1,8 @@
-"""Which parts of model.py the fast forms replace, and whether they are as the fast forms were written for.
+"""Which parts of model.py fast forms replace, and whether a user has edited them.
 
-Training and torch's searches call most of model.py as it is. In place of a few parts, `REPLACED`, they call forms that
-compute the same faster. Whoever edits one of these parts wants the edit: then the plain forms are called, everywhere.
-Comments, docstrings and blank lines may change.
+Training and torch's searches call most of model.py directly. They replace the parts in `REPLACED` by faster forms that
+compute the same. If a user edits one of these parts, they call the plain parts instead, so that the edit takes effect.
+Comments, docstrings and blank lines do not count as edits.
 
 This module does not import torch.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 
 MODEL = Path(__file__).parent.parent / "model.py"
 
-# Class or function, or method of `Transformer`, and the digest of its lines. A test prints those of changed lines: see
-# to it that the fast forms compute what the new lines do, and copy them.
+# A digest of the lines of each class, each function, and each method of `Transformer`. A test fails when model.py
+# changes, and prints the new digests. Make the fast forms compute what the new lines do before you copy them here.
 WRITTEN_FOR = {
     "InputEmbeddings": "7240f26b003a",
     "PositionalEncoding": "18679944cc8c",
@@ -102,8 +102,8 @@ def _digest(text: str) -> str:
 
 
 @cache
-def own_parts() -> tuple[str, ...]:
-    """Return which parts of model.py somebody has edited, taken out or added."""
+def edited_parts() -> tuple[str, ...]:
+    """Return the parts of model.py that a user has edited, removed or added."""
     try:
         found = digests(MODEL.read_text(encoding="utf-8"))
     except SyntaxError:  # importing it will say what is wrong
@@ -111,6 +111,6 @@ def own_parts() -> tuple[str, ...]:
     return tuple(name for name in found | WRITTEN_FOR if found.get(name) != WRITTEN_FOR.get(name))
 
 
-def own_replaced() -> tuple[str, ...]:
-    """Return which parts somebody has edited that fast forms would replace."""
-    return tuple(name for name in own_parts() if name in REPLACED)
+def edited_replaced_parts() -> tuple[str, ...]:
+    """Return the edited parts that fast forms would replace."""
+    return tuple(name for name in edited_parts() if name in REPLACED)

@@ -202,15 +202,15 @@ class RunFiles(Generic[C]):
             )
         return config, tokenizer, weights
 
-    def departure(self) -> str | None:
-        """Return what of the model.py that trained the model is not the paper's model; "" if nothing is.
+    def nonstandard_part(self) -> str | None:
+        """Return the class or the weight in which the trained model differs from the paper's; "" if it does not differ.
 
-        Return None where model.safetensors does not say so: it is of an earlier format, missing or damaged.
+        Return None if model.safetensors does not record it: the file is older, missing or damaged.
         """
         with contextlib.suppress(OSError, RuntimeError, safetensors.SafetensorError, CheckpointError):
             check_regular(self.model_file)
             with safetensors.safe_open(self.model_file, "np") as file:
-                note = self.notes(file.metadata()).get("departure")
+                note = self.notes(file.metadata()).get("nonstandard_part")
                 return None if note is None else in_one_line(note)
         return None
 

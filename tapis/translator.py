@@ -104,9 +104,9 @@ class Translator:
         if plain or device not in ("auto", "cpu") or precision not in ("auto", "int8"):
             wanted = "--plain" if plain else f"--device {device}, --precision {precision}"
             raise ConfigError(f"{wanted}: this installation computes on the CPU, in int8; for more, use a checkout")
-        if part := folder.departure():
+        if part := folder.nonstandard_part():
             raise ConfigError(
-                f"{folder.path} was trained with a model.py of its own ({part}): "
+                f"{folder.path} was trained with an edited model.py ({part}): "
                 "translate with translate.py of that checkout"
             )
         config, tokenizer, weights = folder.load_weights()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import model as model_module
 from checkpoint import RunFolder, parameters
 from config import Config
-from decoding.standard import Standard, departure, probe
+from decoding.standard import Standard, nonstandard_part, probe
 from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
 from fast.modules import install_fast_modules
@@ -98,9 +98,9 @@ def test_the_paper_by_the_functions_of_torch_is_the_model(tiny: Config, norm: An
     model = Transformer(300, config).eval()
     for weight in model.parameters():  # biases and scales that matter, too
         weight.data += torch.randn_like(weight) / 10
-    assert departure(model) == ""
+    assert nonstandard_part(model) == ""
     install_fast_modules(model)
-    assert departure(model) == ""
+    assert nonstandard_part(model) == ""
     batch = probe(300, config.max_length)
     with torch.no_grad():
         expected = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
@@ -135,7 +135,7 @@ def test_a_part_that_computes_something_else_is_named(
     part = getattr(model_module, kind)
     monkeypatch.setattr(part, "original", part.forward, raising=False)
     monkeypatch.setattr(part, "forward", twice)
-    assert departure(Transformer(300, replace(tiny, norm=norm)).eval()) == kind
+    assert nonstandard_part(Transformer(300, replace(tiny, norm=norm)).eval()) == kind
 
 
 def test_blocks_in_another_order_are_the_transformer(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +145,13 @@ def test_blocks_in_another_order_are_the_transformer(tiny: Config, monkeypatch: 
         return self.norm(x)
 
     monkeypatch.setattr(Encoder, "forward", backwards)
-    assert departure(Transformer(300, replace(tiny, n_encoder_layers=2)).eval()) == "Transformer"
+    assert nonstandard_part(Transformer(300, replace(tiny, n_encoder_layers=2)).eval()) == "Transformer"
 
 
 def test_a_weight_that_the_paper_has_not_is_named(tiny: Config) -> None:
     model = Transformer(300, tiny).eval()
     model.decoder.add_module("gate", nn.Linear(4, 4))
-    assert departure(model) == "the weight decoder.gate.bias"
+    assert nonstandard_part(model) == "the weight decoder.gate.bias"
 
 
 def test_the_engine_gives_way(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_the_engine_gives_way(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_fast_form_gives_way(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decoding.torch_searcher.own_replaced", lambda: ("LayerNormalization",))
+    monkeypatch.setattr("decoding.torch_searcher.edited_replaced_parts", lambda: ("LayerNormalization",))
     searcher = searcher_of(Transformer(300, tiny).eval(), CPU, "fp32")
     assert isinstance(searcher, TorchSearcher)
     assert searcher.is_plain
@@ -179,7 +179,7 @@ def test_a_fast_form_gives_way(tiny: Config, monkeypatch: pytest.MonkeyPatch) ->
 def edit(monkeypatch: pytest.MonkeyPatch) -> None:
     """GELU, as if it stood in model.py."""
     monkeypatch.setattr(FeedForwardBlock, "forward", gelu)
-    monkeypatch.setattr("decoding.translator.own_parts", lambda: ("FeedForwardBlock",))
+    monkeypatch.setattr("decoding.translator.edited_parts", lambda: ("FeedForwardBlock",))
 
 
 def test_a_run_from_before_an_edit_translates_as_it_learned(
@@ -199,21 +199,21 @@ def test_a_run_from_after_an_edit_needs_it(
     _, _, model = run_folder.load_model(CPU)
     with monkeypatch.context() as during:
         edit(during)
-        run_folder.save_model(parameters(model), departure(model))
+        run_folder.save_model(parameters(model), nonstandard_part(model))
         translator = Translator.load(run_folder.path, "cpu")
         assert isinstance(translator.searcher, TorchSearcher)
-        assert "FeedForwardBlock of model.py computes something else than the engine" in capsys.readouterr().err
+        assert "FeedForwardBlock of model.py computes something other than the engine" in capsys.readouterr().err
     Translator.load(run_folder.path, "cpu")
     assert "warning   FeedForwardBlock of model.py is not as it was when" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"a model\.py of its own \(FeedForwardBlock\)"):
+    with pytest.raises(ConfigError, match=r"an edited model\.py \(FeedForwardBlock\)"):
         PackageTranslator.load(run_folder.path)
 
 
 def test_a_run_that_does_not_say_so_is_asked_after_an_edit_alone(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(RunFolder, "departure", lambda self: None)
-    monkeypatch.setattr("decoding.translator.CheckoutFiles.departure", lambda self: None)
+    monkeypatch.setattr(RunFolder, "nonstandard_part", lambda self: None)
+    monkeypatch.setattr("decoding.translator.CheckoutFiles.nonstandard_part", lambda self: None)
     assert isinstance(Translator.load(run_folder.path, "cpu").searcher, Engine)
     edit(monkeypatch)
     assert isinstance(Translator.load(run_folder.path, "cpu").searcher, TorchSearcher)
@@ -252,16 +252,16 @@ def test_an_example_of_the_page_is_trained_and_translates(title: str, few: Path,
     done = run("train.py", "demo", "--data", str(few), *SMALL, "--steps", "2", "--name", "edited")
     err = done.stderr
     assert done.returncode == 0, err
-    assert ("training by its formulas alone" in err) == bool(replaced)
+    assert ("training without fast forms" in err) == bool(replaced)
     assert replaced in err
-    assert (f"note      {part} of model.py computes something else than the engine" in err) == bool(part)
+    assert (f"note      {part} of model.py computes something other than the engine" in err) == bool(part)
     run_folder = RunFolder(Path("weights/edited"))
-    assert run_folder.departure() == part
+    assert run_folder.nonstandard_part() == part
     assert run_folder.load_config().plain == bool(replaced)
 
     done = run("translate.py", "--run", "edited", "A cat.")
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
-    assert ("translating by torch" in done.stderr) == bool(part)
+    assert ("translating with torch" in done.stderr) == bool(part)
 
     done = run("export.py", "--run", "edited", "--to", "web", "page.html")
     assert done.returncode == (2 if part else 0), done.stderr

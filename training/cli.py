@@ -148,7 +148,7 @@ class OwnEvaluateOptions(EvaluateOptions):
     """The run's own data, which must be named if another machine made the run"""
 
 
-def look_at(args: Sequence[str]) -> None:
+def check_line_and_data(args: Sequence[str]) -> None:
     """Raise a TapisError if train.py's line is wrong, or names data that are not there, or not what they should be."""
     _, _, options = parse_training(args)
     if not (options.resume or options.config.init_from):

@@ -11,7 +11,7 @@ from typing import Any
 
 from checkpoint import RunFolder, recorded_names
 from config import FACTS, Config
-from fast.replaced import own_replaced
+from fast.replaced import edited_replaced_parts
 from tapis.config import ConfigError, flag
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.system.terminal import in_one_line, is_main, listed, say
@@ -30,7 +30,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     config = named(options, preset)
     check_minutes(options)
     if not options.resume:
-        return options.having(by_own_formulas(config))
+        return options.having(plain_if_edited(config))
 
     saved = saved_config(config.name)
     options = parse_over(saved, flags)
@@ -44,19 +44,19 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         raise ConfigError(message)
     if saved.steps and "epochs" in changed:
         raise ConfigError(f"the run {saved.name} is counted in steps ({saved.steps:,}): give --steps, not --epochs")
-    if (replaced := own_replaced()) and not saved.plain:
+    if (replaced := edited_replaced_parts()) and not saved.plain:
         raise ConfigError(
-            f"{listed(replaced)} of model.py was edited since {saved.name} began, which was not --plain:\n"
+            f"{listed(replaced)} of model.py was edited since {saved.name} began, which only --plain follows\n"
             "undo the edit, or start a new run"
         )
     return options
 
 
-def by_own_formulas(config: Config) -> Config:
-    """Return a config with `plain`, in words, if model.py has been edited where a fast form would replace it."""
-    if not (replaced := own_replaced()) or config.plain:
+def plain_if_edited(config: Config) -> Config:
+    """Return the config with `plain` if a part of model.py that a fast form replaces was edited, and print a note."""
+    if not (replaced := edited_replaced_parts()) or config.plain:
         return config
-    say(f"note      model.py has another {listed(replaced)}: training by its formulas alone, as with --plain")
+    say(f"note      {listed(replaced)} of model.py was edited: training without fast forms, as with --plain")
     return replace(config, plain=True)
 
 

@@ -33,7 +33,7 @@ from fast.capture import CapturedSteps, LateNumbers
 from fast.forward import PackedBatchLoss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
-from fast.replaced import own_parts
+from fast.replaced import edited_parts
 from machine.devices import DTYPES, choose_device
 from machine.distributed import ALONE, Group, local_part, mean_in_order, whole
 from model import Transformer
@@ -192,9 +192,9 @@ class Training:
     def _captured(self) -> CapturedSteps | None:
         """Return what computes a step as CUDA graphs.
 
-        None where one cannot: gradients are exchanged, or scaled, or model.py may do what no graph can.
+        None where they cannot: gradients are exchanged or scaled, or model.py was edited.
         """
-        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16" or own_parts():
+        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16" or edited_parts():
             return None
         assert isinstance(self.model_loss, PackedBatchLoss)
         return CapturedSteps(self.model_loss, self.optimizers, self.resolved.precision, self.config.clip_norm)
