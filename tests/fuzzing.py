@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import babel.dates  # noqa: F401 - importing it opens the time zone of the machine, once
 import datasets
 import numpy as np
 import pyarrow as pa

@@ -94,7 +94,10 @@ def how_to_translate(name: str) -> str:
     if ending in TABLES:
         return f"{name} is a table: save its column of texts as a text file, one text a line, and give that to --input"
     flags = f"--format {FORMAT_OF_ENDING[ending]} {quoted}" if ending in FORMAT_OF_ENDING else f"--input {quoted}"
-    return f"{name} is a file: translate its text with {flags}\nto translate the name itself, give it on standard input: echo {quoted} | …"
+    return (
+        f"{name} is a file: translate its text with {flags}\n"
+        f"to translate the name itself, give it on standard input: echo {quoted} | …"
+    )
 
 
 def translate_to(
