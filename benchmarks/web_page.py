@@ -7,7 +7,6 @@ by one, as its page does. They are compared with those of `Translator` in int8. 
 all that the page does with a sentence: doubts, too. Needs chromium and chromedriver.
 """
 
-import json
 import re
 import shutil
 import sys
@@ -40,9 +39,9 @@ AT_ONCE = 200  # sentences in a call, which may take two minutes
 # all that the page does with it. Warm, as the page after its start.
 TRANSLATE = """
 const [engine, parts, sentences, target, beam, done] = arguments;
-const work = ({ data: [[description, weights, module], sentences, target, beam] }) => {
-  const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
-  const translator = new Translator(JSON.parse(description), bytesOf(weights), bytesOf(module));
+const work = ({ data: [[module, description, ...weights], sentences, target, beam] }) => {
+  const translator = new Translator(JSON.parse(description), bytesOf(module));
+  for (const part of weights) translator.engine.takeWeights(bytesOf(part));
   const timed = (work) => {
     const start = performance.now();
     const found = work();
@@ -119,8 +118,10 @@ def main() -> None:
         file = Path(folder) / "page.html"
         to_web(RunFolder.find(options.run), file, "unknown")
         page = file.read_text(encoding="utf-8")
-        parts = dict(re.findall(r'<script type="text/plain" id="(\w+)"[^>]*>(.*?)</script>', page, re.DOTALL))
-        assert json.loads(parts["description"])
+        parts = dict(re.findall(r'<script type="text/plain" id="([\w-]+)"[^>]*>(.*?)</script>', page, re.DOTALL))
+        of_model = [
+            text for name, text in parts.items() if name not in ("engine", "worker")
+        ]  # in the order of the file
         browser = chromium()
         try:
             ready = [seconds_until_ready(browser, file) for _ in range(5)]
@@ -128,7 +129,6 @@ def main() -> None:
             for beam in (1, BEAM) if options.beam else (1,):
                 results: list[tuple[str, float, float]] = []
                 for start in range(0, len(sentences), AT_ONCE):
-                    of_model = [parts[name] for name in ("description", "weights", "module")]
                     chunk = sentences[start : start + AT_ONCE]
                     arguments = (parts["engine"], of_model, chunk, translator.target, beam)
                     answer = browser.execute_async_script(TRANSLATE, *arguments)

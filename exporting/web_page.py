@@ -7,12 +7,16 @@ file holds, in this order:
 
     page.css      how the page looks
     page.js       shows the page
-    offline.js    checks the five parts below by their checksums, and starts the worker
+    checksum.js   tells whether a part below is as it was written
+    offline.js    starts the worker, and hands it the weights
     engine        the tokenizer and all that is around the model, as text
     worker        the script of the page's worker, as text: it runs the engine
     module        the model and the search (tapis/engine/engine.c) as WebAssembly, in Base64
     description   what the model is, its sizes, its vocabulary, and where each weight is, as JSON
-    weights       in Base64: numbers of 32 bits, then of 16 bits, then of 8 bits
+    weights       as the engine has them in its memory, in Base64, in parts
+
+A browser needs most of the time until the page is ready to read the weights. The worker is therefore started by a line
+before them, and each of their parts is handed to it by a line behind it: it gets ready meanwhile.
 """
 
 import base64
@@ -27,18 +31,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from checkpoint import parameters
 from config import FACTS, Config
 from model import LayerNormalization, Transformer
 from tapis.config import Learned
-from tapis.engine.weights import quantize_rows
+from tapis.engine.weights import block_names, pack_linear, quantize_rows
 from tapis.text.tokenizer import Tokenizer
 from tapis.web import engine_module, filled_in, web_files
 
 # The files that a worker of the page runs, in the order of what they need.
 ENGINE = (
-    *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
+    *("checksum.js", "tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js", "doubts.js"),
     *("mark_patterns.js", "marks.js", "alignment.js", "placement.js", "notices.js", "translator.js"),
 )
+SCRIPTS = ("page.js", "checksum.js", "offline.js")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; "
     "style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
@@ -46,7 +52,7 @@ POLICY = (
 LOADING = "Loading the model. If this line stays, the file is damaged or the browser is too old."
 # What the page reads of the config, by the same names
 PAGE_FIELDS = [name for name, facts in FACTS.items() if facts.is_on_page]
-EMBEDDINGS = ("src_embed", "tgt_embed")
+PART = 192 * 1024  # bytes of the weights in an element: browsers take long for a large one
 REMAINDERS = 65_534  # steps of a remainder between two numbers of 8 bits
 
 
@@ -59,7 +65,8 @@ def web_page(
     facts: Mapping[str, str],
 ) -> str:
     """Return the text of the file. facts says what the model is: names and values, shown in this order."""
-    table, weights = pack_weights(model)
+    places, weights = pack_weights(model)
+    starts = range(0, len(weights), PART)
     description = {
         "config": {
             **{name: getattr(config, name) for name in PAGE_FIELDS},
@@ -72,22 +79,23 @@ def web_page(
         "tokens": tokenizer.tokens(),
         "merges": [token for pair in tokenizer.merges for token in pair],
         "first_text_id": tokenizer.first_text_id,
-        "weights": table,
+        "weights": {**places, "size": len(weights), "n_parts": len(starts)},
         "facts": list(facts.items()),
     }
     files = web_files()
     parts = (
-        checked("engine", "\n".join(files[name] for name in ENGINE)),
-        checked("worker", files["worker.js"]),
-        checked("module", base64.b64encode(engine_module()).decode("ascii")),
-        checked("description", as_json(description)),
-        checked("weights", base64.b64encode(weights).decode("ascii")),
+        text_part("engine", "\n".join(files[name] for name in ENGINE)),
+        text_part("worker", files["worker.js"]),
+        text_part("module", in_base64(engine_module())),
+        text_part("description", as_json(description)),
+        "<script>offlineBackEnd.start()</script>",
+        *(weights_part(i, weights[start : start + PART]) for i, start in enumerate(starts)),
     )
     return filled_in(
         {
             "policy": f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             "description": html.escape(title),
-            "head": f"<style>\n{files['page.css']}</style>\n{script(files['page.js'])}\n{script(files['offline.js'])}",
+            "head": "\n".join([f"<style>\n{files['page.css']}</style>", *(script(files[name]) for name in SCRIPTS)]),
             "status": LOADING,
             "parts": "\n".join(parts),
         }
@@ -106,60 +114,87 @@ def script(code: str) -> str:
     return f"<script>\n{code}</script>"
 
 
-def checked(name: str, content: str) -> str:
-    """Return a part that the page reads as text, with its size in bytes and its checksum."""
+def text_part(name: str, content: str) -> str:
+    """Return a part that the page reads as text."""
+    return checked_part(name, content, content.encode())
+
+
+def weights_part(i: int, raw: bytes) -> str:
+    """Return a part of the weights, and the line that hands it over."""
+    return checked_part(f"weights-{i}", in_base64(raw), raw) + "\n<script>offlineBackEnd.handOver()</script>"
+
+
+def checked_part(name: str, content: str, raw: bytes) -> str:
+    """Return an element with a text, and with the size and the checksum of the bytes that it stands for."""
     assert "</script" not in content.lower() and "<!--" not in content
-    raw = content.encode()
     return (
         f'<script type="text/plain" id="{name}" data-size="{len(raw)}" data-crc="{zlib.crc32(raw)}">{content}</script>'
     )
 
 
-def pack_weights(model: Transformer) -> tuple[dict[str, dict[str, Any]], bytes]:
-    """Return a table and the bytes of all weights: by name, the type, the shape and the offset of each.
+def in_base64(raw: bytes) -> str:
+    """Return bytes as text."""
+    return base64.b64encode(raw).decode("ascii")
 
-    Matrices are int8, and NAME.scale has a number for each of their rows. engine.c reads embeddings in 32 bits. Here
-    they have a remainder of 16 bits: (NAME + NAME.remainder / 65,534) · NAME.scale. In 8 bits, they would change 8 % of
-    a Multi30k model's translations. Weights that are tied are stored once.
+
+def pack_weights(model: Transformer) -> tuple[dict[str, Any], bytes]:
+    """Return where the weights are and their bytes, which the page copies into the memory of the engine.
+
+    Places have the names of the fields of `struct model` in engine.c, and are offsets in bytes: of a normalization its
+    two; of a linear layer its weight, scale and bias, followed by its sizes. None stands for a part that a model does
+    not have, and for a bias of zeros.
+
+    engine.c reads embeddings in 32 bits. Here they are as weights of linear layers, with a remainder of 16 bits:
+    (weight + remainder / 65,534) · scale. In 8 bits, they would change 8 % of a Multi30k model's translations. If
+    embeddings are tied, the layer of the one that there is, is the projection.
     """
-    floats: dict[str, NDArray[np.float32]] = {}
-    remainders: dict[str, NDArray[np.int16]] = {}
-    integers: dict[str, NDArray[np.int8]] = {}
-    names: dict[str, str] = {}  # by which each weight is stored
-    name_of_weight: dict[int, str] = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        names[name] = name_of_weight.setdefault(id(weight), name)
-        if names[name] != name:
-            continue
-        values = weight.detach().float().cpu().numpy()
-        if values.ndim == 1:
-            floats[name] = values
-            continue
-        rounded, scale = quantize_rows(values)
-        integers[name], floats[f"{name}.scale"] = rounded, scale
-        if name.startswith(EMBEDDINGS):
-            remainders[f"{name}.remainder"] = remainder_of(values, rounded, scale)
-
-    # Store the widest numbers first, so that each begins at a multiple of its size
-    stored: dict[str, dict[str, Any]] = {}
+    config = model.config
+    weights = {name: weight.float().cpu().numpy() for name, weight in parameters(model).items()}
     raw = bytearray()
-    for kind, arrays, numpy_type in (
-        ("float32", floats, "<f4"),
-        ("int16", remainders, "<i2"),
-        ("int8", integers, "i1"),
-    ):
-        for name, array in arrays.items():
-            stored[name] = {"type": kind, "shape": list(array.shape), "offset": len(raw)}
-            raw += array.astype(numpy_type).tobytes()
 
-    # List every name, also those of tied weights.
-    table = dict(stored)
-    for name, first in names.items():
-        table[name] = stored[first]
-        for part in ("scale", "remainder"):
-            if f"{first}.{part}" in stored:
-                table[f"{name}.{part}"] = stored[f"{first}.{part}"]
-    return table, bytes(raw)
+    def place(array: NDArray[Any]) -> int:
+        raw.extend(bytes(-len(raw) % 4))
+        offset = len(raw)
+        raw.extend(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return offset
+
+    def norm(name: str) -> list[int | None]:
+        parts = (weights.get(f"{name}.{part}") for part in ("alpha", "bias"))
+        return [None if part is None else place(part) for part in parts]
+
+    def linear(names: list[str]) -> list[int | None]:
+        if not names:
+            return [None, None, None, 0, 0]
+        packed = pack_linear(weights, names)
+        bias = place(packed.bias) if packed.bias.any() else None
+        return [place(packed.weight), place(packed.scale), bias, packed.n_in, packed.n_out]
+
+    def blocks(stack: str, n: int) -> list[dict[str, list[Any]]]:
+        names = (block_names(stack, i) for i in range(n))
+        return [{"norms": list(map(norm, one.norms)), "linears": list(map(linear, one.linears))} for one in names]
+
+    def embedding(name: str, layer: list[int | None]) -> dict[str, Any]:
+        values = weights[f"{name}.weight"]
+        return {"layer": layer, "remainder": place(remainder_of(values, *quantize_rows(values)))}
+
+    # The largest first: the page unpacks them while the rest is read
+    source, target, projection = "src_embed.embedding", "tgt_embed.embedding", "projection.linear"
+    if config.tie_embeddings:
+        weights[f"{projection}.weight"] = weights[f"{source}.weight"]
+    of_projection = linear([projection])
+    of_source = embedding(source, of_projection if config.tie_embeddings else linear([source]))
+    of_target = None if config.tie_embeddings else embedding(target, linear([target]))
+
+    places = {
+        "source_embedding": of_source,
+        "target_embedding": of_target,
+        "projection": of_projection,
+        "encoder": blocks("encoder", config.n_encoder_layers),
+        "decoder": blocks("decoder", config.n_decoder_layers),
+        "encoder_norm": norm("encoder.norm"),
+        "decoder_norm": norm("decoder.norm"),
+    }
+    return places, bytes(raw)
 
 
 def remainder_of(

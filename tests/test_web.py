@@ -224,13 +224,14 @@ def finished(browser: Any) -> list[str]:
 
 def searched(browser: Any, page: str, sentences: Sequence[str], target: str, beam: int = 1) -> list[str]:
     """What the search of the engine finds: untrained models repeat themselves, which the page would not show."""
-    function = """(description, weights, code, sentences, target, beam) => {
-        const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
-        const translator = new Translator(JSON.parse(description), bytesOf(weights), bytesOf(code));
+    function = """(description, code, weights, sentences, target, beam) => {
+        const translator = new Translator(JSON.parse(description), bytesOf(code));
+        for (const part of weights) translator.engine.takeWeights(bytesOf(part));
         return sentences.map((sentence) => translator.nBest(sentence, target, { beam })[0].text);
     }"""
-    parts = [part(page, name) for name in ("description", "weights", "module")]
-    return list(evaluate(browser, page, function, *parts, sentences, target, beam))
+    parts = [part(page, name) for name in ("description", "module")]
+    weights = re.findall(r'id="weights-\d+"[^>]*>(.*?)</script>', page)
+    return list(evaluate(browser, page, function, *parts, weights, sentences, target, beam))
 
 
 def n_different(ours: Sequence[str], theirs: Sequence[str]) -> int:
@@ -357,9 +358,13 @@ def test_the_tokenizer_gives_the_ids_of_python(run_folder: RunFolder, tokenizer:
 
 
 def open_damaged(browser: Any, page: str, damage: str) -> None:
-    """Opens a page that was truncated, or of which a character of the part `damage` was changed."""
+    """Opens a page that was truncated or lacks weights, or of which a character of the part `damage` was changed."""
     if damage == "truncated":
         page = page[: -len(page) // 4]
+    elif damage == "no Base64":
+        page = page.replace(part(page, "weights-0")[:100], "!" * 100)
+    elif damage == "missing weights":
+        page = re.sub(r'<script type="text/plain" id="weights-0".*\n<script>.*\n', "", page)
     else:
         text = part(page, damage)
         page = page.replace(text, text[:100] + ("x" if text[100] != "x" else "y") + text[101:])
@@ -370,7 +375,10 @@ def open_damaged(browser: Any, page: str, damage: str) -> None:
 
 
 @browsing
-@pytest.mark.parametrize("damage", ["engine", "worker", "module", "description", "weights", "truncated"])
+@pytest.mark.parametrize(
+    "damage",
+    ["engine", "worker", "module", "description", "weights-0", "no Base64", "missing weights", "truncated"],
+)
 def test_a_damaged_file_says_so(damage: str, run_folder: RunFolder, browser: Any) -> None:
     open_damaged(browser, exported(run_folder), damage)
 
@@ -415,7 +423,7 @@ def test_axe_finds_no_barrier(scheme: str, width: int, run_folder: RunFolder, em
     check()
 
     # with an error
-    open_damaged(browser, page, "weights")
+    open_damaged(browser, page, "weights-0")
     check()
 
 

@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_float, c_int64, c_long, c_void_p
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import EOS, ConfigError, ModelConfig
-from tapis.engine.weights import DEPTH, PANEL, Floats, check_shapes, pack_weight, padded, quantize_rows, sinusoids
+from tapis.engine.weights import DEPTH, PANEL, Floats, block_names, check_shapes, pack_linear, sinusoids
 from tapis.search import Hypothesis, Search, finite, go_on, length_penalty
 from tapis.threads import n_threads, spread
 
@@ -307,42 +307,26 @@ class Engine:
             return _Norm()
         return _Norm(self._pointer(weights[f"{name}.alpha"]), self._pointer(weights[f"{name}.bias"]))
 
-    def _linear(self, weights: Mapping[str, Floats], names: Iterable[str]) -> _Linear:
-        """Return several layers that read the same vectors, as one."""
-        layers = [weights[f"{name}.weight"] for name in names]
-        biases = [
-            weights.get(f"{name}.bias", np.zeros(len(layer), np.float32))
-            for name, layer in zip(names, layers, strict=True)
-        ]
-        quantized, scale = quantize_rows(np.concatenate(layers), for_short_sums=self.for_short_sums)
+    def _linear(self, weights: Mapping[str, Floats], names: Sequence[str]) -> _Linear:
+        """Return several layers that read the same vectors, as one; none where there are no names."""
+        if not names:
+            return _Linear()
+        packed = pack_linear(weights, names, for_short_sums=self.for_short_sums)
         return _Linear(
-            weight=self._pointer(pack_weight(quantized)),
-            column_sums=self._pointer(padded(quantized.sum(axis=1, dtype=np.int32), PANEL)),
-            scale=self._pointer(padded(scale.ravel(), PANEL)),
-            bias=self._pointer(padded(np.concatenate(biases), PANEL)),
-            n_in=quantized.shape[1],
-            n_out=len(quantized),
+            weight=self._pointer(packed.weight),
+            column_sums=self._pointer(packed.column_sums),
+            scale=self._pointer(packed.scale),
+            bias=self._pointer(packed.bias),
+            n_in=packed.n_in,
+            n_out=packed.n_out,
         )
 
     def _blocks(self, weights: Mapping[str, Floats], stack: str, n: int) -> "ctypes.Array[_Block]":
         array = (_Block * n)()
         for i in range(n):
-            block = f"{stack}.blocks.{i}"
-            attention, feed_forward = f"{block}.self_attention", f"{block}.feed_forward"
-            array[i] = _Block(
-                self_norm=self._norm(weights, f"{block}.residuals.0.norm"),
-                feed_forward_norm=self._norm(weights, f"{block}.residuals.{2 if stack == 'decoder' else 1}.norm"),
-                self_qkv=self._linear(weights, [f"{attention}.w_{letter}" for letter in "qkv"]),
-                self_o=self._linear(weights, [f"{attention}.w_o"]),
-                linear_1=self._linear(weights, [f"{feed_forward}.linear_1"]),
-                linear_2=self._linear(weights, [f"{feed_forward}.linear_2"]),
-            )
-            if stack == "decoder":
-                attention = f"{block}.cross_attention"
-                array[i].source_norm = self._norm(weights, f"{block}.residuals.1.norm")
-                array[i].source_q = self._linear(weights, [f"{attention}.w_q"])
-                array[i].source_kv = self._linear(weights, [f"{attention}.w_k", f"{attention}.w_v"])
-                array[i].source_o = self._linear(weights, [f"{attention}.w_o"])
+            names = block_names(stack, i)
+            norms = (self._norm(weights, name) for name in names.norms)
+            array[i] = _Block(*norms, *(self._linear(weights, layers) for layers in names.linears))
         return array
 
     def first_positions(self, n: int) -> Floats:

@@ -1,7 +1,9 @@
 """The weights of a model: their names and shapes, and the forms in which engine.c reads them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from tapis.config import ConfigError, ModelConfig
 
 Floats = NDArray[np.float32]
+Scalar = TypeVar("Scalar", bound=np.generic)
 PANEL = 32  # columns of packed weights that lie side by side
 FOURS = np.array([[1, 0], [1, 0], [0, 1], [0, 1]] * 2, np.float32)  # sums of four of eight entries
 DEPTH = 8  # numbers of a column of packed weights: a multiple of it
@@ -35,6 +38,29 @@ def weight_shapes(config: ModelConfig, n_tokens: int) -> dict[str, tuple[int, ..
                 shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
             norms += [f"{block}.residuals.{j}.norm" for j in range(len(attentions) + 1)]
     return shapes | {f"{norm}.{part}": (d,) for norm in norms for part in ("alpha", "bias")}
+
+
+@dataclass(frozen=True)
+class BlockNames:
+    """The names of a block's parts, in the order of `struct block` of engine.c; empty where a block has none."""
+
+    norms: list[str]
+    linears: list[list[str]]
+    """Layers that read the same vectors are one"""
+
+
+def block_names(stack: str, i: int) -> BlockNames:
+    """Return the names of the parts of a block; stack is "encoder" or "decoder"."""
+    block = f"{stack}.blocks.{i}"
+    first, second, third = (f"{block}.residuals.{j}.norm" for j in range(3))
+    own, source, feed_forward = (f"{block}.{part}" for part in ("self_attention", "cross_attention", "feed_forward"))
+    norms = [first, "", second]
+    of_source: list[list[str]] = [[], [], []]
+    if stack == "decoder":
+        norms = [first, second, third]
+        of_source = [[f"{source}.w_q"], [f"{source}.w_k", f"{source}.w_v"], [f"{source}.w_o"]]
+    of_self = [[f"{own}.w_{letter}" for letter in "qkv"], [f"{own}.w_o"]]
+    return BlockNames(norms, [*of_self, *of_source, [f"{feed_forward}.linear_1"], [f"{feed_forward}.linear_2"]])
 
 
 def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig, n_tokens: int) -> None:
@@ -69,7 +95,7 @@ def quantize_rows(x: Floats, *, for_short_sums: bool = False) -> tuple[NDArray[n
         return np.rint(x * (1 / scale)).astype(np.int8), scale
 
 
-def padded(values: NDArray[np.generic], multiple: int) -> NDArray[np.generic]:
+def padded(values: NDArray[Scalar], multiple: int) -> NDArray[Scalar]:
     """Return values (N,) with zeros behind them, up to a multiple."""
     return np.pad(values, (0, -len(values) % multiple))
 
@@ -79,3 +105,32 @@ def pack_weight(weight: NDArray[np.int8]) -> NDArray[np.int8]:
     v, d = weight.shape
     filled = np.pad(weight, ((0, -v % PANEL), (0, -d % DEPTH)))
     return np.ascontiguousarray(filled.reshape(-1, PANEL, filled.shape[1] // 4, 4).transpose(0, 2, 1, 3))
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """A linear layer from D to V numbers, field by field as in `struct linear` of engine.c; V is padded to panels."""
+
+    weight: NDArray[np.int8]
+    column_sums: NDArray[np.int32]
+    scale: Floats
+    bias: Floats
+    n_in: int
+    n_out: int
+
+
+def pack_linear(weights: Mapping[str, Floats], names: Sequence[str], *, for_short_sums: bool = False) -> PackedLinear:
+    """Return several layers that read the same vectors, as one."""
+    layers = [weights[f"{name}.weight"] for name in names]
+    biases = [
+        weights.get(f"{name}.bias", np.zeros(len(layer), np.float32)) for name, layer in zip(names, layers, strict=True)
+    ]
+    quantized, scale = quantize_rows(np.concatenate(layers), for_short_sums=for_short_sums)
+    return PackedLinear(
+        weight=pack_weight(quantized),
+        column_sums=padded(quantized.sum(axis=1, dtype=np.int32), PANEL),
+        scale=padded(scale.ravel(), PANEL),
+        bias=padded(np.concatenate(biases), PANEL),
+        n_in=quantized.shape[1],
+        n_out=len(quantized),
+    )

@@ -14,7 +14,7 @@ STYLE = "text/css; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 FILES = (
-    *("page.html", "page.css", "page.js", "http.js", "offline.js", "worker.js"),
+    *("page.html", "page.css", "page.js", "http.js", "checksum.js", "offline.js", "worker.js"),
     *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js"),
     *("doubts.js", "mark_patterns.js", "marks.js", "alignment.js", "placement.js", "notices.js", "translator.js"),
 )

@@ -10,25 +10,12 @@ const REMAINDERS = 65534; // as in exporting/web_page.py
 const LENGTH_PENALTY = 1.5;
 const DONE = 1; // the outcome of a search that was not cut short
 
-const ARRAYS = { float32: Float32Array, int16: Int16Array, int8: Int8Array };
-
-// The weights by name: float32 arrays, and int8 matrices with the scales of their rows.
-class Weights {
-  // table: for each name its type, shape, and offset in bytes (an ArrayBuffer).
-  constructor(table, bytes) {
-    this.table = table;
-    this.bytes = bytes;
-  }
-
-  has(name) {
-    return name in this.table;
-  }
-
-  array(name) {
-    const { type, shape, offset } = this.table[name];
-    const size = shape.reduce((a, b) => a * b, 1);
-    return new ARRAYS[type](this.bytes, offset, size);
-  }
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64); // faster, in browsers since 2025
+  const characters = atob(base64);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
 }
 
 // The encodings of the first n positions, (n, d): sines and cosines.
@@ -48,42 +35,34 @@ function lengthPenalty(length) {
   return ((5 + length) / 6) ** LENGTH_PENALTY;
 }
 
-function concatenated(Kind, arrays) {
-  const all = new Kind(arrays.reduce((n, array) => n + array.length, 0));
-  let end = 0;
-  for (const array of arrays) {
-    all.set(array, end);
-    end += array.length;
-  }
-  return all;
-}
-
 class Engine {
-  // code: the bytes of the module. Ids after EOS and before firstTextId, tags of languages, are never generated.
-  constructor(code, config, weights, firstTextId) {
+  // code: the bytes of the module. places: where the weights are, as exporting/web_page.py writes it; `takeWeights` takes
+  // them later. Ids after EOS and before firstTextId, tags of languages, are never generated.
+  constructor(code, config, places, firstTextId) {
     this.functions = new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
     this.functions._initialize();
     this.config = config;
-    this.weights = weights;
     this.tags = [EOS + 1, firstTextId - EOS - 1];
     this.borrowed = []; // what is freed after a call
+    this.nPositions = 0;
+    this.positions = 0;
 
-    const { d_model: d, n_heads: nHeads, n_encoder_layers: nEncoder, n_decoder_layers: nDecoder, norm, eps } = config;
-    const source = this.embedding("src_embed.embedding.weight");
-    const [ofSource, ofTarget] = ["src", "tgt"].map((side) => weights.table[`${side}_embed.embedding.weight`].offset);
+    this.nBytes = places.size;
+    this.nTaken = 0; // of these
+    this.weights = this.allocate(this.nBytes);
+    this.packedEmbeddings = [];
+    const { d_model: d, n_heads: nHeads, norm, eps } = config;
+    const source = this.embedding(places.source_embedding);
     const [epsilon] = new Int32Array(Float32Array.of(eps).buffer);
     this.model = this.keep(
       Int32Array.of(
-        ...[d, nHeads, norm === "pre" ? 1 : 0, nEncoder, nDecoder],
-        ...[this.blocks("encoder", nEncoder), this.blocks("decoder", nDecoder)],
-        ...[...this.norm("encoder.norm"), ...this.norm("decoder.norm")],
-        ...[source, ofTarget === ofSource ? source : this.embedding("tgt_embed.embedding.weight")],
-        ...[...this.linear("projection.linear"), epsilon],
+        ...[d, nHeads, norm === "pre" ? 1 : 0, places.encoder.length, places.decoder.length],
+        ...[this.blocks(places.encoder), this.blocks(places.decoder)],
+        ...[...this.norm(places.encoder_norm), ...this.norm(places.decoder_norm)],
+        ...[source, places.target_embedding ? this.embedding(places.target_embedding) : source],
+        ...[...this.linear(places.projection), epsilon],
       ),
     );
-    this.weights = null; // the module has them
-    this.nPositions = 0;
-    this.positions = 0;
   }
 
   // Memory of the module
@@ -123,82 +102,67 @@ class Engine {
     }
   }
 
-  // The structures of the model
+  // The structures of the model, from places
 
-  norm(name) {
-    if (!this.weights.has(`${name}.alpha`)) return [0, 0];
-    return ["alpha", "bias"].map((part) => this.keep(this.weights.array(`${name}.${part}`)));
+  pointer(offset) {
+    return offset === null ? 0 : this.weights + offset;
   }
 
-  // Several layers that read the same vectors, as one.
-  linear(...names) {
-    const weights = names.map((name) => this.weights.array(`${name}.weight`));
-    const scales = names.map((name) => this.weights.array(`${name}.weight.scale`));
-    const bias = names.map((name, i) =>
-      this.weights.has(`${name}.bias`) ? this.weights.array(`${name}.bias`) : new Float32Array(scales[i].length),
-    );
-    const nIn = this.weights.table[`${names[0]}.weight`].shape[1];
-    const scale = concatenated(Float32Array, scales);
-    const nOut = scale.length;
-    const nPadded = Math.ceil(nOut / PANEL) * PANEL;
-    const padded = (array) => concatenated(array.constructor, [array, new array.constructor(nPadded - nOut)]);
-
-    // Pack the weights: panels of 32 columns, four numbers of each. Sum each column.
-    const depth = Math.ceil(nIn / DEPTH) * DEPTH;
-    const weight = this.allocate(nPadded * depth);
-    const packed = this.view(Int8Array, weight, nPadded * depth).fill(0);
-    const sums = new Int32Array(nOut);
-    let column = 0;
-    for (const matrix of weights) {
-      for (let start = 0; start < matrix.length; start += nIn, column++) {
-        const first = (column - (column % PANEL)) * depth + 4 * (column % PANEL);
-        let sum = 0;
-        for (let i = 0; i < nIn; i++) {
-          packed[first + (i >> 2) * 4 * PANEL + (i & 3)] = matrix[start + i];
-          sum += matrix[start + i];
-        }
-        sums[column] = sum;
-      }
-    }
-    const rest = [sums, scale, concatenated(Float32Array, bias)].map((array) => this.keep(padded(array)));
-    return [weight, ...rest, nIn, nOut];
+  norm(offsets) {
+    return offsets.map((offset) => this.pointer(offset));
   }
 
-  // An array of blocks.
-  blocks(stack, n) {
-    const none = new Array(6).fill(0);
-    const words = [];
-    for (let i = 0; i < n; i++) {
-      const block = `${stack}.blocks.${i}`;
-      const isDecoder = stack === "decoder";
-      const [own, source] = [`${block}.self_attention`, `${block}.cross_attention`];
-      words.push(
-        ...this.norm(`${block}.residuals.0.norm`),
-        ...(isDecoder ? this.norm(`${block}.residuals.1.norm`) : [0, 0]),
-        ...this.norm(`${block}.residuals.${isDecoder ? 2 : 1}.norm`),
-        ...this.linear(`${own}.w_q`, `${own}.w_k`, `${own}.w_v`),
-        ...this.linear(`${own}.w_o`),
-        ...(isDecoder ? this.linear(`${source}.w_q`) : none),
-        ...(isDecoder ? this.linear(`${source}.w_k`, `${source}.w_v`) : none),
-        ...(isDecoder ? this.linear(`${source}.w_o`) : none),
-        ...this.linear(`${block}.feed_forward.linear_1`),
-        ...this.linear(`${block}.feed_forward.linear_2`),
-      );
-    }
+  linear([weight, scale, bias, nIn, nOut]) {
+    const zeros = this.keep(new Int32Array(nOut + PANEL)); // for the sums of columns, which the module does not need, too
+    return [this.pointer(weight), zeros, this.pointer(scale), bias === null ? zeros : this.pointer(bias), nIn, nOut];
+  }
+
+  blocks(places) {
+    const words = places.flatMap(({ norms, linears }) => [
+      ...norms.flatMap((offsets) => this.norm(offsets)),
+      ...linears.flatMap((place) => this.linear(place)),
+    ]);
     return this.keep(Int32Array.from(words));
   }
 
-  // Embeddings in 32 bits. In the file, a weight has 8 bits and a remainder of 16 bits.
-  embedding(name) {
-    const [weight, remainder, scale] = ["", ".remainder", ".scale"].map((part) => this.weights.array(name + part));
-    const d = this.config.d_model;
-    const pointer = this.allocate(4 * weight.length);
-    const numbers = this.view(Float32Array, pointer, weight.length);
-    for (let row = 0; row < scale.length; row++) {
-      const factor = scale[row];
-      for (let i = row * d; i < (row + 1) * d; i++) numbers[i] = (weight[i] + remainder[i] / REMAINDERS) * factor;
-    }
+  // Room for an embedding in 32 bits, until its weights are there.
+  embedding(place) {
+    const [, , , d, nTokens] = place.layer;
+    const pointer = this.allocate(4 * nTokens * d);
+    this.packedEmbeddings.push({ ...place, pointer });
     return pointer;
+  }
+
+  // The weights
+
+  // Takes the next bytes of the weights.
+  takeWeights(bytes) {
+    this.view(Uint8Array, this.weights + this.nTaken, bytes.length).set(bytes);
+    this.nTaken += bytes.length;
+    const isThere = ({ layer: [, , , d, nTokens], remainder }) => remainder + 2 * nTokens * d <= this.nTaken;
+    while (this.packedEmbeddings.length && isThere(this.packedEmbeddings[0])) {
+      this.unpackEmbedding(this.packedEmbeddings.shift());
+    }
+  }
+
+  hasWeights() {
+    return this.nTaken === this.nBytes;
+  }
+
+  // In the file, an embedding has 8 bits, packed as engine.c says, and a remainder of 16 bits.
+  unpackEmbedding({ layer: [weight, scale, , d, nTokens], remainder, pointer }) {
+    const depth = Math.ceil(d / DEPTH) * DEPTH;
+    const packed = this.view(Int8Array, this.pointer(weight), Math.ceil(nTokens / PANEL) * PANEL * depth);
+    const scales = this.view(Float32Array, this.pointer(scale), nTokens);
+    const remainders = this.view(Int16Array, this.pointer(remainder), nTokens * d);
+    const numbers = this.view(Float32Array, pointer, nTokens * d);
+    for (let token = 0, i = 0; token < nTokens; token++) {
+      const column = (token - (token % PANEL)) * depth + 4 * (token % PANEL);
+      for (let k = 0; k < d; k++, i++) {
+        const rounded = packed[column + (k >> 2) * 4 * PANEL + (k & 3)];
+        numbers[i] = (rounded + remainders[i] / REMAINDERS) * scales[token];
+      }
+    }
   }
 
   // Searches

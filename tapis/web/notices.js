@@ -1,6 +1,7 @@
 // What a reader should know before the model invents something: characters and scripts that it has never seen.
 
 const MOST_SHOWN = 12; // in a notice
+const SEPARATOR = " "; // of tokens; within one, it has another character
 // Characters that carry meaning: neither punctuation nor spaces nor digits, nor selectors of an emoji's variant.
 const CHARACTERS = /(?![\ufe00-\ufe0f])[\p{L}\p{M}\p{S}]/gu;
 const SCRIPTS = [
@@ -11,16 +12,10 @@ const SCRIPTS = [
 
 // The characters that tokens of the vocabulary have whole.
 function knownCharacters(tokenizer) {
-  const known = new Set();
-  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  for (let id = tokenizer.firstTextId; id < tokenizer.tokens.length; id++) {
-    const bytes = tokenizer.bytes([id]);
-    try {
-      for (const character of decoder.decode(bytes)) known.add(character);
-    } catch {
-      // a part of a character
-    }
-  }
+  const tokens = tokenizer.tokens.slice(tokenizer.firstTextId).join(SEPARATOR);
+  const bytes = Uint8Array.from(tokens, (character) => BYTE_OF_CHARACTER.get(character) ?? SEPARATOR.charCodeAt());
+  const known = new Set(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes));
+  known.delete("\ufffd"); // for a part of a character
   return known;
 }
 

@@ -2,32 +2,8 @@
 // page.js describes what a back end is.
 "use strict";
 
-const PARTS = ["engine", "worker", "module", "description", "weights"];
+const PARTS = ["engine", "worker", "module", "description"]; // before the weights
 const DAMAGED = "This file is damaged: copy or download it again.";
-
-// CRC-32, as zlib computes it.
-function crc32(bytes) {
-  const table = new Uint32Array(256);
-  for (let i = 0; i < 256; i++) {
-    let value = i;
-    for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
-    table[i] = value;
-  }
-  let crc = 0xffffffff;
-  for (let i = 0; i < bytes.length; i++) crc = table[(crc ^ bytes[i]) & 0xff] ^ (crc >>> 8);
-  return (crc ^ 0xffffffff) >>> 0;
-}
-
-// The text of a part of this file. Throws an error if it is not as it was written.
-function part(name) {
-  const element = document.getElementById(name);
-  const text = element ? element.textContent : "";
-  const bytes = new TextEncoder().encode(text);
-  if (!element || bytes.length !== Number(element.dataset.size) || crc32(bytes) !== Number(element.dataset.crc)) {
-    throw fatal(DAMAGED);
-  }
-  return text;
-}
 
 function fatal(message) {
   return Object.assign(new Error(message), { isFatal: true });
@@ -42,18 +18,40 @@ function languageName(code) {
 }
 
 const offlineBackEnd = {
+  model: null, // the description, once the worker was started
   worker: null,
+  ready: null, // a promise
+  nParts: 0, // of the weights that were handed over
   failure: null, // why the worker translates no longer
   nJobs: 0,
   jobs: new Map(), // what receives the results of each job
 
+  // The file calls it once the parts before the weights are there.
+  start() {
+    const elements = PARTS.map(byId);
+    const bytesOfText = ({ textContent }) => new TextEncoder().encode(textContent);
+    if (!elements.every((element) => areIntact(bytesOfText(element), element.dataset))) return;
+    const [engine, code, module, description] = elements.map(({ textContent }) => textContent);
+    for (const element of elements) element.remove();
+    this.model = JSON.parse(description);
+    this.ready = this.startWorker(`${engine}\n${code}`, { description: this.model, module });
+    this.ready.catch(() => {}); // `describe` will say it
+  },
+
+  // The file calls it behind each part of the weights.
+  handOver() {
+    const part = document.currentScript.previousElementSibling;
+    const { size, crc } = part.dataset;
+    this.worker?.postMessage({ weights: part.textContent, size, crc });
+    this.nParts += 1;
+    part.remove(); // the worker has it
+  },
+
   async describe() {
-    let model = null;
+    const { model } = this;
+    if (this.nParts !== model?.weights.n_parts) throw fatal(DAMAGED);
     try {
-      const [engine, code, module, description, weights] = PARTS.map(part);
-      model = JSON.parse(description);
-      await this.startWorker(`${engine}\n${code}`, { description: model, weights, module });
-      for (const name of PARTS) document.getElementById(name).remove(); // the worker has them
+      await this.ready;
     } catch (error) {
       throw error.isFatal ? error : fatal(`This browser cannot run the page: ${error.message}`);
     }
@@ -89,6 +87,7 @@ const offlineBackEnd = {
       this.worker.onerror = (event) => fail(`This browser cannot run the page: ${event.message ?? "no worker"}`);
       this.worker.onmessage = ({ data }) => {
         if (data.kind === "ready") resolve();
+        else if (data.kind === "damaged") fail(DAMAGED);
         else if (data.kind === "failed") fail(`This page has failed: ${data.message}`);
         else if (data.kind === "progress") this.jobs.get(data.job)?.progress(data.result);
         else this.jobs.get(data.job)?.resolve(data.result);

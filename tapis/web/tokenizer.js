@@ -29,9 +29,8 @@ class Tokenizer {
     this.tokens = tokens;
     this.firstTextId = firstTextId;
     this.idOfToken = new Map(tokens.map((token, id) => [token, id]));
-    const pairs = Array.from({ length: merges.length / 2 }, (_, rank) => merges.slice(2 * rank, 2 * rank + 2));
-    this.rankOfPair = new Map(pairs.map(([left, right], rank) => [this.pairKey(left, right), rank]));
-    this.merged = pairs.map(([left, right]) => this.idOfToken.get(tokens[left] + tokens[right]));
+    this.rankOfPair = new Map();
+    for (let i = 0; i < merges.length; i += 2) this.rankOfPair.set(this.pairKey(merges[i], merges[i + 1]), i / 2);
     this.idsOfWord = new Map(); // words that were encoded before
   }
 
@@ -68,7 +67,7 @@ class Tokenizer {
       const shorter = [];
       for (let i = 0; i < ids.length; i++) {
         const isPair = i + 1 < ids.length && this.rankOfPair.get(this.pairKey(ids[i], ids[i + 1])) === best;
-        shorter.push(isPair ? this.merged[best] : ids[i]);
+        shorter.push(isPair ? this.idOfToken.get(this.tokens[ids[i]] + this.tokens[ids[i + 1]]) : ids[i]);
         if (isPair) i++;
       }
       ids = shorter;

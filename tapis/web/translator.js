@@ -9,16 +9,16 @@ const ALWAYS_WHOLE = 20; // as in tapis/translator.py
 const END = "⟨end⟩"; // EOS, in pictures
 
 class Translator {
-  // description: what exporting/web_page.py wrote. weights and code: the bytes of the weights and of the engine's module.
-  constructor(description, weights, code) {
+  // description: what exporting/web_page.py wrote. code: the bytes of the engine's module. The engine lacks its weights.
+  constructor(description, code) {
     this.config = description.config;
     this.tags = description.tags;
     this.directions = description.directions;
     this.repairs = description.repairs;
     this.tokenizer = new Tokenizer(description.tokens, description.merges, description.first_text_id);
     const { firstTextId } = this.tokenizer;
-    this.engine = new Engine(code, this.config, new Weights(description.weights, weights), firstTextId);
-    this.known = knownCharacters(this.tokenizer);
+    this.engine = new Engine(code, this.config, description.weights, firstTextId);
+    this.known = null; // the characters, once `notices` needs them
   }
 
   // The ids of a sentence, after the tag of the target language if the model has several.
@@ -107,6 +107,7 @@ class Translator {
 
   // What a reader of the translations of these units should know.
   notices(units) {
+    this.known ??= knownCharacters(this.tokenizer);
     return noticesAbout(units.filter(hasLetters), this.known); // the others are copied
   }
 

@@ -1,8 +1,9 @@
 // The worker: it translates, so that the page stays responsive. The engine's files stand before this one.
 //
-// In: { description, weights, module }, once; then { job, text, source, target, isBeam }, and { cancel: job }.
+// In: { description, module }, once; { weights, size, crc }, for each part of the weights; then { job, text, source,
+//     target, isBeam }, and { cancel: job }.
 // Out: { kind: "ready" }; { kind: "progress" | "done", job, result }, with a result as page.js describes it;
-//      { kind: "failed", message }.
+//      { kind: "damaged" }; { kind: "failed", message }.
 
 const PROGRESS_PAUSE = 100; // milliseconds; each message has the whole text
 
@@ -11,14 +12,6 @@ let lastPause = 0;
 const jobs = new Set(); // those that are neither done nor cancelled
 
 class Cancelled extends Error {}
-
-function bytesOf(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64).buffer; // faster, in browsers since 2025
-  const characters = atob(base64);
-  const bytes = new Uint8Array(characters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
-  return bytes.buffer;
-}
 
 // Let messages arrive, every few milliseconds. setTimeout would wait for some more.
 const channel = new MessageChannel();
@@ -115,13 +108,31 @@ async function translateText({ job, text, source, target, isBeam }) {
 // Browsers compile what runs often. Without this, the first sentence would take several times as long as the others.
 function warmUp() {
   for (const beam of [1, BEAM]) translator.nBest("A, b.", "", { beam });
+  translator.notices(["A, b."]);
+}
+
+function takeWeights({ weights, ...check }) {
+  let bytes = null;
+  try {
+    bytes = bytesOf(weights);
+  } catch {
+    // what is not Base64
+  }
+  if (!bytes || !areIntact(bytes, check)) {
+    postMessage({ kind: "damaged" });
+    return;
+  }
+  translator.engine.takeWeights(bytes);
+  if (!translator.engine.hasWeights()) return;
+  postMessage({ kind: "ready" });
+  warmUp();
 }
 
 onmessage = async ({ data }) => {
   if (data.description) {
-    translator = new Translator(data.description, bytesOf(data.weights), bytesOf(data.module));
-    warmUp();
-    postMessage({ kind: "ready" });
+    translator = new Translator(data.description, bytesOf(data.module));
+  } else if (data.weights !== undefined) {
+    takeWeights(data);
   } else if (data.cancel !== undefined) {
     jobs.delete(data.cancel);
   } else {

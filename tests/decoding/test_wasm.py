@@ -27,14 +27,15 @@ from tapis.search import Search
 from tapis.web import engine_module, web_files
 
 TAGS = [4, 5]
+PART = 1000  # bytes of the weights that are handed over at once
 
 # Reads one JSON object: the files of a page's engine and model, with searches and translations. Writes what is found.
 RUN = """
 const given = JSON.parse(require("fs").readFileSync(0));
-const { code, module, config, table, weights, firstTextId, searches, pairs } = given;
-const bytesOf = (base64) => Uint8Array.from(Buffer.from(base64, "base64")).buffer;
-const [Engine, Weights] = new Function(`${code}; return [Engine, Weights];`)();
-const engine = new Engine(bytesOf(module), config, new Weights(table, bytesOf(weights)), firstTextId);
+const { code, module, config, places, weights, firstTextId, searches, pairs } = given;
+const [Engine, bytesOf] = new Function(`${code}; return [Engine, bytesOf];`)();
+const engine = new Engine(bytesOf(module), config, places, firstTextId);
+for (const part of weights) engine.takeWeights(bytesOf(part));
 console.log(JSON.stringify({
   found: searches.map(({ source, limit, beam, nBest }) => engine.translate(source, limit, { beam, nBest })),
   logP: pairs.map(([source, target]) => engine.logP(source, target)),
@@ -54,14 +55,15 @@ def node() -> str:
 def by_node(model: Transformer, searches: Sequence[dict[str, Any]], pairs: Sequence[Any]) -> Any:
     """What the module finds."""
     config = model.config
-    table, weights = pack_weights(model)
-    names = ("d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "norm")
+    places, weights = pack_weights(model)
+    parts = [weights[start : start + PART] for start in range(0, len(weights), PART)]
+    names = ("d_model", "n_heads", "n_decoder_layers", "norm")
     given = {
         "code": web_files()["engine.js"],
         "module": base64.b64encode(engine_module()).decode(),
         "config": {**{name: getattr(config, name) for name in names}, "eps": engine.EPSILON},
-        "table": table,
-        "weights": base64.b64encode(weights).decode(),
+        "places": {**places, "size": len(weights)},
+        "weights": [base64.b64encode(part).decode() for part in parts],
         "firstTextId": TAGS[-1] + 1,
         "searches": searches,
         "pairs": pairs,
