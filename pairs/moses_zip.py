@@ -12,15 +12,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from pairs.unreadable import Unreadable, text_pairs
 from tapis.system.files import Bounded, ExpandsTooMuchError
 from tapis.system.terminal import in_one_line, listed
-from tapis.text.lines import DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
+from tapis.text.lines import ESCAPED, DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
 
 # Endings of files beside the texts, which are not languages.
 OTHER_ENDINGS = {".ids", ".scores", ".txt", ".md", ".html", ".xml", ".tmx", ".tsv", ".csv", ".json", ".jsonl"}
 
 
-def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair]:
+def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair | Unreadable]:
     """Yield the pairs of the two files that end in the two languages and are called the same otherwise.
 
     Raises DataError where the zip is damaged or encrypted, or has no such files, or several.
@@ -47,7 +48,7 @@ def _unusable(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a complete zip file: {reason}")
 
 
-def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> Iterator[Pair]:
+def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> Iterator[Pair | Unreadable]:
     source_member, target_member = _find_members(path, archive.namelist(), source, target)
     for member in (source_member, target_member):
         if archive.namelist().count(member) > 1:  # of which programs take the first, or the last
@@ -67,9 +68,10 @@ def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> It
         io.BufferedReader(Bounded(archive.open(source_member), most_bytes(path), source_name)) as source_file,
         io.BufferedReader(Bounded(archive.open(target_member), most_bytes(path), target_name)) as target_file,
     ):
-        source_lines = decoded_lines(source_file, source_name, most_bytes(path))
-        target_lines = decoded_lines(target_file, target_name, most_bytes(path))
-        yield from line_pairs(source_lines, target_lines, source_name, target_name)
+        source_lines = decoded_lines(source_file, source_name, most_bytes(path), ESCAPED)
+        target_lines = decoded_lines(target_file, target_name, most_bytes(path), ESCAPED)
+        pairs = line_pairs(source_lines, target_lines, source_name, target_name)
+        yield from text_pairs(pairs, source_name, target_name)
 
 
 def _find_members(path: Path, members: Iterable[str], source: str, target: str) -> tuple[str, str]:

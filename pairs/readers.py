@@ -28,13 +28,14 @@ from pairs.moses_zip import read_moses_zip
 from pairs.parquet import read_parquet
 from pairs.spreadsheets import Table, open_table
 from pairs.tmx import read_tmx
-from pairs.unreadable import Unreadable, check_share
+from pairs.unreadable import Unreadable, check_share, not_in_utf8, text_pairs
 from pairs.workbooks import open_workbook
 from tapis.system.files import digest, digest_files
 from tapis.system.hub import hub_answers, is_hub_id
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import (
     COMPRESSED_ENDINGS,
+    ESCAPED,
     MAX_LINE_BYTES,
     DataError,
     Pair,
@@ -138,7 +139,8 @@ def read_text(name: str) -> Part:
     if not path.is_file():
         raise DataError(f"--monolingual {name}: no such file")
     key = _content_key(path)
-    return Part(_unchanged((("", line) for line in lines(path)), key, path), key)
+    rows = text_pairs((("", line) for line in lines(path, errors=ESCAPED)), "", str(path))
+    return Part(_unchanged(check_share(rows), key, path), key)
 
 
 # Parallel text files
@@ -146,9 +148,10 @@ def read_text(name: str) -> Part:
 
 def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
     """Return a part stored as two files with one sentence per line."""
-    pairs = line_pairs(lines(source_file), lines(target_file), str(source_file), str(target_file))
+    names = str(source_file), str(target_file)
+    pairs = line_pairs(lines(source_file, errors=ESCAPED), lines(target_file, errors=ESCAPED), *names)
     key = _content_key(source_file, target_file)
-    return Part(_unchanged(pairs, key, source_file, target_file), key)
+    return Part(_unchanged(check_share(text_pairs(pairs, *names)), key, source_file, target_file), key)
 
 
 def _content_key(*files: Path) -> str:
@@ -309,8 +312,11 @@ def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) 
 
 def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Row]:
     source_field, target_field = _field_names(path, source, target, columns)
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines(path, errors=ESCAPED), 1):
         if not line.strip():
+            continue
+        if row := not_in_utf8(line, f"{path} line {number:,}"):
+            yield row
             continue
         try:
             record = json.loads(line)
@@ -375,7 +381,7 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = 
     ".jsonl": _open_jsonl,
     ".parquet": _open_parquet,
 }
-_READERS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
 _FILE_TYPES = {*_TABLE_READERS, *_READERS} - {".txt"}  # of data in a folder, where .txt may be anything
 _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in themselves
 

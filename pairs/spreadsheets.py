@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from pairs.columns import Row, choose_columns, find_languages, is_number, pairs_of_rows
 from pairs.encodings import UTF_8, Encoding, find_encoding
-from pairs.unreadable import Unreadable
-from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, file_type, lines
+from pairs.unreadable import Unreadable, not_in_utf8
+from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, Pair, file_type, lines
 
 SEPARATORS = (",", ";", "\t")  # of .csv files
 SAMPLE_LINES = 1000  # from which a table's form is told
@@ -97,7 +97,7 @@ def _sample(path: Path, encoding: Encoding) -> list[str]:
     """Return the first lines of a table."""
     sample: list[str] = []
     n_characters = 0
-    for line in lines(path, encoding.codec):
+    for line in lines(path, encoding.codec, ESCAPED):
         sample.append(line)
         n_characters += len(line)
         if len(sample) == SAMPLE_LINES or n_characters > SAMPLE_CHARACTERS:
@@ -202,15 +202,22 @@ class _QuotedSample:
 
 def _rows(path: Path, dialect: Dialect) -> Iterator[Row | Unreadable]:
     """Yield the rows of a table, beside what is not in its encoding."""
-    table_lines = islice(lines(path, dialect.encoding.codec), dialect.first_line - 1, None)
+    table_lines = islice(lines(path, dialect.encoding.codec, ESCAPED), dialect.first_line - 1, None)
     if dialect.has_quotes:
         rows = _csv_rows(path, table_lines, dialect.separator, dialect.first_line)
     else:
         rows = ((number, line.split(dialect.separator)) for number, line in enumerate(table_lines, dialect.first_line))
     for row in rows:
-        if dialect.encoding != UTF_8 and not isinstance(row, Unreadable) and any("\ufffd" in cell for cell in row[1]):
+        if isinstance(row, Unreadable):
+            yield row
+            continue
+        number, cells = row
+        location = f"{path} line {number:,}"
+        if dialect.encoding == UTF_8:
+            yield not_in_utf8(dialect.separator.join(cells), location) or row
+        elif any("\ufffd" in cell for cell in cells):
             problem = f"not in {dialect.encoding.name}, as the rest of the table seems to be (save it as UTF-8)"
-            yield Unreadable(f"{path} line {row[0]:,}", problem)
+            yield Unreadable(location, problem)
         else:
             yield row
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tapis.text.lines import DataError, Pair
+from tapis.text.lines import DataError, Pair, not_utf8, not_utf8_at
 
 BLANK_LINE = "a blank line"
 SKIPPED_SHARE = 0.01  # of the rows of a file, and one row in any case: a file with more has another form
@@ -16,6 +16,20 @@ class Unreadable(NamedTuple):
     location: str
     """The file and the line"""
     problem: str
+
+
+def text_pairs(pairs: Iterable[Pair], source_name: str, target_name: str) -> Iterator[Pair | Unreadable]:
+    """Yield the pairs of the lines of two files, which `lines` reads with ESCAPED."""
+    for number, pair in enumerate(pairs, 1):
+        sides = zip(pair, (source_name, target_name), strict=True)
+        yield next((row for side, name in sides if (row := not_in_utf8(side, f"{name} line {number:,}"))), pair)
+
+
+def not_in_utf8(text: str, location: str) -> Unreadable | None:
+    """Return a row that has a byte which is not UTF-8, as `lines` reads it with ESCAPED; None without one."""
+    if (place := not_utf8_at(text)) < 0:
+        return None
+    return Unreadable(f"{location}, character {place + 1:,}", not_utf8(b""))
 
 
 def check_share(rows: Iterable[Pair | Unreadable]) -> Iterator[Pair | Unreadable]:

@@ -1,7 +1,7 @@
 """The decoder's attention to the source: the weights, and pictures of them.
 
 A searcher computes the weights with which it chose a translation, token by token (`Searcher.attention`). `draw` makes
-the heat maps that FloatsBoard and `translate.py --attention` show. `to_html` and `tables` make HTML in which every
+the heat maps that TensorBoard and `translate.py --attention` show. `to_html` and `tables` make HTML in which every
 weight can be read.
 """
 

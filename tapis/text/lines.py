@@ -10,6 +10,7 @@ import gzip
 import io
 import lzma
 import math
+import re
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ ALWAYS_ALLOWED_BYTES = 10_000_000
 LINE_BYTES = 20  # of a line or a row that has fewer, in what a compressed file may expand to
 BUFFER_BYTES = 2**16
 SAMPLE_BYTES, SHORTEST_UTF16 = 1000, 8  # bytes by which UTF-16 is told, at most and at least
+
+ESCAPED = "surrogateescape"  # errors of `lines` that leave a line which is not UTF-8 to its reader
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
 class DataError(TapisError):
@@ -133,17 +137,20 @@ def _incomplete(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a complete {COMPRESSED_ENDINGS[path.suffix]} file: {in_one_line(error)}")
 
 
-def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
     """Yield the lines of a file without their line endings.
 
     The file may be compressed (.gz, .xz or .zst), start with a byte order mark, and end its lines with LF or CRLF, or,
     without any LF, with CR alone. Raises DataError where the file cannot be read or decompressed, or is not UTF-8, or
     where a line is too long. With another encoding than UTF-8, U+FFFD stands for what is not in it.
+
+    errors is that of `bytes.decode`. With ESCAPED, a lone surrogate stands for each byte that is not UTF-8, and only
+    UTF-16 is an error: see `not_utf8_at`.
     """
     with open_bytes(path) as file:
         recoded = file if encoding == "utf-8" else io.BufferedReader(_Recoded(file, encoding), BUFFER_BYTES)
         max_bytes = most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf
-        yield from decoded_lines(recoded, str(path), max_bytes)
+        yield from decoded_lines(recoded, str(path), max_bytes, errors)
 
 
 class _Recoded(io.RawIOBase):
@@ -168,7 +175,7 @@ class _Recoded(io.RawIOBase):
         return len(content)
 
 
-def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
+def decoded_lines(file: BinaryIO, name: str, max_bytes: float, errors: str = "strict") -> Iterator[str]:
     """Yield the lines of an open UTF-8 file, as `lines` does. `name` is the file's name in errors.
 
     Raises ExpandsTooMuchError after max_bytes, where an empty line counts as LINE_BYTES: it takes time, not space.
@@ -183,8 +190,10 @@ def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
         try:
             line = raw_line.decode("utf-8")
         except UnicodeDecodeError as error:
-            location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
-            raise DataError(f"{name} {location}: {not_utf8(beginning)}") from None
+            if errors == "strict" or utf16_name(beginning):
+                location = f"line {line_number:,}, byte {bytes_before_line + error.start:,}"
+                raise DataError(f"{name} {location}: {not_utf8(beginning)}") from None
+            line = raw_line.decode("utf-8", errors)
         bytes_before_line += len(raw_line)
         n_counted += max(len(raw_line), LINE_BYTES)
         if n_counted > max_bytes:
@@ -192,6 +201,12 @@ def decoded_lines(file: BinaryIO, name: str, max_bytes: float) -> Iterator[str]:
         if line_number == 1:
             line = line.lstrip("\ufeff")  # byte order marks
         yield line.removesuffix("\n").removesuffix("\r")
+
+
+def not_utf8_at(line: str) -> int:
+    """Return the index of the first character of a line of `lines` that stands for a byte that is not UTF-8, or -1."""
+    found = None if line.isascii() else _ESCAPED_BYTE.search(line)
+    return found.start() if found else -1
 
 
 def not_utf8(raw: bytes) -> str:

@@ -92,8 +92,8 @@ def test_a_file_that_is_in_the_zip_twice_is_an_error() -> None:
 
 
 def test_errors_name_the_file_in_the_zip() -> None:
-    write_zip("d.zip", {"a.en": b"ok\n\xff\n", "a.fr": "x\ny\n"})
-    assert error_of("d.zip").startswith("d.zip: a.en line 2, byte 3: not UTF-8")
+    write_zip("d.zip", {"a.en": b"ok\n\xff\n\xff\n", "a.fr": "x\ny\nz\n"})
+    assert error_of("d.zip").startswith("d.zip: a.en line 2, character 1: not UTF-8")
     write_zip("d.zip", {"a.en": "a\n", "a.fr": "b\nc\n"})
     assert error_of("d.zip") == "d.zip: a.en and d.zip: a.fr must have the same number of lines, but have 1 and 2"
 

@@ -179,6 +179,55 @@ def test_an_odd_line_of_json_is_skipped_and_located(odd: str) -> None:
     assert isinstance(rows[4], Unreadable) and rows[4].location == "d.jsonl line 5"
 
 
+LINES_OF_FILES: dict[str, tuple[str, str, str]] = {  # how a pair of ASCII is written; what is read
+    "two files": ("{en}", "{fr}", "d"),
+    "a table": ("{en}\t{fr}", "", "d.tsv"),
+    "a table in quotes": ('"{en}";"{fr}"', "", "d.csv"),
+    "JSON": ('{{"en": "{en}", "fr": "{fr}"}}', "", "d.jsonl"),
+    "a zip": ("{en}", "{fr}", "d.zip"),
+}
+
+
+@pytest.mark.parametrize("kind", LINES_OF_FILES)
+@given(data=st.data())
+def test_a_line_that_is_not_utf8_is_skipped_and_located(kind: str, data: st.DataObject) -> None:
+    """Wherever it is, and whatever its bytes are: every other pair is read."""
+    bad = data.draw(st.binary(min_size=1, max_size=4).filter(is_not_utf8))
+    n_good, is_target = data.draw(st.integers(1, 30)), data.draw(st.booleans())
+    place = data.draw(st.integers(0, n_good))
+    texts = [(f"Sentence {i} é", f"Phrase {i} é") for i in range(n_good)]
+    raw = [(source.encode(), target.encode()) for source, target in texts]
+    raw.insert(place, (b"x", b"x" + bad) if is_target else (b"x" + bad, b"x"))
+
+    *formats, name = LINES_OF_FILES[kind]
+    contents = [b"".join(line_in(one, *pair) for pair in raw) for one in formats if one]
+    if kind == "a zip":
+        with zipfile.ZipFile(name, "w") as archive:
+            for side, content in zip(("en", "fr"), contents, strict=True):
+                archive.writestr(f"a.{side}", content)
+    elif len(contents) == 1:
+        write(name, contents[0])
+    else:
+        for side, content in zip(("en", "fr"), contents, strict=True):
+            write(f"{name}.{side}", content)
+
+    rows = list(read_parts(name, "en", "fr")["train"].rows)
+    assert [row for row in rows if not isinstance(row, Unreadable)] == texts
+    (row,) = [row for row in rows if isinstance(row, Unreadable)]
+    assert f"line {place + 1}, character" in row.location and row.problem.startswith("not UTF-8")
+
+
+def line_in(form: str, source: bytes, target: bytes) -> bytes:
+    """Return a line of a form, whose texts may be no text."""
+    sides = {"en": source.decode(errors="surrogateescape"), "fr": target.decode(errors="surrogateescape")}
+    return (form.format(**sides) + "\n").encode(errors="surrogateescape")
+
+
+def is_not_utf8(raw: bytes) -> bool:
+    """Return whether bytes within a line are not UTF-8, nor read as UTF-16."""
+    return not set(raw) & set(b'\n\r\0"\t;{}\\\xff\xfe') and "\ufffd" in raw.decode(errors="replace")
+
+
 def test_a_translation_that_is_null_is_a_pair_of_empty_sides() -> None:
     write("d.jsonl", '{"translation": null}\n' * 50 + HUB_JSONL)
     assert read("d.jsonl") == {"train": [("", "")] * 50 + PAIRS}
@@ -266,16 +315,20 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         'd.jsonl line 1: "fr" must be a string, got 5',
     ),
     "record without fields": ({"d.jsonl": "{}\n"}, "d.jsonl", r'line 1: no field "en" \(fields: none\)'),
-    "a row of Latin-1 in UTF-8": ({"d.tsv": b"\xc3\xa4\tb\nc\td\xe9\n"}, "d.tsv", "d.tsv line 2, byte 8: not UTF-8"),
+    "rows of Latin-1 in UTF-8": (
+        {"d.tsv": b"\xc3\xa4\tb\n" * 2 + b"c\td\xe9\n" * 2},
+        "d.tsv",
+        "d.tsv line 3, character 4: not UTF-8",
+    ),
     "rows that are not in the code page": (
         {"d.csv": b"\xe4;b\n\x81;c\n\x8d;d\n"},
         "d.csv",
         r"d.csv line 2: not in Windows-1252, as .* \(save it as UTF-8\)",
     ),
     "Latin-1 in a folder": (
-        {"data/train.en": b"ok\n" * 400 + b"\xff\n", "data/train.fr": "x\n" * 401},
+        {"data/train.en": b"ok\n" * 400 + b"a\xff\n" * 6, "data/train.fr": "x\n" * 406},
         "data",
-        r"train.en line 401, byte 1,200: not UTF-8, but in another encoding, such as Windows-1252",
+        r"train.en line 401, character 2: not UTF-8, but in another encoding, such as Windows-1252",
     ),
     "truncated gzip file": (
         {"d.tsv.gz!": gzip.compress(GOOD_ROW.encode() * 999)[:-20]},
