@@ -12,7 +12,7 @@ from torch import Tensor
 
 from checkpoint import parameters
 from dataset import pad, to_device
-from decoding.attention import cross_attentions
+from decoding.attention import attentions
 from decoding.captured import CapturedSearch
 from decoding.forced import log_probabilities
 from decoding.inference import cast_again, in_precision
@@ -27,7 +27,7 @@ from machine.devices import choose_precision, spread
 from model import Transformer
 from tapis.config import ConfigError, TranslatingPrecision
 from tapis.engine.engine import Engine, check_compiled, variants
-from tapis.search import Hypothesis, Search, Searcher, finite, go_on
+from tapis.search import AttentionOf, Hypothesis, Search, Searcher, finite, go_on
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -170,11 +170,15 @@ class TorchSearcher:
         return log_probabilities(self.in_fp32, sources, targets, self.device, self.suppressed)
 
     def attention(
-        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+        self,
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        check: Callable[[], None] = go_on,
+        of: AttentionOf = "source",
     ) -> list[NDArray[np.float32]]:
         check()
         with torch.inference_mode():
-            return cross_attentions(self.original, sources, targets)
+            return attentions(self.original, sources, targets, of)
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         # A thread that first computes while another has torch's threads set to one would stay at one.

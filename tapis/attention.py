@@ -1,4 +1,4 @@
-"""The decoder's attention to the source: the weights, and pictures of them.
+"""What tokens attend to: the decoder's attention to the source, and the encoder's and the decoder's own.
 
 A searcher computes the weights with which it chose a translation, token by token (`Searcher.attention`). `draw` makes
 the heat maps that TensorBoard and `translate.py --attention` show. `to_html` and `tables` make HTML in which every
@@ -23,26 +23,41 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-END = "⟨end⟩"  # EOS, in pictures
+START, END = "⟨start⟩", "⟨end⟩"  # BOS and EOS, in pictures
 # Arguments of matplotlib's texts: no text is mathematics or LaTeX, whatever it has between dollar signs.
 AS_IT_IS: dict[str, Any] = {"parse_math": False, "usetex": False}
 
 
 @dataclass(frozen=True)
 class Attention:
-    """What each token of a translation attended to in the source."""
+    """What each token attended to. By default, a token of a translation in the source."""
 
     weights: Floats
     """(layers, H, T + 1, S + 1); every row sums to 1"""
     source: list[str]
-    """The S tokens of the source, and END"""
+    """What is attended to, the columns: the S tokens of the source, and END"""
     target: list[str]
-    """The T tokens of the translation, and END"""
+    """What attends, the rows: the T tokens of the translation, and END"""
 
     @classmethod
     def of(cls, weights: Floats, tokenizer: Tokenizer, source: list[int], target: list[int]) -> "Attention":
         """Return the weights with the tokens of a source and of its translation, both given as ids."""
         return cls(weights, [*tokenizer.pieces(source), END], [*tokenizer.pieces(target), END])
+
+    @classmethod
+    def of_encoder(cls, weights: Floats, tokenizer: Tokenizer, source: list[int]) -> "Attention":
+        """Return the weights of the encoder's own attention, (layers, H, S + 1, S + 1)."""
+        pieces = [*tokenizer.pieces(source), END]
+        return cls(weights, pieces, pieces)
+
+    @classmethod
+    def of_decoder(cls, weights: Floats, tokenizer: Tokenizer, target: list[int]) -> "Attention":
+        """Return the weights of the decoder's own attention, (layers, H, T + 1, T + 1).
+
+        A token attends to START and to the tokens before it.
+        """
+        pieces = tokenizer.pieces(target)
+        return cls(weights, [START, *pieces], [*pieces, END])
 
     def maps(self, layer: int, head: int | None = None) -> list[tuple[str, Floats]]:
         """Return named maps (T + 1, S + 1) of a layer: one head's, or the mean of its heads and then each head's.

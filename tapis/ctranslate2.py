@@ -35,7 +35,7 @@ from tapis.config import (
     TranslatingPrecision,
 )
 from tapis.release import MAX_BYTES
-from tapis.search import Hypothesis, Search, go_on, length_penalty
+from tapis.search import AttentionOf, Hypothesis, Search, go_on, length_penalty
 from tapis.system.files import check_regular, read_bounded
 from tapis.system.hub import check_sums
 from tapis.system.terminal import in_one_line
@@ -173,7 +173,11 @@ class CTranslate2Searcher:
         raise ConfigError("an exported model computes no log-probabilities; the run that it was made of does")
 
     def attention(
-        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+        self,
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        check: Callable[[], None] = go_on,
+        of: AttentionOf = "source",
     ) -> list[NDArray[np.float32]]:
         raise ConfigError("an exported model shows no attention; the run that it was made of does")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from tapis.config import LENGTH_PENALTY, ConfigError, TapisError
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+AttentionOf = Literal["source", "encoder", "decoder"]  # to the source, or of the tokens of a stack to each other
 
 
 def go_on() -> None:
@@ -81,11 +83,17 @@ class Searcher(Protocol):
         """
 
     def attention(
-        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+        self,
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        check: Callable[[], None] = go_on,
+        of: AttentionOf = "source",
     ) -> "list[NDArray[np.float32]]":
         """Return what each token of each target attended to in its source: (layers, H, T + 1, S + 1), with the ends.
 
-        Every row sums to 1. Raises ConfigError if the searcher cannot.
+        Of the encoder, what each token of a source attended to in it: (layers, H, S + 1, S + 1). Of the decoder, what
+        each token of a target attended to among BOS and the tokens before it: (layers, H, T + 1, T + 1). Every row sums
+        to 1. Raises ConfigError if the searcher cannot.
         """
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:

@@ -16,7 +16,7 @@ from tapis.ctranslate2 import exported_learned, is_exported, load_exported
 from tapis.engine.engine import Engine
 from tapis.lengths import Lengths
 from tapis.release import Release, RunFiles
-from tapis.search import GREEDY, Hypothesis, Search, Searcher, go_on
+from tapis.search import GREEDY, AttentionOf, Hypothesis, Search, Searcher, go_on
 from tapis.system.terminal import progress_bar
 from tapis.text.languages import language_shares, repair
 from tapis.text.letter_case import usual_case
@@ -322,12 +322,23 @@ class Translator:
         """Whether `attention` works. An export does not give access to its weights."""
         return self.searcher.can_force
 
-    def attention(self, sentence: str, search: Search = GREEDY) -> tuple[Translation, Attention]:
-        """Return a translation, and what each of its tokens attended to. Raises ConfigError for an export."""
+    def attention(
+        self, sentence: str, search: Search = GREEDY, of: AttentionOf = "source"
+    ) -> tuple[Translation, Attention]:
+        """Return a translation, and what each of its tokens attended to: in the source, or within a stack of layers.
+
+        Raises ConfigError for an export, and unless PyTorch translates for a stack's own attention.
+        """
         source = self.source_ids([sentence])[0]
         best = self.searcher([source], [self.lengths.limit(len(source))], search)[0][0]
-        (weights,) = self.searcher.attention([source], [best.ids])
-        return Translation(self._texts([best])[0], best.score), Attention.of(weights, self.tokenizer, source, best.ids)
+        (weights,) = self.searcher.attention([source], [best.ids], of=of)
+        if of == "encoder":
+            attention = Attention.of_encoder(weights, self.tokenizer, source)
+        elif of == "decoder":
+            attention = Attention.of_decoder(weights, self.tokenizer, best.ids)
+        else:
+            attention = Attention.of(weights, self.tokenizer, source, best.ids)
+        return Translation(self._texts([best])[0], best.score), attention
 
     def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
         """Yield what each token of a given translation attends to, for each (source, translation), in order.

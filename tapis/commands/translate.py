@@ -38,7 +38,10 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     options = parse(TranslateOptions, args)
     file = file_to_translate(options)
     search = Search(options.beam, options.n_best, options.length_penalty)
-    translator = kind.load(options.run, options.device, options.precision, plain=options.plain)
+    # PyTorch alone shows the attention within a stack of layers.
+    is_for_torch = options.attention_of != "source" and options.precision == "auto"
+    precision = "fp32" if is_for_torch else options.precision
+    translator = kind.load(options.run, options.device, precision, plain=options.plain)
     translator = translator.towards(options.target, options.source)
     if not options.run:
         say(f"run {translator.config.name}")
@@ -228,7 +231,8 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
     # Check what was asked for.
     config, file = translator.config, options.attention
     assert file
-    for name, number, n in (("layer", options.layer, config.n_decoder_layers), ("head", options.head, config.n_heads)):
+    n_layers = config.n_encoder_layers if options.attention_of == "encoder" else config.n_decoder_layers
+    for name, number, n in (("layer", options.layer, n_layers), ("head", options.head, config.n_heads)):
         if not 0 <= number <= n:
             raise ConfigError(f"--{name} is {number}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
@@ -238,10 +242,11 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
         raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(sentences)}")
 
     # Translate, and pick the layer and the heads.
-    translation, attention = translator.attention(sentences[0], search)
-    layer = options.layer or config.n_decoder_layers
+    translation, attention = translator.attention(sentences[0], search, options.attention_of)
+    layer = options.layer or n_layers
     maps = attention.maps(layer - 1, options.head - 1 if options.head else None)
-    title = f"{sentences[0]} → {translation.text} (layer {layer} of {config.n_decoder_layers})"
+    stack = "" if options.attention_of == "source" else f"{options.attention_of} "
+    title = f"{sentences[0]} → {translation.text} ({stack}layer {layer} of {n_layers})"
 
     # Write the file.
     if file.suffix == ".html":

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tapis.config import EOS, ConfigError, ModelConfig
 from tapis.engine.weights import DEPTH, PANEL, Floats, block_names, check_shapes, pack_linear, sinusoids
-from tapis.search import Hypothesis, Search, finite, go_on, length_penalty
+from tapis.search import AttentionOf, Hypothesis, Search, finite, go_on, length_penalty
 from tapis.threads import n_threads, spread
 
 T = TypeVar("T")
@@ -356,8 +356,14 @@ class Engine:
         return values
 
     def attention(
-        self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
+        self,
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        check: Callable[[], None] = go_on,
+        of: AttentionOf = "source",
     ) -> list[Floats]:
+        if of != "source":
+            raise ConfigError(f"the engine does not show the {of}'s own attention; PyTorch does: add --precision fp32")
         _, weights = self._forced(sources, targets, check, with_weights=True)
         return weights
 

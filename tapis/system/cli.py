@@ -17,6 +17,7 @@ from typing import Annotated, Literal, NoReturn, TextIO, TypeVar, cast
 import tyro
 
 from tapis.config import LENGTH_PENALTY, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
+from tapis.search import AttentionOf
 from tapis.system.terminal import is_first_on_machine, is_main, printable
 from tapis.system.usage import all_fields, usage_error
 
@@ -64,8 +65,10 @@ class TranslateOptions(ModelOptions):
     """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, unsure"""
     attention: Path | None = None
     """Draw the attention of one sentence's translation in this file, .png or .html"""
+    attention_of: AttentionOf = "source"
+    """What to draw: the attention of the translation to the source, or the encoder's or the decoder's own attention"""
     layer: int = 0
-    """Decoder layer to draw, from 1; 0 for the last"""
+    """Layer to draw, from 1; 0 for the last"""
     head: int = 0
     """Attention head to draw, from 1; 0 for all heads and their mean"""
 

@@ -14,11 +14,11 @@ from conftest import Command
 from torch import Tensor
 
 import model as model_module
-from decoding.attention import cross_attention, cross_attentions
+from decoding.attention import attentions, cross_attention
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from model import Transformer
-from tapis.attention import END, Attention, draw, quiet, to_html
+from tapis.attention import END, START, Attention, draw, quiet, to_html
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 
@@ -54,13 +54,27 @@ def test_weights_equal_those_computed_during_the_search(
     layers, _, n_target, n_source = attention.weights.shape
 
     # The encoder calls it once per layer; each decoding step once per layer for itself and once for the source.
-    decoder_calls = calls[translator.config.n_encoder_layers :]
+    n_encoder = translator.config.n_encoder_layers
+    encoder_calls, decoder_calls = calls[:n_encoder], calls[n_encoder:]
     calls_per_step = 2 * layers
     assert len(decoder_calls) == calls_per_step * n_target
     for layer in range(layers):
         steps = [decoder_calls[calls_per_step * t + 2 * layer + 1] for t in range(n_target)]  # (1, H, 1, S + 1)
         np.testing.assert_allclose(attention.weights[layer], torch.cat(steps, dim=2)[0].numpy(), rtol=1e-4, atol=1e-6)
         assert steps[0].size(-1) == n_source
+
+    _, of_encoder = translator.attention(SENTENCE, of="encoder")
+    assert of_encoder.source == of_encoder.target == attention.source
+    for of_layer, call in zip(of_encoder.weights, encoder_calls, strict=True):
+        np.testing.assert_allclose(of_layer, call[0].numpy(), rtol=1e-4, atol=1e-6)
+
+    _, of_decoder = translator.attention(SENTENCE, of="decoder")
+    assert of_decoder.source == [START, *attention.target[:-1]] and of_decoder.target == attention.target
+    for layer in range(layers):
+        for t in range(n_target):  # a token attends to START and to those before it
+            row, call = of_decoder.weights[layer, :, t], decoder_calls[calls_per_step * t + 2 * layer]
+            np.testing.assert_allclose(row[:, : t + 1], call[0, :, 0].numpy(), rtol=1e-4, atol=1e-6)
+            assert not row[:, t + 1 :].any()
 
 
 def test_weights_of_a_batch_are_those_of_each_pair_alone(model: Transformer, tokenizer: Tokenizer) -> None:
@@ -71,7 +85,7 @@ def test_weights_of_a_batch_are_those_of_each_pair_alone(model: Transformer, tok
         ("", "a"),
     ]
     sources, targets = (tokenizer.encode(side) for side in zip(*pairs, strict=True))
-    for together, source, target in zip(cross_attentions(model, sources, targets), sources, targets, strict=True):
+    for together, source, target in zip(attentions(model, sources, targets), sources, targets, strict=True):
         alone = cross_attention(model, source, target)
         np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
 
@@ -180,13 +194,18 @@ Trained = subprocess.CompletedProcess[str]
 def test_the_command_writes_png_and_html(trained: Trained, called: Command) -> None:
     run = ["--run", f"{trained.args[0]}/weights/demo"]
     plain = called("translate.py", *run, SENTENCE)
-    for name, options in (("a.png", []), ("b.html", ["--layer", "1", "--head", "2", "--beam", "3"])):
+    for name, options in (
+        ("a.png", []),
+        ("b.html", ["--layer", "1", "--head", "2", "--beam", "3"]),
+        ("c.html", ["--attention-of", "encoder"]),
+    ):
         done = called("translate.py", *run, SENTENCE, "--attention", name, *options)
         assert done.returncode == 0, done.stderr
         assert done.stdout == plain.stdout and name in done.stderr
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     page = Path("b.html").read_text(encoding="utf-8")
     assert page.count("<table>") == 1 and "head 2" in page and "layer 1 of 2" in page
+    assert "encoder layer 2 of 2" in Path("c.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -197,6 +216,7 @@ def test_the_command_writes_png_and_html(trained: Trained, called: Command) -> N
         ([SENTENCE, "--attention", "a.png", "--head", "-1"], "--head is -1"),
         (["One is here. Two are there.", "--attention", "a.png"], "one sentence"),
         (["", "--attention", "a.png"], "one sentence"),
+        ([SENTENCE, "--attention", "a.png", "--attention-of", "decoder", "--precision", "int8"], "--precision fp32"),
         (["2. 1914", "--attention", "a.png"], "one sentence"),
     ],
 )

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from checkpoint import parameters
 from config import PRESETS, Config
-from decoding.attention import cross_attentions
+from decoding.attention import attentions
 from decoding.forced import log_probabilities
 from decoding.search import FindBest, Step, beam_search, best_continuations, greedy_search
 from decoding.steps import plain_step
@@ -404,7 +404,7 @@ def test_forced_decoding_is_that_of_the_model_in_8_bits(
     wanted = log_probabilities(in_8_bits, sources, targets, CPU, tags)
     found = engine.log_probabilities(sources, targets)
     assert found == pytest.approx(wanted, rel=0.02, abs=0.1)
-    wanted_weights = cross_attentions(in_8_bits, sources, targets)
+    wanted_weights = attentions(in_8_bits, sources, targets)
     found_weights = engine.attention(sources, targets)
     for one, other in zip(found_weights, wanted_weights, strict=True):
         assert one.shape == other.shape
