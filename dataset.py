@@ -340,7 +340,7 @@ def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) ->
     fourth pair in the order of their lengths, and the next ones in the next epoch. All epochs are thus alike in
     lengths, and four of them have every pair nine times.
 
-    Sources without a weight, the last ones, are left out; without any weights, every pair comes once.
+    Sources of weight 0, or without a weight, the last ones, are left out; without any weights, every pair comes once.
 
     Returns the rows, and for each place in the order of lengths the largest length that any epoch has there.
     """
@@ -354,8 +354,8 @@ def rows_by_weight(pairs: EncodedPairs, weights: Sequence[float], epoch: int) ->
         by_length = np.flatnonzero(pairs.origins == origin)
         by_length = by_length[np.argsort(longest[by_length], kind="stable")]
         n = len(by_length)
-        if not n:
-            continue  # all of them exceed --max-length
+        if not n or not weight:
+            continue  # all of them exceed --max-length, or the source is left out for now
 
         # All pairs, as often as the weight has whole parts
         n_copies = int(weight)

@@ -60,14 +60,14 @@ from training.failures import (
 from training.history import add_to_history
 from training.optimizers import learning_rate
 from training.options import changes, resolve
-from training.own_translations import RoundKind, check_back_translator
+from training.own_translations import check_back_translator
 from training.records import Numbers, StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
 from training.sharding import check_shardable
 from training.signals import interruption
 from training.tensorboard import EVENTS, SAMPLES, Logs
-from training.terminal import indented, report_lines, validation_lines, warnings
+from training.terminal import indented, report_lines, translation_lines, validation_lines, warnings
 from training.trainer import Training
 from training.state import restore, state_of
 from training.validation import sample_rows, unsure_below, validate
@@ -190,8 +190,9 @@ def loop(
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
             if training.must_translate:
-                for kind in training.translate():
-                    say(translation_line(kind, training))
+                for round_report in training.translate():
+                    for line in translation_lines(round_report, training):
+                        say(line)
                 agenda.save_soon()  # translating takes long
 
             recent.append(take_step(training, training.step + 1))
@@ -218,15 +219,6 @@ def loop(
             if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
                 raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
-
-
-def translation_line(kind: RoundKind, training: Training) -> str:
-    """Return the line that reports translations which the run has made."""
-    first_step = f"from step {training.step + 1:,}"
-    if kind == "self-distillation":
-        return f"targets   {first_step}: the closest of the model's own translations"
-    n, by = training.is_monolingual.sum(), training.config.back_translator or "the model"
-    return f"sources   {first_step}: {n:,} sentences of --monolingual, translated back by {by}"
 
 
 def save(training: Training, folder: RunFolder) -> None:

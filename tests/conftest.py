@@ -156,6 +156,7 @@ def tiny() -> Config:
         batch_tokens=256,
         epochs=1,
         warmup_steps=4,
+        least_bleu=0.0,
         precision="fp32",
         device="cpu",
         name="tiny",

@@ -11,9 +11,12 @@ There are two kinds of translations:
   interpolation (Kim and Rush 2016, arXiv 1606.07947, section 3.3), with the model as its own teacher. It removes
   wording from the targets that the model cannot predict, which helps most where a search cannot go back: in greedy
   search.
+
+A model that translates badly teaches worse than nothing (docs/lab). Before each round, its translations of some
+validation pairs are scored, and below --least-bleu it teaches nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -32,7 +35,7 @@ from pairs.origins import Origin
 from pairs.tables import Pairs
 from tapis.config import BOS, ConfigError, names_of_pairs
 from tapis.ctranslate2 import is_exported, load_exported
-from tapis.scoring import closest
+from tapis.scoring import closest, score
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks
@@ -45,11 +48,37 @@ TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each ta
 # learning from that gains nothing (docs/lab).
 BACK_TRANSLATED_AT = 0.5, 0.75
 
+JUDGED_PAIRS = 200  # of the validation part, by which translations are judged before a round
+
 # The tag of back-translated sources. Every vocabulary has <s>, also that of a run to start from, and no other source
 # contains it.
 TAG = BOS
 
 RoundKind = Literal["back-translation", "self-distillation"]
+
+
+class Judged(NamedTuple):
+    """How well one language was translated into another before a round."""
+
+    source: str
+    target: str
+    bleu: float
+    """Of validation pairs"""
+    is_good: bool
+    """Whether its translations are worth learning from"""
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target} BLEU {self.bleu:.1f}"
+
+
+class RoundReport(NamedTuple):
+    """What a round did, to be told."""
+
+    kind: RoundKind
+    judged: list[Judged]
+    """By the languages that were translated"""
+    n_sentences: int
+    """That are learned from in their new form"""
 
 
 @dataclass(frozen=True)
@@ -87,8 +116,8 @@ class Round(NamedTuple):
     tokenizer: Tokenizer
     group: Group
 
-    def back_translations(self, translator: Translator) -> dict[int, list[int]]:
-        """Return sources for the monolingual text in token ids, by row."""
+    def back_translations(self, translator: Translator, judged: Sequence[Judged]) -> dict[int, list[int]]:
+        """Return sources for the monolingual text in token ids, by row: for what is translated well enough."""
 
         def sources(origin: Origin, pairs: Pairs) -> list[list[int]]:
             texts = [text for _, text in pairs]
@@ -96,27 +125,63 @@ class Round(NamedTuple):
             tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
             return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
 
-        return self._by_row(True, sources)
+        good = {(one.target, one.source) for one in judged if one.is_good}
+        return self._by_row(True, good, sources)
 
-    def closest_translations(self, translator: Translator) -> dict[int, list[int]]:
-        """Return targets for the training pairs in token ids, by row. Monolingual text keeps its own."""
+    def closest_translations(self, translator: Translator, judged: Sequence[Judged]) -> dict[int, list[int]]:
+        """Return targets for the training pairs in token ids, by row: for what is translated well enough.
+
+        Monolingual text keeps its own.
+        """
 
         def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
             towards = translator.towards(origin.target, origin.source)
             return self.tokenizer.encode(closest_translations(towards, list(pairs), origin.target))
 
-        return self._by_row(False, targets)
+        good = {(one.source, one.target) for one in judged if one.is_good}
+        return self._by_row(False, good, targets)
+
+    def judge(self, translator: Translator, kind: RoundKind) -> list[Judged]:
+        """Return how well a translator translates what a round asks of it, by the languages."""
+        is_back = kind == "back-translation"
+        origins = [origin for origin in self.corpus.origins if origin.is_monolingual == is_back]
+        directions = dict.fromkeys(
+            (origin.target, origin.source) if is_back else (origin.source, origin.target) for origin in origins
+        )
+        judged = []
+        for source, target in directions:
+            bleu = self.group.broadcast(self._bleu(translator, source, target))
+            judged.append(Judged(source, target, bleu, bleu >= self.config.least_bleu))
+        return judged
+
+    def _bleu(self, translator: Translator, source: str, target: str) -> float:
+        """Return the BLEU of translating validation pairs from source into target; 0 where there are none."""
+        pairs: list[tuple[str, str]] = []
+        valid = self.corpus.valid
+        for number, origin in enumerate(self.corpus.origins):
+            direction = origin.source, origin.target
+            if direction in ((source, target), (target, source)) and len(pairs) < JUDGED_PAIRS:
+                rows = np.flatnonzero(valid.origins() == number)[: JUDGED_PAIRS - len(pairs)]
+                found = valid.select(rows)[:]
+                pairs += found if direction == (source, target) else [(s, t) for t, s in found]
+        if not pairs:
+            return 0.0
+        hypotheses = translator.towards(target, source)([text for text, _ in pairs])
+        return score(hypotheses, [text for _, text in pairs], target).bleu
 
     def _by_row(
-        self, is_monolingual: bool, translate: Callable[[Origin, Pairs], list[list[int]]]
+        self,
+        is_monolingual: bool,
+        directions: Collection[tuple[str, str]],
+        translate: Callable[[Origin, Pairs], list[list[int]]],
     ) -> dict[int, list[int]]:
-        """Translate the monolingual text or all else. Returns token ids by row.
+        """Translate the monolingual text or all else, of some language pairs. Returns token ids by row.
 
         A share is translated in parts, since the hypotheses of a search take far more memory than what is chosen.
         """
         by_row: dict[int, list[int]] = {}
         for number, origin in enumerate(self.corpus.origins):
-            if origin.is_monolingual != is_monolingual:
+            if origin.is_monolingual != is_monolingual or (origin.source, origin.target) not in directions:
                 continue
             rows = self.pairs.rows[self.pairs.origins == number]
             local_rows = rows[self.group.rank :: self.group.size].tolist()

@@ -1,12 +1,14 @@
 """What a run prints on standard error: the report of its data and model, its validations, and warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from decoding.scoring import by_data_lines
 from pairs.cleaning import RULES, TEXT_RULES
 from pairs.report import DataReport
+from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
+from training.trainer import Training
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
@@ -98,6 +100,23 @@ def model_lines(report: Metrics) -> list[str]:
         f"model     {report.parameters:,} parameters",
         f"device    {report.hardware}, {report.precision}",
     ]
+
+
+def translation_lines(report: RoundReport, training: Training) -> Iterator[str]:
+    """Yield what a round of translations did: what is learned from now on, and what was left out."""
+    is_back = report.kind == "back-translation"
+    if report.n_sentences:
+        quality = ", ".join(str(one) for one in report.judged if one.is_good)
+        if is_back:
+            what = f"{report.n_sentences:,} sentences of --monolingual, translated back by "
+            what += training.config.back_translator or "the model"
+        else:
+            what = "the closest of the model's own translations"
+        share = f"; {training.monolingual_share:.0%} of what it learns from" if is_back else ""
+        yield f"{'sources' if is_back else 'targets':<10}from step {training.step + 1:,}: {what} ({quality}){share}"
+    if bad := [str(one) for one in report.judged if not one.is_good]:
+        what = "--monolingual is left out" if is_back else "no self-distillation"
+        yield f"note      {what}: {', '.join(bad)} in validation is below --least-bleu {training.config.least_bleu:g}"
 
 
 def shortened(text: str) -> str:

@@ -8,7 +8,7 @@ that were made (state.py); and however many processes share the batches of a ste
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -46,7 +46,7 @@ from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import Round, RoundKind, Translated, rounds
+from training.own_translations import Round, RoundReport, Translated, rounds
 from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
@@ -138,11 +138,21 @@ class Training:
         usual = float(np.quantile(src_lengths, USUAL)) if len(src_lengths) else 0.0
         return Learned(lengths.ratio, lengths.spread, usual_length=usual)
 
-    def _plan_of(self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0) -> BatchPlan:
-        """Return the batches of the steps after a step, which learn from these pairs."""
-        weights = self.origin_weights
-        if pairs is self.train_pairs:  # without sources for the monolingual text
-            weights = weights[: len(weights) - len(self.config.monolingual_directions)]
+    def _plan_of(
+        self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0, translated: Collection[int] = ()
+    ) -> BatchPlan:
+        """Return the batches of the steps after a step, which learn from these pairs.
+
+        Of monolingual text, they have the languages whose rows were translated.
+        """
+        is_translated = self.is_monolingual & np.isin(self.train_pairs.rows, list(translated))
+        has_sources = set(self.train_pairs.origins[is_translated].tolist())
+        weights = [
+            0.0 if origin.is_monolingual and number not in has_sources else weight
+            for number, (origin, weight) in enumerate(zip(self.corpus.origins, self.origin_weights, strict=True))
+        ]
+        while not weights[-1]:
+            weights.pop()  # without any text, the pairs come in the order of a run without --monolingual
         return BatchPlan(
             self.config,
             pairs,
@@ -222,6 +232,11 @@ class Training:
     def is_monolingual(self) -> NDArray[np.bool_]:
         """For each of train_pairs, whether it is monolingual text."""
         return np.array([origin.is_monolingual for origin in self.corpus.origins])[self.train_pairs.origins]
+
+    @property
+    def monolingual_share(self) -> float:
+        """The share of monolingual text among the pairs of an epoch, as they are learned from now."""
+        return float(self.is_monolingual[np.concatenate(self.batch_plan.batches_of_first_epoch)].mean())
 
     # Where the run is
 
@@ -310,22 +325,28 @@ class Training:
 
     # Translating
 
-    def translate(self) -> list[RoundKind]:
-        """Make the translations that are due, for the steps to come. Returns what for."""
+    def translate(self) -> list[RoundReport]:
+        """Make the translations that are due, for the steps to come. Returns what was done."""
         assert self.must_translate
         now = self.translated
         due = {kind for _, kind in rounds(self.config)[now.n_rounds if now else 0 : self.n_rounds]}
         sources, targets = (now.sources, now.targets) if now else ({}, {})
         a_round = Round(self.config, self.corpus, self.train_pairs, self.tokenizer, self.group)
+        reports = []
         with torch.compiler.set_stance("force_eager"):
             if "back-translation" in due:
                 run = self.config.back_translator
                 translator = Translator.load(run, self.config.device) if run else self.translator()
-                sources = a_round.back_translations(translator)
+                judged = a_round.judge(translator, "back-translation")
+                sources = a_round.back_translations(translator, judged)
+                reports.append(RoundReport("back-translation", judged, len(sources)))
             if "self-distillation" in due:
-                targets = a_round.closest_translations(self.translator())
+                translator = self.translator()
+                judged = a_round.judge(translator, "self-distillation")
+                targets = a_round.closest_translations(translator, judged)
+                reports.append(RoundReport("self-distillation", judged, len(targets)))
         self.learn_from(self.n_rounds, self.step, sources, targets)
-        return sorted(due)
+        return reports
 
     def learn_from(
         self, n_rounds: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]
@@ -333,7 +354,8 @@ class Training:
         """Learn from translations after a step. Their lengths are others, and epochs are counted anew."""
         self.translated = Translated(n_rounds, after_step, sources, targets)
         first_epoch = math.ceil(after_step / self.steps_per_epoch)
-        self.batch_plan = self._plan_of(self.train_pairs.replaced(sources, targets), after_step, first_epoch)
+        pairs = self.train_pairs.replaced(sources, targets) if sources or targets else self.train_pairs
+        self.batch_plan = self._plan_of(pairs, after_step, first_epoch, sources)
 
     def forget_translations(self) -> None:
         """Learn from the training pairs as they came."""

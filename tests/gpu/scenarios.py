@@ -48,6 +48,7 @@ TINY = replace(
     batch_tokens=1024,
     epochs=1,
     warmup_steps=4,
+    least_bleu=0.0,
     device="cuda",
     precision="bf16",
     name="tiny",

@@ -15,7 +15,7 @@ from train import loop, take_step
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
-from training.own_translations import RoundKind
+from training.own_translations import RoundReport
 from training.records import StepRecord, Validation
 from training.state import restore, state_of
 from training.tensorboard import Logs
@@ -128,7 +128,7 @@ def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     translated_after: list[int] = []
     translate = training.translate
 
-    def translate_and_note() -> list[RoundKind]:
+    def translate_and_note() -> list[RoundReport]:
         translated_after.append(training.step)
         return translate()
 

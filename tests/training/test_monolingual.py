@@ -23,12 +23,14 @@ from pairs.readers import DataError
 from pairs.vocabulary import learn_tokenizer
 from tapis.config import ConfigError
 from training.batch_plan import weights_of_origins
-from training.own_translations import TAG, rounds
+from training.own_translations import TAG, Round, rounds
 from training.state import restore, state_of
+from training.terminal import translation_lines
 from training.trainer import Training
 
 BOTH = ("en-fr", "fr-en")
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
+SMALL += ["--least-bleu", "0"]
 TEXT = [f"Les {i} chats dorment dans le jardin." for i in range(30)]
 
 Begin = Callable[..., Training]
@@ -104,7 +106,7 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     assert not any(is_text[rows].any() for rows in training.batch_plan.batches_of_epoch(0))
 
     # Then an epoch has each line as often as its weight says, as the target of a tagged source.
-    assert training.translate() == ["back-translation"]
+    assert [report.kind for report in training.translate()] == ["back-translation"]
     assert not training.must_translate and training.translated
     learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
     assert (np.bincount(learned, minlength=len(is_text)) == np.where(is_text, 2, 1)).all()
@@ -117,14 +119,59 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     # At three quarters of the run, the text is translated again; late, self-distillation leaves it alone.
     advance(training, 3)
     first_sources = dict(training.translated.sources)
-    assert training.must_translate and training.translate() == ["back-translation"]
+    assert training.must_translate and [report.kind for report in training.translate()] == ["back-translation"]
     assert training.translated.sources.keys() == first_sources.keys() and training.translated.sources != first_sources
     advance(training, 2)
     sources = training.translated.sources
-    assert training.translate() == ["self-distillation"]
+    assert [report.kind for report in training.translate()] == ["self-distillation"]
     assert training.translated.sources == sources
     assert len(training.translated.targets) == (~is_text).sum()
     assert {target for _, target in texts_of(training, np.flatnonzero(is_text))} == set(TEXT)
+
+
+def test_translations_of_a_bad_model_are_left_out(begin: Begin, tmp_path: Path) -> None:
+    """The run goes on with the pairs alone, says so, and is resumed as it was."""
+    training, resumed = (begin(self_distillation=0.1, least_bleu=100.0) for _ in range(2))
+    advance(training, 6)
+    (report,) = training.translate()
+    assert report.n_sentences == 0 and [(one.source, one.target) for one in report.judged] == [("fr", "en")]
+    (line,) = translation_lines(report, training)
+    assert re.fullmatch(
+        r"note      --monolingual is left out: fr-en BLEU \d+\.\d in validation is below --least-bleu 100", line
+    )
+    advance(training, 5)
+    (report,) = training.translate()
+    assert report.kind == "self-distillation" and {one.target for one in report.judged} == {"en", "fr"}
+    assert [line[:30] for line in translation_lines(report, training)] == ["note      no self-distillation"]
+    learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
+    assert (np.bincount(learned, minlength=len(training.train_pairs)) == ~training.is_monolingual).all()
+
+    folder = RunFolder(tmp_path / "run")
+    folder.save_state(state_of(training))
+    restore(resumed, folder.load_state())
+    for one in (training, resumed):
+        advance(one, 1)
+    for name, parameter in parameters(training.model).items():
+        assert torch.equal(parameters(resumed.model)[name], parameter), name
+
+
+def test_text_of_a_language_that_is_translated_badly_is_left_out(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text of another language is learned from."""
+    Path("text.en").write_text("".join(f"The {i} dogs sleep in the garden.\n" for i in range(20)), encoding="utf-8")
+    training = begin(monolingual=("text.fr", "text.en"), least_bleu=20.0)
+    monkeypatch.setattr(Round, "_bleu", lambda _, translator, source, target: {"fr": 30.0, "en": 10.0}[source])
+    advance(training, 6)
+    (report,) = training.translate()
+    lines = list(translation_lines(report, training))
+    assert "30 sentences of --monolingual, translated back by the model (fr-en BLEU 30.0); " in lines[0]
+    assert lines[1].startswith("note      --monolingual is left out: en-fr BLEU 10.0 in validation")
+    learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
+    origins = training.train_pairs.origins[learned]
+    into_french = [origin.is_monolingual and origin.target == "fr" for origin in training.corpus.origins]
+    into_english = [origin.is_monolingual and origin.target == "en" for origin in training.corpus.origins]
+    assert np.isin(origins, np.flatnonzero(into_french)).sum() == 30
+    assert lines[0].endswith(f"{30 / len(learned):.0%} of what it learns from")
+    assert not np.isin(origins, np.flatnonzero(into_english)).any()
 
 
 @pytest.mark.parametrize("stop", [6, 7, 10])
@@ -247,6 +294,7 @@ def back(called: Command, fewer: Path) -> Path:
     assert re.search(r"^        1   3\.23%  wrong-language, dropped: in another language$", done.stderr, re.MULTILINE)
     assert "30 sentences to learn from; weight 1" in done.stderr
     assert done.stderr.count("sources   from step 1: 30 sentences of --monolingual, translated back by ") == 1
+    assert re.search(r" by \S+ \(fr-en BLEU \d+\.\d\); 33% of what it learns from$", done.stderr, re.MULTILINE)
     return Path.cwd()
 
 

@@ -177,7 +177,7 @@ def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -
         shares.append(local)
         return gathered
 
-    training.group = Mock(rank=rank, size=2, gather=gather)
+    training.group = Mock(rank=rank, size=2, gather=gather, broadcast=lambda value: value)
     training.translate()
     (share,) = shares
     return share
