@@ -18,7 +18,7 @@ answer_early(__name__, check_line_and_data)  # before torch, which takes more th
 import math
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ from checkpoint import RUNS, RunFolder, parameters
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.config import ConfigError
 from tapis.attention import draw
+from config import Config
 from dataset import Batch
 from decoding.scoring import by_data_lines, score_corpus
 from decoding.standard import nonstandard_part
@@ -42,7 +43,8 @@ from machine.devices import autocast, choose_device, slow_precision
 from machine.distributed import Group, run_worker
 from tapis.system.files import cache_folder
 from tapis.system.terminal import errors_as_warnings, is_main, progress_bar, say
-from pairs.corpus import load_corpus
+from tapis.text.tokenizer import Tokenizer
+from pairs.corpus import Corpus, load_corpus
 from pairs.vocabulary import learn_tokenizer
 from training.agenda import Agenda
 from training.ancestry import Ancestor
@@ -66,6 +68,7 @@ from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
 from training.sharding import check_shardable
 from training.signals import interruption
+from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, translation_lines, validation_lines, warnings
 from training.trainer import Training
@@ -398,12 +401,13 @@ def load_training(
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     with group.first_on_each_disk(cache_folder()):
         corpus = load_corpus(config)
-        if options.resume:
-            tokenizer = folder.load_tokenizer()
-        elif ancestor:
-            tokenizer = ancestor.tokenizer
-        else:
-            tokenizer = learn_tokenizer(corpus.train, config.vocab_size, config.tagged_languages)
+    if options.open_fields:
+        config = sized(config, options.open_fields, corpus, group, budget)
+        resolved = Resolved.of(config, choose_device(config.device), group.size)
+    if options.resume:
+        tokenizer = folder.load_tokenizer()
+    else:
+        tokenizer = ancestor.tokenizer if ancestor else tokenizer_for(config, corpus, group)
     training = Training(config, corpus, tokenizer, group, resolved, learned)
     if state is not None:
         restore(training, state)
@@ -412,6 +416,28 @@ def load_training(
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
     return training, describe(training, ancestor)
+
+
+def tokenizer_for(config: Config, corpus: Corpus, group: Group) -> Tokenizer:
+    """Learn the tokenizer of a new run."""
+    with group.first_on_each_disk(cache_folder()):
+        return learn_tokenizer(corpus.train, config.vocab_size, config.tagged_languages)
+
+
+def sized(config: Config, fields: Collection[str], corpus: Corpus, group: Group, budget: TimeBudget) -> Config:
+    """Return a config whose open fields suit the number of the pairs and the time, and say which they are."""
+    n_pairs, steps = corpus.report.train, math.inf
+    if budget.is_open:
+        smallest = with_size(config, SIZES[0], fields)
+        training = Training(smallest, corpus, tokenizer_for(smallest, corpus, group), group)
+        steps = group.broadcast(budget.estimated_steps(training, take_step))
+    config = with_size(config, size_for(n_pairs, steps), fields)
+    layers = f"{config.n_encoder_layers}+{config.n_decoder_layers} layers"
+    say(
+        f"sizes     for {n_pairs:,} pairs: d_model {config.d_model}, {layers}, at most {config.vocab_size:,} tokens, "
+        f"dropout {config.dropout:g}; a preset or flags choose others"
+    )
+    return config
 
 
 def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, resume: bool) -> None:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tapis.doubts import CONFIDENCE_SAMPLE
+from tapis.system.terminal import progress_bar
 from training.own_translations import rounds
 from training.records import StepRecord
 from training.state import restore, state_of
 from training.trainer import Training
 
+WARM_UP = 2  # steps before those that are timed
+TIMING_SECONDS = 4.0  # for all of these steps
 DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
 
 TakeStep = Callable[[Training, int], StepRecord]
@@ -22,10 +25,19 @@ TakeStep = Callable[[Training, int], StepRecord]
 def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -> float:
     """Return the mean time of so many steps, spread over an epoch, after two to warm up.
 
-    They change the weights, but not the position.
+    Slow steps are fewer: those that TIMING_SECONDS have room for, or one. They change the weights, but not the
+    position.
     """
     chosen = np.linspace(1, training.batch_plan.steps_per_epoch, steps + 2).astype(int) + training.batch_plan.after_step
-    return float(np.mean([take_step(training, step).seconds for step in chosen.tolist()][2:]))
+    start = time.perf_counter()
+    seconds = []
+    with progress_bar("timing", len(chosen), "step", leave=False) as bar:
+        for step in chosen.tolist():
+            seconds.append(take_step(training, step).seconds)
+            bar.update()
+            if training.group.broadcast(len(seconds) > WARM_UP and time.perf_counter() - start > TIMING_SECONDS):
+                break
+    return float(np.mean(seconds[WARM_UP:]))
 
 
 def pairs_of_single_tasks(training: Training) -> float:

@@ -19,6 +19,7 @@ from pairs.origins import check_files
 from tapis.config import (
     ConfigError,
     ModelSettings,
+    can_be_part_of_file_name,
     direction_of,
     name_of_pair,
     pairs_of_all,
@@ -61,7 +62,10 @@ class LanguageOptions:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Train a Transformer to translate. Presets, named before the flags: opus_books, demo, multi30k, base, big."""
+    """Train a Transformer to translate. Presets, named before the flags: opus_books, demo, multi30k, base, big.
+
+    Without a preset, --data chooses the sizes of the model, by the number of pairs and by --minutes.
+    """
 
     languages: tyro.conf.OmitArgPrefixes[LanguageOptions]
     data: tyro.conf.OmitArgPrefixes[DataSettings]
@@ -76,6 +80,8 @@ class TrainOptions:
     """Continue the run weights/NAME exactly where it stopped"""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace the existing run weights/NAME"""
+    open_fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The fields that training/sizes.py settles"""
 
     @classmethod
     def of(cls, config: Config) -> "TrainOptions":
@@ -90,7 +96,7 @@ class TrainOptions:
 
     def having(self, config: Config) -> "TrainOptions":
         """Return the same options for another config."""
-        same = {name: getattr(self, name) for name in ("minutes", "dry_run", "resume", "overwrite")}
+        same = {name: getattr(self, name) for name in ("minutes", "dry_run", "resume", "overwrite", "open_fields")}
         return replace(TrainOptions.of(config), **same)
 
     @cached_property
@@ -207,13 +213,22 @@ def value_of(name: str, flags: Sequence[str]) -> str:
 def named(options: TrainOptions, preset: str) -> Config:
     """Return the config with a name for its run: its own, or PRESET-SOURCE-TARGET, with all pairs if there are several.
 
-    For --pairs all, it is PRESET-all and the languages.
+    For --pairs all, it is PRESET-all and the languages. A run whose sizes are open is named by its data, not by a
+    preset.
     """
+    if options.open_fields and (name := name_of_data(options.config.data[0])):
+        preset = name
     config = options.config
     pairs = [f"{source}-{target}" for source, target in config.directions]
     if options.languages.languages:
         pairs = ["all", *config.all_languages]
     return config if config.name else replace(config, name="-".join([preset, *pairs]))
+
+
+def name_of_data(data: str) -> str:
+    """Return the name of data without folder, owner and endings; nothing if it cannot be part of a file name."""
+    name = Path(data).name.partition(".")[0]
+    return name if can_be_part_of_file_name(name) else ""
 
 
 def target_flag(config: Config) -> str:

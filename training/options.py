@@ -17,6 +17,7 @@ from tapis.release import WEIGHTS, CheckpointError
 from tapis.system.terminal import in_one_line, is_main, listed, say
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 from training.cli import TrainOptions, named, parse_over, parse_training, value_of
+from training.sizes import open_fields
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -25,6 +26,8 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
     """
     preset, flags, options = parse_training(args)
+    if flags == list(args) and value_of("--data", flags) and not (options.config.init_from or options.resume):
+        options = replace(options, open_fields=tuple(open_fields(flags)))
     if options.config.init_from and not options.resume:
         options = options_from_run(flags, options, preset_is_given=flags != list(args))
     config = named(options, preset)

@@ -1,0 +1,79 @@
+"""The sizes of a model that nobody has named: from the pairs and the time, beside the flags that are given."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import RunFolder
+from config import PRESETS
+from training.options import resolve
+from training.sizes import SIZES, size_for, with_size
+
+ENDLESS = 1e12
+
+
+def test_the_table_is_in_order() -> None:
+    """Each size needs more pairs, steps and time than the one before, and settles the same fields."""
+    assert SIZES[0].least_pairs == SIZES[0].least_steps == 0 and SIZES[0].cost == 1
+    for before, size in pairwise(SIZES):
+        assert size.least_pairs > before.least_pairs and size.cost > before.cost
+        assert size.settings.keys() == before.settings.keys()
+    for size in SIZES:
+        assert with_size(PRESETS["opus_books"], size, size.settings).d_model == size.settings["d_model"]
+
+
+@given(st.integers(1, 10**7), st.floats(0, ENDLESS), st.floats(1, 100))
+def test_more_pairs_or_more_time_never_choose_a_smaller_model(n_pairs: int, steps: float, more: float) -> None:
+    chosen = SIZES.index(size_for(n_pairs, steps))
+    assert SIZES.index(size_for(int(n_pairs * more), steps)) >= chosen
+    assert SIZES.index(size_for(n_pairs, steps * more)) >= chosen
+
+
+def test_few_pairs_or_little_time_choose_the_smallest_model() -> None:
+    assert size_for(1, ENDLESS) == size_for(10**7, 0) == SIZES[0] and size_for(10**7, ENDLESS) == SIZES[-1]
+
+
+def test_given_flags_are_kept() -> None:
+    options = resolve(["--data", "my.pairs.csv", "--d-model", "64", "--dropout=0.4", "--max-length", "2000"])
+    chosen = with_size(options.config, SIZES[0], options.open_fields)
+    expected = {**SIZES[0].settings, "d_model": 64, "dropout": 0.4, "batch_tokens": 2001}
+    assert {name: getattr(chosen, name) for name in expected} == expected
+    assert replace(chosen, **{name: getattr(options.config, name) for name in expected}) == options.config
+
+
+@pytest.mark.parametrize("line", ["", "demo --data x", "multi30k --data x", "--target it"])
+def test_the_sizes_of_presets_are_theirs(line: str) -> None:
+    assert resolve(line.split()).open_fields == ()
+
+
+def test_the_sizes_of_another_run_are_its(run_folder: RunFolder) -> None:
+    options = resolve(["--init-from", str(run_folder.path), "--data", "x", "--name", "on"])
+    assert options.open_fields == () and options.config.d_model == run_folder.load_config().d_model
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("my.pairs.csv", "my-en-fr"), ("../a/news", "news-en-fr"), ("Owner/Set", "Set-en-fr"), ("..", "opus_books-en-fr")],
+)
+def test_a_run_of_own_data_is_named_by_them(data: str, name: str) -> None:
+    assert resolve(["--data", data]).config.name == name
+
+
+def test_the_command_chooses_and_says_so(called: Command, few: Path) -> None:
+    """With the time of --minutes, too; what was chosen is the run's, and resumed with it."""
+    args = ["train.py", "--data", str(few), "--device", "cpu", "--d-model", "16", "--d-ff", "32", "--steps", "4"]
+    done = called(*args, "--name", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "sizes     for 600 pairs: d_model 16, 2+2 layers, at most 1,000 tokens, dropout 0.1" in done.stderr
+    config = json.loads(Path("weights/mine/config.json").read_text(encoding="utf-8"))
+    assert (config["n_encoder_layers"], config["batch_tokens"], config["d_model"]) == (2, 1024, 16)
+    longer = called("train.py", "--resume", "--name", "mine", "--steps", "6")
+    assert longer.returncode == 0 and "sizes " not in longer.stderr, longer.stderr
+    timed = called(*args, "--minutes", "5", "--dry-run")
+    assert timed.returncode == 0 and "sizes     for 600 pairs: d_model 16" in timed.stderr, timed.stderr
