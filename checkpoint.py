@@ -3,7 +3,7 @@
     weights/<name>/
         config.json  tokenizer.json     written when the run starts: what was asked, and the vocabulary
         model.safetensors               the best weights by validation; translating needs it and the two above
-        learned.json                    how long translations are, and what the model is unsure of; optional
+        learned.json                    how long translations are, their words, what the model is unsure of; optional
         metrics.json                    scores, data report, hardware, seconds, versions
         history.csv                     a row for each validation
         training/state.pt               last weights, optimizer state, position; only for resuming

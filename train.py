@@ -30,6 +30,7 @@ import torch
 from checkpoint import RUNS, RunFolder, parameters
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.config import ConfigError
+from tapis.doubts import CONFIDENCE_SAMPLE, FEW_FOR_CONFIDENCE
 from tapis.attention import draw
 from config import Config
 from dataset import Batch
@@ -415,6 +416,7 @@ def load_training(
         budget.plan(training, take_step)
     if ancestor:
         training.start_from(ancestor.weights, config.init_from)
+        training.learned = ancestor.with_words(training.learned)
     return training, describe(training, ancestor)
 
 
@@ -478,6 +480,11 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     translator = training.translator(model)
     record(folder, metrics)
     folder.save_learned(replace(training.learned, unsure_below=unsure_below(training, translator)))
+    if (n := len(sample_rows(training, CONFIDENCE_SAMPLE))) < FEW_FOR_CONFIDENCE:
+        say(
+            f'note      the limit of the doubt "unsure" is rough: learned from {n} validation sentences, '
+            f"fewer than {FEW_FOR_CONFIDENCE}"
+        )
     test_pairs = list(training.corpus.test)
     if test_pairs:
         numbers, origins = training.corpus.test.origins(), training.corpus.origins

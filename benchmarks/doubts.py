@@ -24,7 +24,7 @@ from as_typed import RunAndPairs  # noqa: E402
 
 from decoding.translator import Translator  # noqa: E402
 from pairs.readers import lines  # noqa: E402
-from tapis.doubts import doubts  # noqa: E402
+from tapis.doubts import doubts, words  # noqa: E402
 from tapis.scoring import sentence_chrf  # noqa: E402
 from tapis.translation import DOUBTS  # noqa: E402
 
@@ -69,12 +69,19 @@ def with_a_number(text: str, choose: random.Random) -> str:
     return f"{choose.randrange(10, 1000)} {text}"
 
 
+def with_an_invented_word(text: str, choose: random.Random) -> str:
+    """Return the longest word with its letters in another order."""
+    longest = max(words(text), key=len, default="")
+    return text.replace(longest, "".join(choose.sample(longest, len(longest))), 1)
+
+
 DAMAGES: dict[str, Callable[[str, random.Random], str]] = {
     "cut after half": half,
     "a loop": loop,
     "words shuffled": shuffled,
     "two words left out": without_two_words,
     "another number": with_a_number,
+    "an invented word": with_an_invented_word,
 }
 
 

@@ -350,7 +350,7 @@ def flag(name: str) -> str:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a run learns besides the weights. Before it is known, each is 0; so for runs before format 4."""
+    """What a run learns besides the weights. Before it is known, each is 0 or empty; so for runs before format 4."""
 
     length_ratio: float = setting(0.0, range=(0, 1000))
     """Target tokens for each source token of the training pairs, on average"""
@@ -361,16 +361,23 @@ class Learned:
     """Mean log-probability of a token, in nats, below which two in a hundred of the model's translations are"""
     usual_length: float = setting(0.0, range=(0, 10_000))
     """Tokens that one in a hundred sources of the training pairs exceeds; longer sentences are cut"""
+    target_words: str = setting("")
+    """The words of the targets in the training part, in lower case and separated by spaces (tapis/doubts.py)"""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             low, high = field.metadata["facts"].range
-            if not low <= getattr(self, field.name) <= high:
+            if (low, high) != (0, 0) and not low <= getattr(self, field.name) <= high:
                 raise ConfigError(f"{field.name} is {getattr(self, field.name)}; it must be from {low} to {high}")
+
+    @cached_property
+    def known_words(self) -> frozenset[str]:
+        """The words of `target_words`."""
+        return frozenset(self.target_words.split())
 
     def to_json(self) -> str:
         """Return all fields as an indented JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Learned":
@@ -379,7 +386,8 @@ class Learned:
         Raises ConfigError if a field is ill-typed or out of range.
         """
         values = json_object(text)
-        return cls(**{f.name: from_json_value(f.name, values[f.name], float) for f in fields(cls) if f.name in values})
+        found = [field for field in fields(cls) if field.name in values]
+        return cls(**{field.name: from_json_value(field.name, values[field.name], field.type) for field in found})
 
 
 def can_be_part_of_file_name(text: str) -> bool:

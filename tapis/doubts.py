@@ -1,17 +1,19 @@
 """What makes a translation doubtful, without knowing the right one.
 
-| doubt   | meaning                                                                                |
-|---------|----------------------------------------------------------------------------------------|
-| loop    | it repeated itself (tapis/text/loops.py), and was searched for again                         |
-| short   | it is shorter than those of 99 in 100 training pairs are for such a source             |
-| long    | it is longer (tapis/lengths.py)                                                     |
-| numbers | it does not have the numbers and the signs of currency of its source                   |
-| unsure  | the model finds it less probable than 98 in 100 of its translations of validation data |
+| doubt    | meaning                                                                                |
+|----------|----------------------------------------------------------------------------------------|
+| loop     | it repeated itself (tapis/text/loops.py), and was searched for again                   |
+| short    | it is shorter than those of 99 in 100 training pairs are for such a source             |
+| long     | it is longer (tapis/lengths.py)                                                        |
+| numbers  | it does not have the numbers and the signs of currency of its source                   |
+| copied   | it has a word of its source that no target of the training has, in lower case          |
+| invented | it has a word that neither its source nor a target of the training has                 |
+| unsure   | the model finds it less probable than 98 in 100 of its translations of validation data |
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 # lowest mean log P. Their chrF is far below the average (docs/lab).
 UNSURE_SHARE = 0.02
 CONFIDENCE_SAMPLE = 500  # validation sentences from which the limit is learned
+# Of fewer, the limit is rough: chance moves the share that is below it by a factor of two or more (docs/lab).
+FEW_FOR_CONFIDENCE = 200
+
+# Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana and Chinese characters
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[^\W\d_{_UNSPACED}]+")
+MOST_BYTES_OF_WORDS = 2**20  # beyond which the words of the training's targets are not kept
 
 _NUMBER = re.compile(NUMBER)
 _TELEPHONE = re.compile(TELEPHONE)
@@ -38,14 +47,19 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
     pairs = list(zip(sources, translations, strict=True))
     n_source = map(len, translator.source_ids(sources))
     n_translation = map(len, translator.tokenizer.encode(translations))
+    known = translator.learned.known_words
     result: list[set[Doubt]] = []
     for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
         deviation = translator.lengths.deviation(n, m)
+        of_source = words(source)
+        unknown = {word.lower() for word in words(translation)} - known if known else set()
         marks: dict[Doubt, bool] = {
             "loop": loops(source, translation),
             "short": deviation < -1,
             "long": deviation > 1,
             "numbers": numbers(source) != numbers(translation),
+            "copied": not unknown.isdisjoint(of_source),
+            "invented": not unknown.issubset(word.lower() for word in of_source),
         }
         result.append({name for name, is_doubtful in marks.items() if is_doubtful})
     if translator.can_show_attention:
@@ -72,3 +86,21 @@ def numbers(text: str) -> Counter[str]:
     joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
     found = Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
     return found + Counter(c for c in text if c in CURRENCIES)
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text as they are written: its runs of letters, in scripts that separate words by spaces."""
+    return _WORD.findall(text)
+
+
+def words_of(texts: Iterable[str]) -> str:
+    """Return the distinct words of texts for `Learned.target_words`; nothing if they are too many to keep."""
+    known: set[str] = set()
+    n_bytes = 0
+    for text in texts:
+        new = {word.lower() for word in words(text)} - known
+        known |= new
+        n_bytes += sum(len(word.encode()) + 1 for word in new)
+        if n_bytes > MOST_BYTES_OF_WORDS:
+            return ""
+    return " ".join(sorted(known))

@@ -2,7 +2,7 @@
 
     config.json  tokenizer.json     what the model is, and its vocabulary
     model.safetensors               the weights, with digests of them and of tokenizer.json
-    learned.json                    how long translations are, and what the model is unsure of; optional
+    learned.json                    how long translations are, their words, what the model is unsure of; optional
     metrics.json                    scores, data report, hardware, seconds, versions; optional
 
 Loading checks everything first, and never executes code: the formats are safetensors and JSON. checkpoint.py, at the
@@ -37,7 +37,7 @@ WEIGHTS = Path("weights")  # runs are written here, in the current folder
 MODEL_FIELDS = tuple(name for name, facts in facts_of(ModelConfig).items() if facts.defines_model)
 LARGEST_WEIGHT = 1e9  # what is computed from larger ones leaves the range of floats
 # Enough for a million tokens
-MAX_BYTES = {"config.json": 2**20, "learned.json": 2**20, "metrics.json": 2**24, "tokenizer.json": 2**27}
+MAX_BYTES = {"config.json": 2**20, "learned.json": 2**22, "metrics.json": 2**24, "tokenizer.json": 2**27}
 
 
 class CheckpointError(TapisError):

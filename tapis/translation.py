@@ -2,8 +2,8 @@
 
 from typing import Literal, NamedTuple
 
-Doubt = Literal["loop", "short", "long", "numbers", "unsure"]
-DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "unsure")
+Doubt = Literal["loop", "short", "long", "numbers", "copied", "invented", "unsure"]
+DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "copied", "invented", "unsure")
 
 
 class Translation(NamedTuple):

@@ -69,13 +69,16 @@ def test_languages_before_format_5_had_four_fields() -> None:
 
 def test_what_a_run_learned_was_in_the_config_of_format_4() -> None:
     learned = Learned(1.2, 0.9, -1.5)
-    assert Learned.from_json(json.dumps(FORMAT_4)) == learned == Learned.from_json(learned.to_json())
+    assert Learned.from_json(json.dumps(FORMAT_4)) == learned
+    with_words = replace(learned, target_words="chat été")
+    assert Learned.from_json(with_words.to_json()) == with_words and "été" in with_words.to_json()
     assert Learned.from_json(Config().to_json()) == Learned(0, 0, 0)
     texts: list[Any] = [
         {"length_ratio": "1"},
         {"length_spread": -1},
         {"unsure_below": 0.1},
         {"length_ratio": math.inf},
+        {"target_words": ["chat"]},
         [],
     ]
     for wrong in texts:

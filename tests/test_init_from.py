@@ -16,6 +16,7 @@ from conftest import Command
 from checkpoint import RunFolder, parameters
 from config import PRESETS, Config
 from pairs.corpus import Corpus
+from tapis.config import Learned
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, settings_from
@@ -57,6 +58,8 @@ def test_a_run_begins_with_the_weights_of_another(ancestor: str, few: Path, call
     assert metrics.init_from and metrics.init_from.name == "demo" and metrics.init_from.best and old_metrics.best
     assert metrics.init_from.best.bleu == old_metrics.best.bleu
     assert set(str(metrics.rare_tokens).split()) <= set(str(old_metrics.rare_tokens).split())
+    assert run.load_learned().known_words >= old.load_learned().known_words > {"chat"}
+    assert 'the limit of the doubt "unsure" is rough: learned from 12 validation sentences' in done.stderr
     state = torch.load("weights/demo-tuned/training/state.pt", weights_only=True)
     assert state["best"]["step"] in (0, state["step"]) and state["step"] > 0
 
@@ -162,6 +165,7 @@ def test_an_ancestor_without_metrics_is_as_good(run_folder: RunFolder, tiny: Con
         ancestor = Ancestor.load(str(run_folder.path))
         side = SideReport(9, 1.5, 0.0, {})
         assert ancestor.compare_side(side, "en", np.ones(len(ancestor.tokenizer), dtype=np.int64)) == side
+        assert ancestor.with_words(Learned(1.0, target_words="chat")) == Learned(1.0), "its own words are not known"
     training = Training(replace(tiny, init_from="x"), small, ancestor.tokenizer)
     training.start_from(ancestor.weights, "x")
     for name, weight in parameters(training.model).items():

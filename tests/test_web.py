@@ -25,7 +25,7 @@ from model import Transformer
 from pairs.corpus import Corpus
 from tapis import lengths
 from tapis.config import EOS, LENGTH_PENALTY, Learned
-from tapis.doubts import doubts, numbers
+from tapis.doubts import doubts, numbers, words
 from tapis.engine import engine
 from tapis.engine.weights import PANEL
 from tapis.search import Search
@@ -513,7 +513,7 @@ def test_doubts_are_those_of_python(demo_run: RunFolder, demo: Corpus, browser: 
     translations = [line["text"] for line in result["lines"]]
     found = [set(line["doubts"]) - {"loop"} for line in result["lines"]]  # the page has searched again
     expected = [marks - {"loop"} for marks in doubts(translator, sentences, translations)]
-    assert set().union(*expected) == {"short", "long", "unsure"}  # missing numbers were put back
+    assert set().union(*expected) == {"short", "long", "invented", "unsure"}  # missing numbers were put back
     differing = [i for i in range(len(sentences)) if found[i] != expected[i]]
     assert len(differing) <= len(sentences) // 10, [(sentences[i], found[i], expected[i]) for i in differing]
 
@@ -539,17 +539,21 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "!",
         "\u00a0",
         "the cat ",
+        "l'Été",
+        "m²Ⅷ½_",
+        "猫が𠀀ไทย",
+        "किताब",
     ]
     texts = ["".join(choice.choices(parts, k=choice.randint(1, 3)) * choice.randint(1, 4)) for _ in range(300)]
     texts += ["very, very, very big", "dortortort", "Le grand grand grand chat", "", "a" * 12, "......"]
     function = """(texts) => texts.map((text, i) => {
         const source = texts[(i + 7) % texts.length];
-        return [loops(source, text), withoutLoops(text), numbersOf(text)];
+        return [loops(source, text), withoutLoops(text), numbersOf(text), wordsOf(text)];
     })"""
     found = evaluate(browser, page, function, texts)
     for i, text in enumerate(texts):
         source = texts[(i + 7) % len(texts)]
-        expected = [loops(source, text), without_loops(text), sorted(numbers(text).elements())]
+        expected = [loops(source, text), without_loops(text), sorted(numbers(text).elements()), words(text)]
         assert found[i] == expected, (source, text)
 
     typed = [

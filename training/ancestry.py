@@ -14,7 +14,7 @@ from torch import Tensor
 from checkpoint import RunFolder, parameters
 from config import FACTS, Config
 from pairs.tables import Ints
-from tapis.config import ConfigError, flag
+from tapis.config import ConfigError, Learned, flag
 from tapis.text.tokenizer import Tokenizer
 from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
 
@@ -65,6 +65,7 @@ class Ancestor:
     metrics: Metrics
     record: AncestorRecord
     """What metrics.json of its descendant says of it"""
+    learned: Learned
 
     @classmethod
     def load(cls, name: str) -> "Ancestor":
@@ -74,7 +75,7 @@ class Ancestor:
         metrics = load_metrics(folder)
         best = BestScores(metrics.best.bleu, metrics.best.chrf) if metrics.best else None
         record = AncestorRecord(config.name, list(config.data), metrics.init_from, best)
-        return cls(tokenizer, parameters(model), metrics, record)
+        return cls(tokenizer, parameters(model), metrics, record, folder.load_learned())
 
     @property
     def rare_tokens(self) -> Ints | None:
@@ -85,6 +86,11 @@ class Ancestor:
             ids = np.array(self.metrics.rare_tokens.split(), dtype=np.int64)
             return ids[(ids >= 0) & (ids < len(self.tokenizer))]
         return None
+
+    def with_words(self, learned: Learned) -> Learned:
+        """Return what its descendant has learned, with the words of both; with none if those of one are not known."""
+        both = self.learned.known_words, learned.known_words
+        return replace(learned, target_words=" ".join(sorted(both[0] | both[1])) if all(both) else "")
 
     def compare_side(self, side: SideReport, language: str, counts: Ints) -> SideReport:
         """Compare one side of the new data with that of the run, given how often each token occurs in the new one."""

@@ -40,6 +40,7 @@ from model import Transformer
 from pairs.corpus import Corpus
 from pairs.readers import DataError
 from tapis.config import Learned
+from tapis.doubts import words_of
 from tapis.lengths import Lengths
 from tapis.system.files import cache_folder, digest
 from tapis.text.tokenizer import Tokenizer
@@ -85,7 +86,7 @@ class Training:
             self.valid_pairs = EncodedPairs.of(corpus.valid, tokenizer, tags=tags)
         if self.is_monolingual.all():
             raise DataError(f"all {len(corpus.train):,} training pairs exceed --max-length {config.max_length}")
-        self.learned = learned if learned and learned.length_ratio else self._learned_lengths()
+        self.learned = learned if learned and learned.length_ratio else self._learned_of_data()
         self.origin_weights = weights_of_origins(
             config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins))
         )
@@ -130,13 +131,14 @@ class Training:
         self.validations_since_best = 0
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
-    def _learned_lengths(self) -> Learned:
-        """Return what the training pairs say about lengths."""
+    def _learned_of_data(self) -> Learned:
+        """Return what the training pairs say about lengths, and the words of their targets."""
         src_lengths, tgt_lengths = self.train_pairs.src_lengths - 1, self.train_pairs.tgt_lengths - 1  # without EOS
         src_lengths, tgt_lengths = src_lengths[~self.is_monolingual], tgt_lengths[~self.is_monolingual]
         lengths = Lengths.of(src_lengths, tgt_lengths)
         usual = float(np.quantile(src_lengths, USUAL)) if len(src_lengths) else 0.0
-        return Learned(lengths.ratio, lengths.spread, usual_length=usual)
+        target_words = words_of(target for _, target in self.corpus.train)
+        return Learned(lengths.ratio, lengths.spread, usual_length=usual, target_words=target_words)
 
     def _plan_of(
         self, pairs: EncodedPairs, after_step: int = 0, first_epoch: int = 0, translated: Collection[int] = ()

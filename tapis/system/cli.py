@@ -62,7 +62,8 @@ class TranslateOptions(ModelOptions):
     length_penalty: float = LENGTH_PENALTY
     """Exponent of the length penalty of beam search: higher values favour longer translations"""
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, unsure"""
+    """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, copied,
+    invented, unsure"""
     attention: Path | None = None
     """Draw the attention of one sentence's translation in this file, .png or .html"""
     attention_of: AttentionOf = "source"

@@ -7,6 +7,10 @@ const THOUSANDS = /(?<=\p{Nd})[ \u00a0\u202f](?=\p{Nd}{3}(?!\p{Nd}))/gu; // a sp
 const TELEPHONE = /\+\p{Nd}{1,3}(?:[ \u00a0\u202f.-]\(?\p{Nd}{1,4}\)?){2,8}/gu;
 const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢]/gu;
 
+// A run of letters, in scripts that separate words by spaces. [\p{L}\p{Nl}\p{No}] is Python's [^\W\d_].
+const UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}";
+const SPACED_WORD = new RegExp(`(?:(?![${UNSPACED}])[\\p{L}\\p{Nl}\\p{No}])+`, "gu");
+
 // The value of a decimal digit of any script: its block of ten begins at the nearest digit that none precedes.
 function digitValue(character) {
   let value = 0;
@@ -29,6 +33,16 @@ function hasNumbersOf(line, translation) {
   return numbersOf(line).join(" ") === numbersOf(translation).join(" ");
 }
 
+// The words of a text as they are written.
+function wordsOf(text) {
+  return text.match(SPACED_WORD) ?? [];
+}
+
+// The words that a model knows, from the config of its page.
+function knownWords({ target_words: words }) {
+  return new Set(words ? words.split(" ") : []);
+}
+
 // How unusual a length is: −1 is as short, and 1 as long, as one in a hundred training pairs; 0 if unknown.
 function deviation(nSource, nTarget, { length_ratio: ratio, length_spread: spread }) {
   if (!ratio) return 0;
@@ -37,13 +51,19 @@ function deviation(nSource, nTarget, { length_ratio: ratio, length_spread: sprea
 
 // The doubts about a translation, in the order of the table in doubts.py. nSource and nTarget are tokens, and
 // meanLogP is log P of the translation for each of its tokens and its end.
-function doubtsAbout(source, translation, { nSource, nTarget, meanLogP, config }) {
+function doubtsAbout(source, translation, { nSource, nTarget, meanLogP, config, known }) {
   const unusual = deviation(nSource, nTarget, config);
+  const ofSource = wordsOf(source);
+  const lowered = ofSource.map((word) => word.toLowerCase());
+  const isUnknown = (word) => known.size > 0 && !known.has(word);
+  const unknown = wordsOf(translation).map((word) => word.toLowerCase()).filter(isUnknown);
   const doubts = {
     loop: loops(source, translation),
     short: unusual < -1,
     long: unusual > 1,
     numbers: !hasNumbersOf(source, translation),
+    copied: unknown.some((word) => ofSource.includes(word)),
+    invented: unknown.some((word) => !lowered.includes(word)),
     unsure: meanLogP < (config.unsure_below || UNSURE_BELOW),
   };
   return Object.keys(doubts).filter((doubt) => doubts[doubt]);

@@ -29,6 +29,8 @@ const MEANINGS = {
   short: "it may lack something",
   long: "it may have something added",
   numbers: "numbers differ",
+  copied: "it has words of the source",
+  invented: "it has words that may not exist",
   unsure: "the model is unsure",
 };
 

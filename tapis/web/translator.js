@@ -19,6 +19,7 @@ class Translator {
     const { firstTextId } = this.tokenizer;
     this.engine = new Engine(code, this.config, description.weights, firstTextId);
     this.known = null; // the characters, once `notices` needs them
+    this.knownWords = null; // of the targets, once `translateUnit` needs them
   }
 
   // The ids of a sentence, after the tag of the target language if the model has several.
@@ -58,6 +59,7 @@ class Translator {
 
     // Judge them. A text that was cut, or that is encoded otherwise, has another log P than the search has found.
     found = distinct(hasLooped ? found : found.filter(isGood));
+    this.knownWords ??= knownWords(this.config);
     return found.map((one) => {
       const ids = this.tokenizer.encode(one.text);
       const isAsFound = one.logP !== null && ids.join() === one.ids.join();
@@ -67,6 +69,7 @@ class Translator {
         nTarget: ids.length,
         meanLogP: logP / (ids.length + 1),
         config: this.config,
+        known: this.knownWords,
       });
       const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
       const text = isInCapitals(unit) ? one.text.toLocaleUpperCase(locale(target)) : one.text;

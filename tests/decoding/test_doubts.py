@@ -7,7 +7,7 @@ from config import Config
 from decoding.translator import Translator
 from pairs.corpus import Corpus
 from tapis.config import Learned
-from tapis.doubts import doubts, limit_of_unsure, numbers
+from tapis.doubts import doubts, limit_of_unsure, numbers, words_of
 from tapis.lengths import PAPERS_EXTRA_LENGTH, Lengths
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
@@ -61,6 +61,35 @@ def test_the_training_pairs_have_lengths_and_the_run_keeps_them(translator: Tran
 )
 def test_doubts(translator: Translator, translation: str, expected: set[str]) -> None:
     assert doubts(translator, [SOURCE], [translation]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        (SOURCE, "Le chat dort sur le mat.", {"copied"}),
+        (SOURCE, "Le tapichat dort.", {"invented"}),
+        (SOURCE, "Le tapichat dort sur le mat.", {"copied", "invented"}),
+        ("Zorblax is sleeping.", "Zorblax dort.", set()),  # a name
+        ("Zorblax is sleeping.", "Zorblix dort.", {"invented"}),
+        ("zorblax is sleeping.", "Zorblax dort.", {"copied"}),
+        (SOURCE, "LE CHAT DORT 12 345 ☂", set()),
+    ],
+)
+def test_words_that_no_target_of_the_training_has(
+    translator: Translator, source: str, translation: str, expected: set[str]
+) -> None:
+    assert doubts(translator, [source], [translation])[0] & {"copied", "invented"} == expected
+    translator.learned = Learned()  # as of a run before there were these doubts
+    assert not doubts(translator, [source], [translation])[0] & {"copied", "invented"}
+
+
+def test_a_run_keeps_the_words_of_its_targets_unless_they_are_too_many(translator: Translator, demo: Corpus) -> None:
+    targets = [target for _, target in demo.train]
+    assert translator.learned.target_words == words_of(targets) == words_of([*targets, targets[0].upper()])
+    assert {"le", "chat", "dort"} < translator.learned.known_words
+    assert words_of(["L'été, l'Été 12 m", "猫がtest ไทย"]) == "l m test été"  # those between spaces alone
+    long_words = [f"{chr(ord('a') + i % 26)}{'b' * i}" for i in range(2000)]
+    assert words_of(long_words[:1000] * 9) and not words_of(long_words)
 
 
 def test_lengths_are_learned_where_a_run_to_resume_has_none(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:

@@ -249,10 +249,10 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
 
 
 def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"The dog is small.": "Le chat.", "A mat.": "Un tapis.", "He has 25 mats.": "Il a 52 tapis."}
+    given = {"The dog is small.": "Le chat.", "A mat.": "Le tapis.", "He has 25 mats.": "Le chat 52."}
 
     def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
-        return [[Translation(given.get(sentence, "Il a un tapis."), 0.0)] for sentence in sentences]
+        return [[Translation(given.get(sentence, "Le chat."), 0.0)] for sentence in sentences]
 
     monkeypatch.setattr(Translator, "n_best", n_best)
     monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: [(-9.0, 3)] * len(pairs))
