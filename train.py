@@ -431,8 +431,10 @@ def sized(config: Config, fields: Collection[str], corpus: Corpus, group: Group,
     n_pairs, steps = corpus.report.train, math.inf
     if budget.is_open:
         smallest = with_size(config, SIZES[0], fields)
+        smallest = replace(smallest, self_distillation=0.0)
         training = Training(smallest, corpus, tokenizer_for(smallest, corpus, group), group)
-        steps = group.broadcast(budget.estimated_steps(training, take_step))
+        per_step = seconds_per_step(training, take_step)
+        steps = group.broadcast(budget.estimated_steps(training, per_step))
     config = with_size(config, size_for(n_pairs, steps), fields)
     layers = f"{config.n_encoder_layers}+{config.n_decoder_layers} layers"
     say(

@@ -5,11 +5,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tapis.doubts import CONFIDENCE_SAMPLE
-from tapis.system.terminal import progress_bar
+from tapis.system.terminal import progress_bar, say
 from training.own_translations import rounds
 from training.records import StepRecord
 from training.state import restore, state_of
@@ -17,6 +18,8 @@ from training.trainer import Training
 
 WARM_UP = 2  # steps before those that are timed
 TIMING_SECONDS = 4.0  # for all of these steps
+TIMED_STEPS = 30  # by which a run is planned
+MOST_DISTILLING = 0.25  # of the time of a run, for the translations of self-distillation
 DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
 
 TakeStep = Callable[[Training, int], StepRecord]
@@ -40,15 +43,19 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
     return float(np.mean(seconds[WARM_UP:]))
 
 
+def pairs_of_distilling(training: Training) -> float:
+    """Return how many validation pairs take as long as the translations of self-distillation."""
+    return DISTILLING_COST * float((~training.is_monolingual).sum())
+
+
 def pairs_of_single_tasks(training: Training) -> float:
     """Return how many validation pairs take as long as the translations to come, and those at the end."""
     # At the end, the main process alone learns what the model is unsure of, and scores the test part.
     n_at_end = min(CONFIDENCE_SAMPLE, len(training.corpus.valid)) + len(training.corpus.test)
     n_alone = n_at_end * training.group.size
-    n_monolingual = int(training.is_monolingual.sum())
     costs = {
-        "back-translation": n_monolingual,
-        "self-distillation": DISTILLING_COST * (len(training.train_pairs) - n_monolingual),
+        "back-translation": float(training.is_monolingual.sum()),
+        "self-distillation": pairs_of_distilling(training),
     }
     n_past = training.translated.n_rounds if training.translated else 0
     return n_alone + sum(costs[kind] for _, kind in rounds(training.config)[n_past:])
@@ -72,15 +79,31 @@ class TimeBudget:
         return self.deadline < math.inf
 
     def plan(self, training: Training, take_step: TakeStep) -> None:
-        """Plan as many steps as are estimated to fit, of a run that has not begun, and leave it as it was."""
+        """Plan as many steps as are estimated to fit, of a run that has not begun, and leave it as it was.
+
+        But for self-distillation: it is left out if it took too much of the time.
+        """
         beginning = copy.deepcopy(state_of(training))
-        steps = training.group.broadcast(self.estimated_steps(training, take_step))
+        per_step = training.group.broadcast(seconds_per_step(training, take_step, TIMED_STEPS))
         restore(training, beginning)
+        if training.config.self_distillation:
+            self._bound_distilling(training, per_step)
+        steps = training.group.broadcast(self.estimated_steps(training, per_step))
         training.plan_steps(steps, min(training.resolved.warmup_steps, steps // 20))
 
-    def estimated_steps(self, training: Training, take_step: TakeStep) -> int:
-        """Return how many steps fit, as estimated from thirty. Leaves time for the validations and the test part."""
-        per_step = seconds_per_step(training, take_step, steps=30)
+    def _bound_distilling(self, training: Training, per_step: float) -> None:
+        """Leave self-distillation out, and say so, if its translations took too much of the remaining time."""
+        seconds = seconds_per_scored_pair(training, per_step) * pairs_of_distilling(training)
+        remaining = self.deadline - time.perf_counter()
+        if training.group.broadcast(seconds > MOST_DISTILLING * remaining):
+            training.config = replace(training.config, self_distillation=0.0)
+            say(
+                f"note      no self-distillation: its translations would take {seconds / 60:,.0f} of the "
+                f"{remaining / 60:,.0f} minutes"
+            )
+
+    def estimated_steps(self, training: Training, per_step: float) -> int:
+        """Return how many steps of so many seconds fit, beside the validations and the test part."""
         per_pair = seconds_per_scored_pair(training, per_step)
         remaining = self.deadline - time.perf_counter() - per_pair * pairs_of_single_tasks(training)
         valid_every = training.config.valid_every or training.steps_per_epoch

@@ -12,7 +12,7 @@ from model import Transformer
 from pairs.corpus import Corpus
 from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
-from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks
+from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
 from training.own_translations import RoundReport
@@ -27,15 +27,44 @@ def test_the_plan_counts_scoring_and_distilling(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     training = Training(replace(tiny, self_distillation=share), small, tokenizer)
-    record = replace(take_step(training, 1), seconds=0.25)
     monkeypatch.setattr("time.perf_counter", lambda: 100.0)
     per_pair = 0.25 * training.steps_per_epoch / len(training.train_pairs)
-    steps = TimeBudget(minutes=15).estimated_steps(training, lambda training, step: record)
+    steps = TimeBudget(minutes=15).estimated_steps(training, 0.25)
     validations = steps / training.steps_per_epoch
     single_tasks = len(small.test) + (DISTILLING_COST * len(small.train) if share else 0)
     planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
     assert planned == pytest.approx(900, rel=0.01)
-    assert TimeBudget(minutes=0.001).estimated_steps(training, lambda training, step: record) == 1
+    assert TimeBudget(minutes=0.001).estimated_steps(training, 0.25) == 1
+
+
+@pytest.mark.parametrize("minutes", [2, 2000])
+def test_distilling_for_most_of_the_time_is_left_out(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str], minutes: float
+) -> None:
+    """The time is then for steps; a run with enough of it distils."""
+    training = Training(replace(tiny, self_distillation=0.1), small, tokenizer)
+    budget = TimeBudget(minutes)
+    budget.plan(training, lambda training, step: replace(take_step(training, step), seconds=2.0))
+    is_left_out = training.config.self_distillation == 0
+    assert is_left_out == (minutes == 2) == ("no self-distillation: its translations would" in capsys.readouterr().err)
+    assert training.total_steps == budget.estimated_steps(training, 2.0)
+    assert training.total_steps * 2.0 > 0.5 * 60 * minutes
+
+
+def test_slow_steps_are_timed_for_a_few_seconds(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tiny, small, tokenizer)
+    record = take_step(training, 1)
+    for seconds, expected in ((0.01, 32), (1.0, 5), (60.0, 3)):
+        taken: list[int] = []
+        monkeypatch.setattr("time.perf_counter", lambda seconds=seconds, taken=taken: seconds * len(taken))
+
+        def step(_: Training, number: int, seconds: float = seconds, taken: list[int] = taken) -> StepRecord:
+            taken.append(number)
+            return replace(record, seconds=seconds)
+
+        assert seconds_per_step(training, step, steps=30) == pytest.approx(seconds) and len(taken) == expected
 
 
 def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
