@@ -52,6 +52,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 pytest_plugins = ["hub_double"]
 # The same examples in every run, however busy the machine is.
 settings.register_profile("tapis", deadline=None, derandomize=True, database=None)
+settings.register_profile("thorough", settings.get_profile("tapis"), max_examples=2_000)
 settings.load_profile("tapis")
 
 # Tests with these start other processes or train a model: `make quick` leaves them out.

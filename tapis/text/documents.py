@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tapis.config import TapisError
-from tapis.text.mark_patterns import ATTRIBUTES
+from tapis.text.mark_patterns import ATTRIBUTES, KEPT
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 
@@ -54,9 +54,10 @@ _ATTRIBUTE = re.compile(rf"(?<![^\s=/])(?P<name>[^\s=/]++)\s*+=\s*+(?P<value>{_V
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">", "</": ">"}  # of what is neither text nor a tag
 
 _CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
-_TAG_SPACE_OR_CHARACTER = re.compile(rf"(?P<tag></?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
+_KEPT_SPACE_OR_CHARACTER = re.compile(rf"(?P<kept>{KEPT}|</?[A-Za-z]{ATTRIBUTES}>)|(?P<space>\s+)|{_CHARACTER}")
 # A tag that tapis/text/marks.py reads as a tag, too. Others cannot be part of a line.
 _TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")
+_KEPT_ELEMENT = re.compile(KEPT)
 _NEWLINE = r"(?:\r\n?|\n)"  # of Markdown
 # Settings before a Markdown document
 _FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)", re.DOTALL)
@@ -171,7 +172,10 @@ def translated_html(page: str, translate: Translate) -> str:
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
     kept = _Kept()
+    end_of_element = 0  # of the last one that is kept within a line
     for start, kind, name in _pieces(page):
+        if start < end_of_element:
+            continue
         if kept.is_ended_by(kind, name):
             kept = _Kept()
         was_kept = bool(kept.names)
@@ -181,6 +185,8 @@ def translated_html(page: str, translate: Translate) -> str:
             kept.close(name)
         is_tag_of_line = kind != "other" and name in INLINE and _TAG_OF_LINE.match(page, start)
         is_in_line = not (was_kept or kept.names) and (kind == "text" or bool(is_tag_of_line))
+        if is_in_line and (element := _KEPT_ELEMENT.match(page, start)):
+            end_of_element = element.end()
         if is_in_line != (lines[-1:] == [len(bounds) - 1]):
             bounds.append(start)
             if is_in_line:
@@ -202,7 +208,7 @@ def has_text(part: str, markup: Markup) -> bool:
 
 
 def _as_typed(part: str) -> str:
-    """Return the text of a page as it would be typed: single spaces, café for caf&eacute;. Tags stay.
+    """Return the text of a page as it would be typed: single spaces, café for caf&eacute;. Tags and code stay.
 
     Characters that HTML needs escaped stay so.
     """
@@ -210,14 +216,14 @@ def _as_typed(part: str) -> str:
     def typed(match: re.Match[str]) -> str:
         if match["space"]:
             return " "
-        if match["tag"]:
-            return match["tag"]
+        if match["kept"]:
+            return match["kept"]
         character = html.unescape(match.group())
         if character == "\u00ad":
             return ""  # a soft hyphen
         return character if character.isalnum() or character in "'\"’«»“”…–—" else match.group()
 
-    return _TAG_SPACE_OR_CHARACTER.sub(typed, part).strip()
+    return _KEPT_SPACE_OR_CHARACTER.sub(typed, part).strip()
 
 
 def translated_markdown(document: str, translate: Translate) -> str:

@@ -50,7 +50,6 @@ _PLACEHOLDERS = (
 
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
-    r"`[^`\n]++`",  # code in Markdown
     # A link does not end in punctuation, and has brackets in pairs.
     _EDGE
     + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()]|\([^\s<>\"«»()]*\))*"
@@ -58,24 +57,26 @@ _THINGS = (
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
     *_PLACEHOLDERS,
     r"&(?:\w++|#\w++);",  # entities of HTML
-    r"\[\^[\w-]++\]",  # footnotes of Markdown
     _EDGE + r"[#@]\w++",
     _EDGE + r"v\d++(?:\.\d++)*+(?!\w)",  # versions
     _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
     _PICTOGRAPH,
 )
+_CODE_OR_FOOTNOTE = r"`[^`\n]++`|\[\^[\w-]++\]"  # of Markdown
 # Where a link of Markdown leads: (address), (address "title") or [reference]
 _TARGET = r"""(?:\([^()\s]++(?:[ ]"[^"\n]*+")?\)|\[[^\[\]\n]++\])"""
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
 _OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>|</\d{1,3}+>"
 # Elements that are kept whole
-_KEPT = (
-    rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}>"
-    r"(?:[^<]|<(?!/?(?i:(?P=name))\b)){0,1000}+</(?i:(?P=name))>"
+KEPT = (
+    rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}(?<!/)>"
+    r"(?:[^<]++|<(?!/?(?i:(?P=name))\b))*+</(?i:(?P=name))>"
 )
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
 _EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
+# Braces or brackets around a tag that has its partner elsewhere
+_AROUND_TAG = r"(?:\[\[|[%#$@]?\{[{%]{0,2}+)[^{}\[\]\n]{0,100}<[/A-Za-z]"
 # An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
 CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢"
 _DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"
@@ -86,19 +87,27 @@ _NUMBER = (
 )
 
 
-def _marks(is_markdown: bool) -> str:
-    """Return the pattern of all marks but numbers. In Markdown, __name__ is bold text."""
-    not_underscored, underscored = ("", "") if is_markdown else (f"(?!{_UNDERSCORED})", f"{_UNDERSCORED}|")
+def _marks(markup: Markup) -> str:
+    """Return the pattern of all marks but numbers. A page has none of Markdown, where __name__ is bold text."""
+    of_markdown = markup != "html"
+    not_underscored, underscored = ("", "") if markup == "markdown" else (f"(?!{_UNDERSCORED})", f"{_UNDERSCORED}|")
+    opening = _OPENING_TAG + (f"|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET})" if of_markdown else "")
+    closing = _CLOSING_TAG + (f"|\\]{_TARGET}" if of_markdown else "")
+    emphasis = f"(?<![\\w*_~]){not_underscored}{_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~])"
+    things = "|".join(_THINGS)
+    if of_markdown:
+        things = f"{_CODE_OR_FOOTNOTE}|{things}"
+    if markup:
+        things = f"(?!{_AROUND_TAG})(?:{things})"
     return (
-        f"(?P<kept>{_KEPT})|(?P<open>{_OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET}))"
-        f"|(?P<close>{_CLOSING_TAG}|\\]{_TARGET})"
-        f"|(?P<emphasis>(?<![\\w*_~]){not_underscored}{_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~]))"
-        f"|(?P<thing>{_OTHER_TAG}|{underscored}{'|'.join(_THINGS)})"
+        f"(?P<kept>{KEPT})|(?P<open>{opening})|(?P<close>{closing})"
+        + (f"|(?P<emphasis>{emphasis})" if of_markdown else "")
+        + f"|(?P<thing>{_OTHER_TAG}|{underscored}{things})"
     )
 
 
 @cache
 def marks(markup: Markup, *, with_numbers: bool) -> re.Pattern[str]:
     """Return the pattern of the marks in a text of this markup, and of numbers if wanted."""
-    pattern = _marks(markup == "markdown")
+    pattern = _marks(markup)
     return re.compile(f"{pattern}|(?P<number>{_NUMBER})" if with_numbers else pattern)

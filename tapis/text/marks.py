@@ -162,7 +162,12 @@ class _Reader:
                 if other_name == name:
                     mark.partner, self.marks[other].partner = other, number
         elif name != "wbr":  # which may be within a word
-            mark.word -= self.is_open_word and is_before_word  # within a word
+            if self.is_open_word and is_before_word:  # within a word, as are opening tags directly before
+                mark.word -= 1
+                for _, outer in reversed(self.unclosed):
+                    if self.marks[outer].end != self.marks[outer + 1].start:
+                        break
+                    self.marks[outer].word = mark.word
             before = self.marks[number - 1] if number else None
             if before and before.is_tag and before.end == mark.start and before.partner >= 0:
                 self.is_open_word = False  # </a><a> is between words, although there is no space

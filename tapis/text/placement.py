@@ -58,30 +58,38 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
     closings = {pair.closing for pair in pairs if pair.is_around_words}
 
     # Write the words, and the marks between them.
-    parts: list[tuple[str, bool]] = []  # each with whether it is of the translation
-    is_after_opening = True
+    parts: list[tuple[str, Mark | None]] = []  # each with what it is if it is a mark
+    is_after_opening, is_before_word = True, False
+    last_word, beside = -1, -1  # the last part with words, and the word that all marks since were beside
     for word, number in _in_order(line, marks, alignment):
         if number is None:
-            parts.append((("" if is_after_opening else " ") + words[word], True))
-            is_after_opening = False
+            last_word, beside = len(parts), -1
+            parts.append((("" if is_after_opening or is_before_word else " ") + words[word], None))
+            is_after_opening = is_before_word = False
             continue
         mark = marks[number]
         is_opening, is_closing = number in openings, number in closings
+        follows_mark = bool(parts) and number > 0 and parts[-1][1] is marks[number - 1]
+        needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
+
+        # Punctuation of the last word goes behind the mark.
         tail = ""
-        if mark.is_before_punctuation and parts and parts[-1][1] and not is_opening:
-            text, _ = parts[-1]
+        if beside not in (-1, mark.word):
+            last_word = -1
+        if mark.is_before_punctuation and last_word >= 0 and not is_opening:
+            text, _ = parts[last_word]
             tail = text[len(text.rstrip(PUNCTUATION)) :]
             before = text.removesuffix(tail).rstrip()
             if tail[:1] in SPACED:
                 tail = text[len(before) :]
-            parts[-1] = before, True
-        follows_mark = bool(parts) and not parts[-1][1]
-        needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
-        parts += [("" if needs_no_space else " ", True), (mark.text, False)]
+            parts[last_word] = before, None
+        parts += [("" if needs_no_space else " ", None), (mark.text, mark)]
+        beside = mark.word
         if tail:
-            parts.append((tail, True))
-        is_after_opening = is_opening or (mark.is_followed and not tail)
-    return "".join(escape(part) if is_translated else part for part, is_translated in parts)
+            last_word, beside = len(parts), -1
+            parts.append((tail, None))
+        is_after_opening, is_before_word = is_opening, mark.is_followed and not tail
+    return "".join(escape(part) if part_mark is None else part for part, part_mark in parts)
 
 
 def _tree(marks: Sequence[Mark]) -> tuple[_Pair, list[_Pair]]:
@@ -177,7 +185,7 @@ def _place_pairs(around: _Pair, words: Sequence[str], taken: Taken, alignment: A
             gains = np.where((of_shares == i) | (of_shares == _FREE), shares - 0.5, -np.inf)
             pair.low, pair.high = (low + start + place for place in _best_run(gains))
             is_at_end = last_word == len(taken.words)
-            while pair.high - pair.low > 1 and not is_at_end and not any(map(str.isalnum, words[pair.high - 1])):
+            while pair.high - pair.low > 1 and not is_at_end and not words[pair.high - 1].strip(PUNCTUATION):
                 pair.high -= 1  # punctuation that stands alone
         else:
             # Nothing comes from it: it is around the word in its place, if that is no other pair's.

@@ -74,7 +74,7 @@ const CLOSING_TAG = `</[A-Za-z][^<>]*>|</${D}{1,3}>`;
 // Elements that are kept whole, in letters of either case
 const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
-  .map((name) => `<${name}(?![${W}])${ATTRIBUTES}>(?:[^<]|<(?!/?${name}(?![${W}]))){0,1000}</${name}>`)
+  .map((name) => `<${name}(?![${W}])${ATTRIBUTES}(?<!/)>(?:[^<]|<(?!/?${name}(?![${W}])))*</${name}>`)
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
 const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>`;

@@ -128,7 +128,14 @@ class MarkReader {
         if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
       }
     } else if (name !== "wbr") { // which may be within a word
-      if (this.isOpenWord && isBeforeWord) mark.word -= 1;
+      if (this.isOpenWord && isBeforeWord) { // within a word, as are opening tags directly before
+        mark.word -= 1;
+        for (let i = unclosed.length - 1; i >= 0; i--) {
+          const outer = unclosed[i][1];
+          if (marks[outer].end !== marks[outer + 1].start) break;
+          marks[outer].word = mark.word;
+        }
+      }
       const before = marks[number - 1];
       if (before && isTag(before) && before.end === mark.start && before.partner >= 0) {
         this.isOpenWord = false; // </a><a> is between words, although there is no space

@@ -18,29 +18,36 @@ function putBack(translation, taken, alignment) {
   const closings = new Set(aroundWords.map(({ closing }) => closing));
 
   // Write the words, and the marks between them.
-  const parts = []; // each with whether it is of the translation
-  let isAfterOpening = true;
+  const parts = [];
+  const append = (text) => parts.push({ text, mark: null }) - 1;
+  let [isAfterOpening, isBeforeWord] = [true, false];
+  let [lastWord, beside] = [-1, -1]; // the last part with words, and the word that all marks since were beside
   for (const [word, number] of inOrder(line, marks, alignment)) {
     if (number === null) {
-      parts.push({ text: (isAfterOpening ? "" : " ") + words[word], isTranslated: true });
-      isAfterOpening = false;
+      [lastWord, beside] = [append((isAfterOpening || isBeforeWord ? "" : " ") + words[word]), -1];
+      isAfterOpening = isBeforeWord = false;
       continue;
     }
     const mark = marks[number];
     const [isOpening, isClosing] = [openings.has(number), closings.has(number)];
-    const last = parts.at(-1);
-    let tail = "";
-    if (mark.isBeforePunctuation && last?.isTranslated && !isOpening) {
-      [tail] = last.text.match(TRAILING_PUNCTUATION);
-      const before = last.text.slice(0, last.text.length - tail.length).trimEnd();
-      if (SPACED.includes(tail[0])) tail = last.text.slice(before.length);
-      last.text = before;
-    }
-    const followsMark = parts.length > 0 && !parts.at(-1).isTranslated;
+    const followsMark = number > 0 && parts.at(-1)?.mark === marks[number - 1];
     const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));
-    parts.push({ text: needsNoSpace ? "" : " ", isTranslated: true }, { text: mark.text, isTranslated: false });
-    if (tail) parts.push({ text: tail, isTranslated: true });
-    isAfterOpening = isOpening || (mark.isFollowed && !tail);
+
+    // Punctuation of the last word goes behind the mark.
+    let tail = "";
+    if (![-1, mark.word].includes(beside)) lastWord = -1;
+    if (mark.isBeforePunctuation && lastWord >= 0 && !isOpening) {
+      const { text } = parts[lastWord];
+      [tail] = text.match(TRAILING_PUNCTUATION);
+      const before = text.slice(0, text.length - tail.length).trimEnd();
+      if (SPACED.includes(tail[0])) tail = text.slice(before.length);
+      parts[lastWord].text = before;
+    }
+    append(needsNoSpace ? "" : " ");
+    parts.push({ text: mark.text, mark });
+    beside = mark.word;
+    if (tail) [lastWord, beside] = [append(tail), -1];
+    [isAfterOpening, isBeforeWord] = [isOpening, mark.isFollowed && !tail];
   }
   return parts.map(({ text }) => text).join("");
 }
@@ -152,7 +159,7 @@ function placePairs(around, words, taken, alignment) {
       });
       [pair.low, pair.high] = bestRun(gains).map((place) => low + start + place);
       const isAtEnd = lastWord === taken.words.length;
-      const isAlone = (word) => !/[\p{L}\p{N}]/u.test(word); // punctuation that stands alone
+      const isAlone = (word) => word.match(TRAILING_PUNCTUATION)[0] === word; // punctuation that stands alone
       while (pair.high - pair.low > 1 && !isAtEnd && isAlone(words[pair.high - 1])) pair.high -= 1;
     } else {
       // Nothing comes from it: it is around the word in its place, if that is no other pair's.

@@ -1,0 +1,256 @@
+"""Generated documents as a whole: whatever a model says, their structure stays, and what is no text stays as it is.
+
+With 20 times the examples:
+
+    python -m pytest tests/pairs/test_whole_documents.py --hypothesis-profile thorough
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapis.attention import END, Attention
+from tapis.config import Learned, ModelConfig
+from tapis.search import Search
+from tapis.text.documents import translated_html
+from tapis.text.markup import Markup
+from tapis.text.tokenizer import Tokenizer
+from tapis.translation import Translation
+from tapis.translator import Translator
+from tapis.typed_text import translate_lines
+
+# What a model may make up
+MADE_UP = (
+    *("x", "<b>", "</b>", "</p>", "<!--", "-->", "<script>", "]]>", "&", "&lt;", "<", ">", "a<b", '"', "'"),
+    *("*", "**", "_", "`", "```", "~~~", "|", "#", "-", "+", "1.", ">", "===", "---", "[x]", "](y)", "[z]:", "!["),
+    *("\\", "a\\", "\\*", "$x", "{y}", "&amp", "(", ")", "."),
+)
+
+
+Model = Callable[[list[str]], list[tuple[str, int]]]
+
+
+class FakeTranslator(Translator):
+    """A translator whose model is a function from the words of a sentence to those of its translation.
+
+    Each word comes with the number of the one that it is a translation of.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, model: Model) -> None:
+        searcher = SimpleNamespace(can_force=True)
+        super().__init__(searcher, tokenizer, ModelConfig(), Learned())
+        self.model = model
+
+    def n_best(  # type: ignore[override]
+        self, sentences: Sequence[str], search: Search, batch_tokens: int = 0, bar: str = ""
+    ) -> list[list[Translation]]:
+        translations = [" ".join(word for word, _ in self.model(sentence.split())) for sentence in sentences]
+        return [[Translation(translation, 0.0)] for translation in translations]
+
+    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
+        for source, target in pairs:
+            sources, targets = source.split(), target.split()
+            weights = np.zeros((1, 1, len(targets) + 1, len(sources) + 1), np.float32)
+            for row, (_, column) in enumerate(self.model(sources)[: len(targets)]):  # repetitions were cut off
+                weights[0, 0, row, column] = 1
+            yield Attention(weights, [*(f"▁{one}" for one in sources), END], [*(f"▁{one}" for one in targets), END])
+
+    def lines(self, lines: Sequence[str], markup: Markup = "") -> list[str]:
+        """Return the best translation of each line."""
+        return [ranked[0].text for ranked in translate_lines(self, lines, markup=markup)]
+
+
+def same(words: list[str]) -> list[tuple[str, int]]:
+    return [(word, i) for i, word in enumerate(words)]
+
+
+def reversed_capitals(words: list[str]) -> list[tuple[str, int]]:
+    return [(word.upper(), i) for i, word in reversed(list(enumerate(words)))]
+
+
+def one_word(words: list[str]) -> list[tuple[str, int]]:
+    return [("χ", 0)]
+
+
+def making_up(words: Sequence[str]) -> Model:
+    """A model that always returns these words."""
+    return lambda source: [(word, i % len(source)) for i, word in enumerate(words)]
+
+
+def every_second(words: list[str]) -> list[tuple[str, int]]:
+    return same(words)[::2]
+
+
+models = st.one_of(
+    st.sampled_from([same, reversed_capitals, every_second, one_word]),
+    st.lists(st.sampled_from(MADE_UP), min_size=1, max_size=4).map(making_up),
+)
+
+
+PHRASES = ("The cat", "sleeps.", "two dogs", "a, b", "He said:", "x", "(so)", "“Yes!”", "été", "It rains. It snows.")
+ENTITIES = ("&amp;", "&lt;", "&nbsp;", "&#60;", "&gt;b&lt;", "&copy;", "AT&amp;T")
+ATTRIBUTES = ('title="a &lt; b"', "class='x y'", 'href="x?a=1&b=2"', "data-x", 'alt="The  cat"', 'onclick="a > b"')
+KEPT = ("code", "kbd", "samp", "var", "sub", "sup")
+RAW = ("pre", "script", "style", "textarea", "svg")
+INLINE = ("b", "i", "a", "span", "em", "mark", "q")
+BLOCKS = ("p", "div", "h1", "li", "td", "section", "blockquote")
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> str:
+    """A well-formed page. Each tag has a name of its own, data-n."""
+    number = 0
+
+    def start(name: str, ending: str = "") -> str:
+        nonlocal number
+        number += 1
+        attributes = draw(st.lists(st.sampled_from(ATTRIBUTES), max_size=2, unique_by=lambda one: one[:4]))
+        return f"<{' '.join([name, f'data-n={number}', *attributes])}{ending}>"
+
+    def inline(depth: int) -> str:
+        parts = []
+        for _ in range(draw(st.integers(0, 4))):
+            kind = draw(st.sampled_from(["text", "text", "entity", "pair", "kept", "void", "number", "sign"]))
+            if kind == "pair" and depth < 3:
+                name = draw(st.sampled_from(INLINE))
+                parts.append(f"{start(name)}{inline(depth + 1)}</{name}>")
+            elif kind == "entity":
+                parts.append(draw(st.sampled_from(ENTITIES)))
+            elif kind == "kept":
+                name = draw(st.sampled_from(KEPT))
+                content = draw(st.sampled_from(["x  &lt;\ny &eacute;", "x<br>y", "x<!-- y --><p>z</p>", "x " * 1000]))
+                parts.append(f"{start(name)}{content}</{name}>")
+            elif kind == "void":
+                parts.append(draw(st.sampled_from([start("img"), start("wbr"), start("img", " /")])))
+            elif kind == "number":
+                parts.append(
+                    draw(st.sampled_from(["1984", "12,50 €", "{name}", "%s", "https://x.org/?a=1", "😀", "{{ x"]))
+                )
+            elif kind == "sign":
+                parts.append(
+                    draw(st.sampled_from(["**", "*", "_", "__", "`", "[", "](x)", "{", "}", "}}", "#", "[^1]"]))
+                )
+            else:
+                parts.append(draw(st.sampled_from(PHRASES)))
+        return "".join(part + draw(st.sampled_from(["", " ", "  ", "\n"])) for part in parts)
+
+    def block(depth: int) -> str:
+        parts = []
+        for _ in range(draw(st.integers(1, 3))):
+            kind = draw(st.sampled_from(["block", "block", "inline", "raw", "comment", "break", "no"]))
+            if kind == "block" and depth < 3:
+                name = draw(st.sampled_from(BLOCKS))
+                parts.append(f"{start(name)}{block(depth + 1)}</{name}>")
+            elif kind == "raw":
+                name = draw(st.sampled_from(RAW))
+                parts.append(f"{start(name)}The  cat\n is\there.</{name}>")
+            elif kind == "comment":
+                parts.append("<!-- The <b>  cat -->")
+            elif kind == "break":
+                parts.append(draw(st.sampled_from([start("br"), start("hr", "/")])))
+            elif kind == "no":
+                parts.append(f"{start('p translate=no')}The  <u>cat</u></p>")
+            else:
+                parts.append(inline(0))
+        return "".join(part + draw(st.sampled_from(["", "\n"])) for part in parts)
+
+    return f"<!DOCTYPE html>\n<html><body>{block(0)}</body></html>\n"
+
+
+class Tree(HTMLParser):
+    """What html.parser finds in a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.around = [""]  # open elements
+        self.blocks = [""]  # those of them that are blocks
+        self.n_kept = 0  # how many of them stay as they are
+        self.tags: dict[str, tuple[str, str]] = {}  # for each name: its text, and the element around it
+        self.kept: list[str] = []  # comments, and what is within elements that stay as they are
+        self.references: Counter[tuple[str, str]] = Counter()  # the block of each, and its name
+        self.texts: dict[str, str] = {}  # of each block, in capitals and without spaces
+        self.feed(page)
+        self.close()
+        assert self.around == [""], page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        text = self.get_starttag_text() or ""
+        name = dict(attrs).get("data-n") or f"{tag}, {text}"
+        if self.n_kept:
+            self.kept.append(text)
+        else:
+            assert name not in self.tags
+            self.tags[name] = text, self.around[-1]
+        if tag in ("br", "hr", "img", "wbr"):
+            return
+        self.around.append(f"{tag} {name}")
+        is_kept = self.n_kept or tag in (*KEPT, *RAW) or "translate" in dict(attrs)
+        self.n_kept += bool(is_kept)
+        if tag in (*BLOCKS, "body"):
+            self.blocks.append(name)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[dict(attrs)["data-n"] or ""] = self.get_starttag_text() or "", self.around[-1]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.around.pop().split()[0] == tag
+        if tag in (*BLOCKS, "body"):
+            self.blocks.pop()
+        if self.n_kept:
+            self.kept.append(f"</{tag}>")
+            self.n_kept -= 1
+
+    def handle_comment(self, data: str) -> None:
+        self.kept.append(data)
+
+    def handle_data(self, data: str) -> None:
+        if self.n_kept:
+            self.kept.append(data)
+        else:
+            self.texts[self.blocks[-1]] = self.texts.get(self.blocks[-1], "") + "".join(data.split()).upper()
+
+    def handle_entityref(self, name: str) -> None:
+        if self.n_kept:
+            self.kept.append(f"&{name};")
+        else:
+            self.references[self.blocks[-1], name] += 1
+            self.handle_data(f"&{name};")
+
+    def handle_charref(self, name: str) -> None:
+        self.handle_entityref(f"#{name}")
+
+
+@given(page=pages(), model=models)
+def test_a_page_keeps_its_structure(tokenizer: Tokenizer, page: str, model: Model) -> None:
+    translator = FakeTranslator(tokenizer, model)
+    before, after = Tree(page), Tree(translated_html(page, lambda lines: translator.lines(lines, "html")))
+    assert after.tags == before.tags
+    assert Counter(after.kept) == Counter(before.kept)
+    assert before.references <= after.references
+    if model is same:
+        assert after.texts == before.texts
+    if model is reversed_capitals:
+        assert {name: Counter(text) for name, text in after.texts.items()} == {
+            name: Counter(text) for name, text in before.texts.items()
+        }
+
+
+SEPARATORS = "\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029\t"
+
+
+@given(
+    texts=st.lists(st.text(st.sampled_from(f"{SEPARATORS} aB.1<b>/`*[](){{&;"), max_size=20)),
+    markup=st.sampled_from(["", "html", "markdown"]),
+    model=models,
+)
+def test_n_lines_in_are_n_lines_out(tokenizer: Tokenizer, texts: list[str], markup: Markup, model: Model) -> None:
+    """No line ends where it did not, whatever Unicode calls a line."""
+    translated = FakeTranslator(tokenizer, model).lines(texts, markup)
+    assert len(translated) == len(texts)
+    for line, translation in zip(texts, translated, strict=True):
+        assert len(translation.splitlines()) <= max(1, len(line.splitlines())), line
