@@ -203,9 +203,8 @@ def _joined(
         for unit, sentence in zip(line.units, sentences, strict=True)
     )
     text = line.join([sentence.text for sentence in cased], translator.target)
-    escape = ESCAPES[markup]
     if not taken.marks:
-        text = escape(text)
+        text = ESCAPES[markup](text)
     else:
         blocks = [np.eye(len(line.marker.split()))]
         for (source, ranked), sentence in zip(of_units, sentences, strict=True):
@@ -214,7 +213,7 @@ def _joined(
         shape = len(text.split()), len(taken.words)
         if alignment.shape != shape:  # words were cut, or have no spaces between them
             alignment = SamePlaces(*shape)
-        text = put_back(text, taken, alignment, escape)
+        text = put_back(text, taken, alignment, markup)
     score = sum(sentence.score for sentence in sentences) / max(1, len(sentences))
     return Translation(text, score, _in_order(all_doubts), cased)
 

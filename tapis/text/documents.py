@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tapis.config import TapisError
-from tapis.text.mark_patterns import ATTRIBUTES, KEPT
+from tapis.text.mark_patterns import ATTRIBUTES, CODE, KEPT
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 
@@ -63,8 +63,17 @@ _NEWLINE = r"(?:\r\n?|\n)"  # of Markdown
 _FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)", re.DOTALL)
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
-_CODE_OR_REFERENCE = re.compile(r"`[^`\n]*+`|<[^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])")
-_HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
+_CODE_OR_REFERENCE = re.compile(
+    rf"{CODE}|<[A-Za-z/!?][^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])"
+)
+# What begins a block where a text does: the number of an item of a list, or any other sign
+_BLOCK_SIGN = re.compile(
+    r"\A(?:(?P<number>\d{1,9})(?=[.)](?:\s|$))"
+    r"|(?=(?:#{1,6}|[-+])(?:\s|$)|>|=+\s*$|(?:-\s*){2,}$|\[[^\[\]]+\]:))"
+)
+_END_OF_HEADING = re.compile(r"(?<!\S)(?=#+\Z)")
+_ESCAPED_OR_BAR = re.compile(r"\\.|\|")
+_HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|(?<!\\)(?P<escaped>(?:\\\\)*)\\)$")
 # Times as players read them: with or without hours and fractions, and with spaces anywhere
 _TIME = r"-?\d{1,9}+(?:\s*+:\s*+\d{1,9}+){1,3}+(?:\s*+[,.]\s*+\d{1,9}+)?+"
 _TIMES = re.compile(rf"{_TIME}\s*+(?:-{{1,3}}+|[–—])>\s*+{_TIME}(?!\S)")
@@ -240,7 +249,7 @@ def translated_markdown(document: str, translate: Translate) -> str:
     translations = translate([place.text for place in places])
     result, end = head, 0
     for place, translation in zip(places, translations, strict=True):
-        result += body[end : place.start] + translation
+        result += body[end : place.start] + _as_text_of_block(translation, place)
         end = place.end
     return result + body[end:]
 
@@ -258,6 +267,17 @@ class _Place(NamedTuple):
     text: str
     start: int
     end: int
+    is_cell: bool
+    """Whether it is in a table"""
+
+
+def _as_text_of_block(translation: str, place: _Place) -> str:
+    """Return a translation with a backslash before what would begin another block, or end a cell or a heading."""
+    if place.is_cell:
+        translation = _ESCAPED_OR_BAR.sub(lambda match: "\\|" if match.group() == "|" else match.group(), translation)
+    if not _END_OF_HEADING.search(place.text):
+        translation = _END_OF_HEADING.sub(r"\\", translation)
+    return translation if _BLOCK_SIGN.match(place.text) else _BLOCK_SIGN.sub(r"\g<number>\\", translation)
 
 
 def _places(body: str) -> Iterator[_Place]:
@@ -277,7 +297,7 @@ def _places(body: str) -> Iterator[_Place]:
         for i, part in enumerate(parts):
             # Where the part is: in a line after the signs of the block, or after the cell before.
             is_broken = i + 1 < len(parts) and _HARD_BREAK.search(part) is not None
-            stripped = _HARD_BREAK.sub("", part).strip() if is_broken else part.strip()
+            stripped = _HARD_BREAK.sub(r"\g<escaped>", part).strip() if is_broken else part.strip()
             stripped = stripped if i else _CHECKBOX.sub("", stripped)
             line_start, next_line = line_starts[block.map[0] + i : block.map[0] + i + 2]
             if is_cell:
@@ -291,7 +311,7 @@ def _places(body: str) -> Iterator[_Place]:
             texts.append(stripped)
             end = place + len(stripped)
             if is_broken or i + 1 == len(parts):
-                yield _Place(full(" ".join(texts)), start, end)
+                yield _Place(full(" ".join(texts)), start, end, is_cell)
                 texts = []
 
 

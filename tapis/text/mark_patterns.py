@@ -50,9 +50,9 @@ _PLACEHOLDERS = (
 
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
-    # A link does not end in punctuation, and has brackets in pairs.
+    # A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends.
     _EDGE
-    + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()]|\([^\s<>\"«»()]*\))*"
+    + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
     + r"(?:[^\s<>\"«».,;:!?'()\[\]*_]|\([^\s<>\"«»()]*\))",
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
     *_PLACEHOLDERS,
@@ -62,9 +62,21 @@ _THINGS = (
     _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
     _PICTOGRAPH,
 )
-_CODE_OR_FOOTNOTE = r"`[^`\n]++`|\[\^[\w-]++\]"  # of Markdown
+# Of Markdown: code between one, two or three signs, and footnotes
+CODE = "|".join(rf"(?<!`)`{{{n}}}(?!`)(?:[^`\n]++|(?!`{{{n}}}(?!`))`++)++`{{{n}}}(?!`)" for n in (1, 2, 3))
+_FOOTNOTE = r"\[\^[\w-]++\]"
 # Where a link of Markdown leads: (address), (address "title") or [reference]
-_TARGET = r"""(?:\([^()\s]++(?:[ ]"[^"\n]*+")?\)|\[[^\[\]\n]++\])"""
+_TARGET = r"""(?:\((?:<[^<>\n]*+>|(?:[^()\s]|\([^()\s]*+\))*+)(?:[ ](?:"[^"\n]*+"|'[^'\n]*+'))?\)|\[[^\[\]\n]++\])"""
+
+
+def _link_text(depth: int) -> str:
+    """Return a pattern of the text of a link, with brackets in pairs so deep within each other, such as images."""
+    inner = r"(?:\\.|[^\[\]\\\n])*+"
+    for _ in range(depth):
+        inner = rf"(?:\\.|[^\[\]\\\n]|\[{inner}\])*+"
+    return inner
+
+
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
 _OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
 _CLOSING_TAG = r"</[A-Za-z][^<>]*+>|</\d{1,3}+>"
@@ -74,7 +86,10 @@ KEPT = (
     r"(?:[^<]++|<(?!/?(?i:(?P=name))\b))*+</(?i:(?P=name))>"
 )
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
-_EMPHASIS = r"(?:\*\*|~~|__|\*|_)"  # not within a word: 2*3, snake_case
+# Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
+_EMPHASIS = r"(?:\*{1,3}+|_{1,3}+|~~)"
+# A sign that is none of Markdown. A name such as snake\_case is kept whole; in don\'t, the sign is part of the word.
+_ESCAPED = r"(?<!\w)[^\W_]++(?:\\_[^\W_]++)++|(?!(?<=\w)\\'\w)\\[!-/:-@\[-`{-~]"
 # Braces or brackets around a tag that has its partner elsewhere
 _AROUND_TAG = r"(?:\[\[|[%#$@]?\{[{%]{0,2}+)[^{}\[\]\n]{0,100}<[/A-Za-z]"
 # An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
@@ -91,14 +106,16 @@ def _marks(markup: Markup) -> str:
     """Return the pattern of all marks but numbers. A page has none of Markdown, where __name__ is bold text."""
     of_markdown = markup != "html"
     not_underscored, underscored = ("", "") if markup == "markdown" else (f"(?!{_UNDERSCORED})", f"{_UNDERSCORED}|")
-    opening = _OPENING_TAG + (f"|!?\\[(?=[^\\[\\]\\n]++\\]{_TARGET})" if of_markdown else "")
+    opening = _OPENING_TAG + (f"|!?\\[(?={_link_text(2)}\\]{_TARGET})" if of_markdown else "")
     closing = _CLOSING_TAG + (f"|\\]{_TARGET}" if of_markdown else "")
-    emphasis = f"(?<![\\w*_~]){not_underscored}{_EMPHASIS}(?!\\s)|(?<=\\S){_EMPHASIS}(?![\\w*_~])"
+    emphasis = f"(?<!\\w){not_underscored}{_EMPHASIS}(?=[*_~]{{0,9}}[^\\s*_~])|(?<=\\S){_EMPHASIS}(?![*_~]{{0,9}}\\w)"
     things = "|".join(_THINGS)
     if of_markdown:
-        things = f"{_CODE_OR_FOOTNOTE}|{things}"
+        things = f"{CODE}|{_FOOTNOTE}|{things}"
     if markup:
         things = f"(?!{_AROUND_TAG})(?:{things})"
+    if markup == "markdown":
+        things = f"{_ESCAPED}|{things}"
     return (
         f"(?P<kept>{KEPT})|(?P<open>{opening})|(?P<close>{closing})"
         + (f"|(?P<emphasis>{emphasis})" if of_markdown else "")

@@ -4,7 +4,8 @@
 placement.py puts every mark back, each exactly once: pairs of tags around the words that come from those they were
 around, everything else after the word that comes from the word before it.
 
-No mark is lost, doubled or changed, whatever the model does: it never sees any.
+No mark is lost, doubled or changed, whatever the model does: it never sees any. Only emphasis of Markdown that would be
+around nothing is left out.
 """
 
 import re

@@ -3,12 +3,18 @@
 import html
 import re
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Literal
 
 Markup = Literal["", "html", "markdown"]  # "" for plain text
 
-# What begins a tag, a comment, an address in angle brackets, or a link's target, unless it is escaped already
-_MARKUP_OF_MARKDOWN = re.compile(r"(?<!\\)(<(?=[A-Za-z/!?]))|(?<=\])(?<!\\\])\(")
+_PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII: what a backslash escapes in Markdown
+# What is escaped already; then what begins a tag, a comment, an address in angle brackets, code, emphasis or the target
+# of a link, and a backslash that would escape what follows the word
+_MARKUP_OF_MARKDOWN = re.compile(
+    rf"\\{_PUNCTUATION}|(?P<sign><(?=[A-Za-z/!?])|[`*]|~(?=~)|(?<!\w)_|_(?!\w)|(?<=\])\(|\\$)"
+)
+_BRACKET_OF_MARKDOWN = re.compile(rf"\\{_PUNCTUATION}|(?P<sign>[\[\]])")
 
 
 def escaped_for_html(text: str) -> str:
@@ -17,8 +23,20 @@ def escaped_for_html(text: str) -> str:
 
 
 def escaped_for_markdown(text: str) -> str:
-    """Return the text with a backslash before what would begin a tag, or the target of a link, in Markdown."""
-    return _MARKUP_OF_MARKDOWN.sub(lambda match: "\\" + match.group(), text)
+    """Return the text with a backslash before what would begin markup within a line of Markdown."""
+    return re.sub(r"\S+", lambda word: _escaped_word(word.group()), text)
+
+
+def _escaped_word(word: str) -> str:
+    def escaped(match: re.Match[str]) -> str:
+        return f"\\{match.group()}" if match["sign"] else match.group()
+
+    # Brackets are escaped unless they are in pairs, which end no link around the word.
+    signs = [match["sign"] for match in _BRACKET_OF_MARKDOWN.finditer(word) if match["sign"]]
+    depths = list(accumulate(1 if sign == "[" else -1 for sign in signs))
+    if depths and (min(depths) < 0 or depths[-1] != 0):
+        word = _BRACKET_OF_MARKDOWN.sub(escaped, word)
+    return _MARKUP_OF_MARKDOWN.sub(escaped, word)
 
 
 ESCAPES: dict[Markup, Callable[[str], str]] = {

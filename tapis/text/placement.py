@@ -5,7 +5,7 @@ is around a run of words within that of the pair around it, and beside those of 
 so, whatever the alignment says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tapis.text.alignment import Alignment
 from tapis.text.marks import PUNCTUATION, Mark, Taken
+from tapis.text.markup import ESCAPES, Markup
 
 DEEPEST = 50  # pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
 SPACED = "!?:;»"  # punctuation that French has a space before
@@ -39,14 +40,16 @@ class _Pair:
         return self.high > self.low
 
 
-def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Callable[[str], str] = str) -> str:
+def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Markup = "") -> str:
     """Return the translation with the marks of its source.
+
+    In Markdown, emphasis around nothing would be text, and is left out.
 
     Args:
         translation: its words, separated by spaces.
         taken: the source without its marks.
         alignment: of the words of the translation with those of the source.
-        escape: applied to what is not a mark.
+        markup: of the text that the line is of; what would be read as such is escaped in the translation.
 
     """
     words, marks = translation.split(), taken.marks
@@ -54,8 +57,10 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
     line.high = len(words)
     for pair in (line, *pairs):
         _place_pairs(pair, words, taken, alignment)
-    openings = {pair.opening for pair in pairs if pair.is_around_words}
-    closings = {pair.closing for pair in pairs if pair.is_around_words}
+    tight = [pair for pair in pairs if pair.is_around_words or marks[pair.opening].kind == "emphasis"]
+    openings = {pair.opening for pair in tight}
+    closings = {pair.closing for pair in tight}
+    omitted = _empty_emphasis(pairs, marks) if markup == "markdown" else frozenset()
 
     # Write the words, and the marks between them.
     parts: list[tuple[str, Mark | None]] = []  # each with what it is if it is a mark
@@ -66,6 +71,8 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
             last_word, beside = len(parts), -1
             parts.append((("" if is_after_opening or is_before_word else " ") + words[word], None))
             is_after_opening = is_before_word = False
+            continue
+        if number in omitted:
             continue
         mark = marks[number]
         is_opening, is_closing = number in openings, number in closings
@@ -89,7 +96,18 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, escape: Calla
             last_word, beside = len(parts), -1
             parts.append((tail, None))
         is_after_opening, is_before_word = is_opening, mark.is_followed and not tail
+    escape = ESCAPES[markup]
     return "".join(escape(part) if part_mark is None else part for part, part_mark in parts)
+
+
+def _empty_emphasis(pairs: Sequence[_Pair], marks: Sequence[Mark]) -> Set[int]:
+    """Return the numbers of the signs of emphasis that have nothing between them. An inner pair is after its outer."""
+    omitted: set[int] = set()
+    for pair in reversed(pairs):
+        is_empty = not pair.is_around_words and not pair.things and all(one.opening in omitted for one in pair.pairs)
+        if is_empty and marks[pair.opening].kind == "emphasis":
+            omitted |= {pair.opening, pair.closing}
+    return omitted
 
 
 def _tree(marks: Sequence[Mark]) -> tuple[_Pair, list[_Pair]]:

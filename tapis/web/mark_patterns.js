@@ -51,14 +51,12 @@ const PLACEHOLDERS = [
 ];
 
 const THINGS = [
-  "`[^`\\n]+`", // code in Markdown
-  // A link does not end in punctuation, and has brackets in pairs.
-  `${EDGE}(?:https?://|ftp://|www\\.)(?:[^\\s<>"«»()]|\\([^\\s<>"«»()]*\\))*` +
+  // A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends.
+  `${EDGE}(?:https?://|ftp://|www\\.)(?:[^\\s<>"«»()\\]]|\\](?![\\(\\[])|\\([^\\s<>"«»()]*\\))*` +
     "(?:[^\\s<>\"«».,;:!?'()\\[\\]*_]|\\([^\\s<>\"«»()]*\\))",
   `(?<![${W}.+\\-])[${W}.+\\-]+@[${W}\\-]+(?:\\.[${W}\\-]+)+`,
   ...PLACEHOLDERS,
   `&(?:[${W}]+|#[${W}]+);`, // entities of HTML
-  `\\[\\^[${W}\\-]+\\]`, // footnotes of Markdown
   `${EDGE}[#@][${W}]+`,
   `${EDGE}${atomic(`v${D}+(?:\\.${D}+)*`)}(?![${W}])`, // versions
   // codes
@@ -66,8 +64,24 @@ const THINGS = [
     `${atomic("[A-Za-z0-9]+(?:[\\-_][A-Za-z0-9]+)*")}(?![${W}])`,
   PICTOGRAPH,
 ];
+// Of Markdown: code between one, two or three signs, and footnotes
+const CODE = [1, 2, 3]
+  .map((n) => `(?<!\`)\`{${n}}(?!\`)${atomic(`(?:[^\`\\n]|(?<!\`)(?!\`{${n}}(?!\`))\`+)+`)}\`{${n}}(?!\`)`)
+  .join("|");
+const FOOTNOTE = `\\[\\^[${W}\\-]+\\]`;
 // Where a link of Markdown leads: (address), (address "title") or [reference]
-const TARGET = '(?:\\([^\\(\\)\\s]+(?:[ ]"[^"\\n]*")?\\)|\\[[^\\[\\]\\n]+\\])';
+const TARGET =
+  `(?:\\((?:<[^<>\\n]*>|${atomic("(?:[^\\(\\)\\s]|\\([^\\(\\)\\s]*\\))*")})` +
+  "(?:[ ](?:\"[^\"\\n]*\"|'[^'\\n]*'))?\\)|\\[[^\\[\\]\\n]+\\])";
+
+// A pattern of the text of a link, with brackets in pairs so deep within each other, such as images.
+function linkText(depth) {
+  const other = "\\\\.|[^\\[\\]\\\\\\n]";
+  let inner = atomic(`(?:${other})*`);
+  for (let i = 0; i < depth; i++) inner = atomic(`(?:${other}|\\[${inner}\\])*`);
+  return inner;
+}
+
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
 const OPENING_TAG = `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>`; // <0> is of translations of React
 const CLOSING_TAG = `</[A-Za-z][^<>]*>|</${D}{1,3}>`;
@@ -78,12 +92,14 @@ const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
 const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>`;
-const EMPHASIS = "(?:\\*\\*|~~|__|\\*|_)"; // not within a word: 2*3, snake_case
+// Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
+const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =
-  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?=[^\\[\\]\\n]+\\]${TARGET}))` +
+  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?=${linkText(2)}\\]${TARGET}))` +
   `|(?<close>${CLOSING_TAG}|\\]${TARGET})` +
-  `|(?<emphasis>(?<![${W}*~])(?!${UNDERSCORED})${EMPHASIS}(?!\\s)|(?<=\\S)${EMPHASIS}(?![${W}*~]))` +
-  `|(?<thing>${OTHER_TAG}|${UNDERSCORED}|${THINGS.join("|")})`;
+  `|(?<emphasis>(?<![${W}])(?!${UNDERSCORED})${EMPHASIS()}(?=[*_~]{0,9}[^\\s*_~])` +
+  `|(?<=\\S)${EMPHASIS()}(?![*_~]{0,9}[${W}]))` +
+  `|(?<thing>${OTHER_TAG}|${UNDERSCORED}|${CODE}|${FOOTNOTE}|${THINGS.join("|")})`;
 const MARK = new RegExp(MARK_PATTERN, "gu");
 // An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
 const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢";

@@ -13,9 +13,9 @@ function putBack(translation, taken, alignment) {
   const [line, pairs] = treeOf(marks);
   line.high = words.length;
   for (const pair of [line, ...pairs]) placePairs(pair, words, taken, alignment);
-  const aroundWords = pairs.filter(({ low, high }) => high > low);
-  const openings = new Set(aroundWords.map(({ opening }) => opening));
-  const closings = new Set(aroundWords.map(({ closing }) => closing));
+  const tight = pairs.filter(({ low, high, opening }) => high > low || marks[opening].kind === "emphasis");
+  const openings = new Set(tight.map(({ opening }) => opening));
+  const closings = new Set(tight.map(({ closing }) => closing));
 
   // Write the words, and the marks between them.
   const parts = [];

@@ -204,7 +204,7 @@ def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch:
         ("<script>x</script>", r"\<script>x\</script>"),
         ("<!-- x --> <?php <https://a.org>", r"\<!-- x --> \<?php \<https://a.org>"),
         ("a ![b](https://a.org/c.png)", r"a ![b]\(https://a.org/c.png)"),
-        (r"\<b> [a\](b)", r"\<b> [a\](b)"),
+        (r"\<b> [a\](b)", r"\<b> \[a\]\(b)"),
     ],
 )
 def test_markup_that_the_model_made_up_is_text_in_markdown(

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tapis.attention import END, Attention
 from tapis.config import Learned, ModelConfig
 from tapis.search import Search
-from tapis.text.documents import translated_html
+from tapis.text.documents import translated_html, translated_markdown
 from tapis.text.markup import Markup
 from tapis.text.tokenizer import Tokenizer
 from tapis.translation import Translation
@@ -90,6 +91,9 @@ models = st.one_of(
     st.sampled_from([same, reversed_capitals, every_second, one_word]),
     st.lists(st.sampled_from(MADE_UP), min_size=1, max_size=4).map(making_up),
 )
+
+
+# Pages
 
 
 PHRASES = ("The cat", "sleeps.", "two dogs", "a, b", "He said:", "x", "(so)", "“Yes!”", "été", "It rains. It snows.")
@@ -238,6 +242,112 @@ def test_a_page_keeps_its_structure(tokenizer: Tokenizer, page: str, model: Mode
         assert {name: Counter(text) for name, text in after.texts.items()} == {
             name: Counter(text) for name, text in before.texts.items()
         }
+
+
+# Markdown
+
+ESCAPED = (
+    *(r"\*so\*", r"\# no", r"1\. no", r"snake\_case", r"don\'t", r"\[x\]", r"\`x\`", r"\<b>", r"\- no", r"a \| b"),
+    "\\\\",
+)
+PLAIN_SIGNS = ("2 * 3", "snake_case", "a < b", "AT&T", "100 %", "- so", "# so", "1. so", "+ so", "a | b", "> so")
+FIXED = (
+    *("`a  b`", "`` a ` [ref] ``", "<https://x.org/?a=1&b=2>", "<br>", "&amp;", "&nbsp;", "{name}", "%s", "😀", "1984"),
+    *('[a link](https://x.org "The  cat")', "[the cat][ref]", "[ref]", "[ref][]", "[![The cat](x.png)](y)", "[^1]"),
+    *("[x](a_(b) 'c')", "[x](<a b>)", "![a picture](x.png)", "[https://x.org](https://x.org)", "https://x.org/a_b_c"),
+    *('<a href="x" title="a > b">here</a>', "<kbd>Ctrl</kbd>", "<!-- no -->"),
+)
+CODE_BLOCKS = (
+    *("```python\nThe  cat # x\n```", "~~~\n# The cat\n\n- x\n~~~", "    The  cat", "<div>\nThe  cat\n</div>"),
+)
+
+
+@st.composite
+def markdown(draw: st.DrawFn) -> str:
+    """A Markdown document."""
+
+    def inline(depth: int = 0) -> str:
+        parts = []
+        for _ in range(draw(st.integers(1, 4))):
+            kind = draw(st.sampled_from(["text", "text", "fixed", "pair", "escaped", "sign"]))
+            if kind == "pair" and depth < 2:
+                sign = draw(st.sampled_from(["*", "**", "[]", "***"] if not depth else ["_", "__"]))
+                inner = inline(depth + 1)
+                parts.append(f"[{inner}](y)" if sign == "[]" else f"{sign}{inner}{sign}")
+            else:
+                among = {"fixed": FIXED, "escaped": ESCAPED, "sign": PLAIN_SIGNS}.get(kind, PHRASES)
+                parts.append(draw(st.sampled_from(among)))
+        return " ".join(parts)
+
+    def block(depth: int) -> list[str]:
+        """The lines of a block."""
+        kinds = ["text", "text", "heading", "setext", "table", "code", "rule", "list", "quote"]
+        kind = draw(st.sampled_from(kinds if depth < 2 else kinds[:-2]))
+        if kind == "heading":
+            lines = [f"{'#' * draw(st.integers(1, 3))} {inline()}"]
+        elif kind == "setext":
+            lines = [f"The {inline()}", "==="]
+        elif kind == "table":
+            cells = [inline().replace("a | b", "x") for _ in range(4)]
+            lines = [f"| {cells[0]} | {cells[1]} |", "|---|:--|", f"| {cells[2]} | {cells[3]} |"]
+        elif kind == "code":
+            lines = draw(st.sampled_from(CODE_BLOCKS)).splitlines()
+        elif kind == "rule":
+            lines = ["---"]
+        elif kind == "text":
+            ending = draw(st.sampled_from(["", "\n", "  \n", "\\\n"]))
+            lines = f"The {inline()}{ending} Cats {inline()}".split("\n")
+        else:
+            items = [("- ", "  "), ("1. ", "   "), ("- [ ] ", "  ")]
+            first, others = draw(st.sampled_from(items)) if kind == "list" else ("> ", "> ")
+            lines = [f"{others if i else first}{line}" for i, line in enumerate(blocks(depth + 1))]
+        return lines
+
+    def blocks(depth: int) -> list[str]:
+        lines: list[str] = []
+        for _ in range(draw(st.integers(1, 3))):
+            lines += [*block(depth), ""]
+        return lines[:-1]
+
+    head = draw(st.sampled_from(["", "---\ntitle: The  cat\n---\n\n", "\ufeff"]))
+    return head + "\n".join(blocks(0)) + '\n\n[ref]: https://x.org "The  cat"\n'
+
+
+PARSER = MarkdownIt("commonmark").enable("table")
+
+
+def structure(document: str) -> list[tuple[str, Counter[str], str]]:
+    """The blocks of a document. Of each: what is in it, and its text in capitals and without spaces."""
+    found = []
+    for token in PARSER.parse(document.removeprefix("\ufeff")):
+        inner: Counter[str] = Counter()
+        text = link = ""
+        for child in token.children or []:
+            if child.type in ("text", "text_special", "image"):
+                text += "".join(child.content.split()).upper()
+            if child.type not in ("text", "text_special", "softbreak"):
+                inner[f"{link} {child.type} {child.attrs} {child.content if child.type != 'image' else ''}"] += 1
+            if child.type in ("link_open", "link_close"):
+                link = f"in {child.attrs}:" if child.type == "link_open" else ""
+        kept = token.content if token.type != "inline" else ""
+        found.append((f"{token.type} {token.tag} {token.info} {token.attrs} {kept}", inner, text))
+    return found
+
+
+@given(document=markdown(), model=models)
+def test_markdown_keeps_its_structure(tokenizer: Tokenizer, document: str, model: Model) -> None:
+    translator = FakeTranslator(tokenizer, model)
+    translated = translated_markdown(document, lambda lines: translator.lines(lines, "markdown"))
+    before, after = structure(document), structure(translated)
+    assert [block for block, _, _ in after] == [block for block, _, _ in before], translated
+    for (_, inner, text), (_, inner_after, text_after) in zip(before, after, strict=True):
+        # Emphasis that no word comes from would be text.
+        emphasis = {what: n for what, n in inner.items() if "em_" in what or "strong_" in what}
+        assert (inner - inner_after).keys() <= emphasis.keys(), translated
+        if model is same:
+            assert inner == inner_after and text == text_after, translated
+        if model is reversed_capitals:
+            assert inner_after <= inner and Counter(text_after) == Counter(text), translated
 
 
 SEPARATORS = "\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029\t"
