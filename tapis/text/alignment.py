@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+SMOOTHING = 0.1  # words of a translation, added to those that attend to a word of the source
+
 
 class Alignment:
     """How much each word of a translation comes from each word of its source.
@@ -13,8 +15,12 @@ class Alignment:
     """
 
     def __init__(self, blocks: Sequence[NDArray[np.float64]]) -> None:
-        """blocks has (words of the translation, words of the source) for each sentence, not negative, in order."""
-        self.blocks = [block / block.sum(axis=1, keepdims=True).clip(min=1e-9) for block in blocks]
+        """Take what words attend to: (words of the translation, words of the source) for each sentence, in order.
+
+        Nothing is negative. An article attends to its noun more than to the article of the source, and the noun does,
+        too. What a word attends to is therefore divided by what the others attend to.
+        """
+        self.blocks = [_of_rows(rows / (rows.sum(axis=0) + SMOOTHING)) for rows in map(_of_rows, blocks)]
         self.rows, self.columns = (np.cumsum([0, *(block.shape[axis] for block in blocks)]) for axis in (0, 1))
 
     @property
@@ -47,6 +53,12 @@ class Alignment:
             for i in range(first, last)
         ]
         return int(self.rows[first]), np.concatenate([np.zeros(0), *of_blocks])
+
+
+def _of_rows(block: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the numbers of each row as shares of it."""
+    shares: NDArray[np.float64] = block / block.sum(axis=1, keepdims=True).clip(min=1e-9)
+    return shares
 
 
 class SamePlaces(Alignment):

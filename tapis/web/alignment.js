@@ -1,5 +1,7 @@
 // Which words of a translation come from which words of its source, as tapis/text/alignment.py.
 
+const SMOOTHING = 0.1; // words of a translation, added to those that attend to a word of the source
+
 // How many of some sorted numbers are below another one.
 function countBelow(sorted, number) {
   let [low, high] = [0, sorted.length];
@@ -11,17 +13,25 @@ function countBelow(sorted, number) {
   return low;
 }
 
+const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+// The numbers of each row as shares of it.
+function ofRows(rows) {
+  return rows.map((row) => {
+    const sum = Math.max(1e-9, sumOf(row));
+    return row.map((weight) => weight / sum);
+  });
+}
+
 // How much each word of a translation comes from each word of its source, sentence by sentence.
 class Alignment {
   // blocks: of each sentence { nTarget, nSource, weights }, with rows of weights for the words of the translation.
   constructor(blocks) {
-    this.blocks = blocks.map(({ nTarget, nSource, weights }) => ({
-      ...{ nTarget, nSource },
-      weights: weights.map((row) => {
-        const sum = Math.max(1e-9, row.reduce((a, b) => a + b, 0));
-        return row.map((weight) => weight / sum);
-      }),
-    }));
+    this.blocks = blocks.map(({ nTarget, nSource, weights }) => {
+      const rows = ofRows(weights);
+      const ofColumns = Array.from({ length: nSource }, (_, i) => sumOf(rows.map((row) => row[i])) + SMOOTHING);
+      return { nTarget, nSource, weights: ofRows(rows.map((row) => row.map((weight, i) => weight / ofColumns[i]))) };
+    });
     [this.rows, this.columns] = ["nTarget", "nSource"].map((side) => {
       const ends = [0];
       for (const block of blocks) ends.push(ends.at(-1) + block[side]);

@@ -298,7 +298,7 @@ def test_tags_are_around_what_comes_from_the_words_that_they_were_around() -> No
 
 def test_a_tag_within_a_tag_stays_within_it() -> None:
     taken = take_out("<a>one <b>two</b></a> three")
-    alignment = np.array([[0, 0.1, 1], [1, 0, 0.2], [0, 1, 0.2]])
+    alignment = np.array([[0, 0.1, 1], [1, 0, 0.5], [0, 1, 0.2]])
     assert put_back("x y z", taken, Alignment([alignment])) == "x <a>y <b>z</b></a>"
     assert put_back("x y z", taken, Alignment([alignment[[2, 0, 1]]])) == "<a><b>x</b></a> y z"
 
