@@ -6,6 +6,7 @@ import torch.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from tapis.config import (
     pairs_of_all,
 )
 from tapis.system.cli import EvaluateOptions, parse, reject_repeated
+from tapis.system.terminal import is_main, say
 
 T = TypeVar("T")
 
@@ -155,10 +157,15 @@ class OwnEvaluateOptions(EvaluateOptions):
 
 
 def check_line_and_data(args: Sequence[str]) -> None:
-    """Raise a TapisError if train.py's line is wrong, or names data that are not there, or not what they should be."""
+    """Raise a TapisError if train.py's line is wrong, or names data that are not there, or not what they should be.
+
+    On a terminal, it says why nothing else happens yet.
+    """
     _, _, options = parse_training(args)
     if not (options.resume or options.config.init_from):
         check_files(options.config)
+    if sys.stderr and sys.stderr.isatty() and is_main():
+        say("loading   PyTorch")
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
