@@ -39,7 +39,7 @@ SIZES = (
             "n_decoder_layers": 2,
             "vocab_size": 1000,
             "batch_tokens": 1024,
-            "dropout": 0.1,
+            "dropout": 0.3,
             "subword_dropout": 0.0,
             "epochs": 60,
         },

@@ -70,7 +70,7 @@ def test_the_command_chooses_and_says_so(called: Command, few: Path) -> None:
     args = ["train.py", "--data", str(few), "--device", "cpu", "--d-model", "16", "--d-ff", "32", "--steps", "4"]
     done = called(*args, "--name", "mine")
     assert done.returncode == 0, done.stderr
-    assert "sizes     for 600 pairs: d_model 16, 2+2 layers, at most 1,000 tokens, dropout 0.1" in done.stderr
+    assert "sizes     for 600 pairs: d_model 16, 2+2 layers, at most 1,000 tokens, dropout 0.3" in done.stderr
     config = json.loads(Path("weights/mine/config.json").read_text(encoding="utf-8"))
     assert (config["n_encoder_layers"], config["batch_tokens"], config["d_model"]) == (2, 1024, 16)
     longer = called("train.py", "--resume", "--name", "mine", "--steps", "6")
