@@ -1,7 +1,7 @@
 """The sizes of a model that nobody has named: by the number of its pairs and, with --minutes, by the time.
 
-They are chosen where train.py is given --data and no preset. A flag that is given is kept. The table is measured
-(docs/lab/recipe.md#which-sizes-suit-few-pairs).
+They are chosen where train.py is given --data and no preset. A flag that is given is kept. Part of the table is
+measured (docs/lab/recipe.md#which-sizes-suit-few-pairs).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,8 +46,8 @@ SIZES = (
     ),
     Size(
         least_pairs=10_000,
-        least_steps=1000,
-        cost=2.5,
+        least_steps=1500,
+        cost=2.3,
         settings={
             "d_model": 192,
             "d_ff": 768,
@@ -62,8 +62,8 @@ SIZES = (
     ),
     Size(
         least_pairs=60_000,
-        least_steps=1000,
-        cost=4.0,
+        least_steps=1500,
+        cost=3.7,
         settings={
             "d_model": 256,
             "d_ff": 1024,
