@@ -112,7 +112,11 @@ async def serve(app: ASGIApp, address: str, options: ServeOptions, connections: 
         loop.call_later(2 * options.timeout, connections.close)  # of clients that do not read their answers
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+        try:
+            # Unlike the handler below, it wakes a loop that waits, whatever the thread that got the signal.
+            loop.add_signal_handler(number, stop)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     await server.serve()
 
 
