@@ -103,7 +103,7 @@ class TrainingSettings:
     # --minutes fixes the number of steps half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
-    least_bleu: float = setting(15.0, range=(0.0, 100.0), since=6, before=0.0)
+    least_bleu: float = setting(30.0, range=(0.0, 100.0), since=6, before=0.0)
     """BLEU of translating validation pairs below which a run learns neither from its own translations nor from those of
     --monolingual; 0 to learn from any"""
     dropout: float = setting(0.1, range=(0.0, 0.9))

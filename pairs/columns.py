@@ -153,6 +153,15 @@ def find_languages(cells: list[str], source: str, target: str) -> tuple[int, int
     return found[0][0], found[1][0]
 
 
+def find_fields(names: Iterable[str], source: str, target: str) -> tuple[str, str]:
+    """Return the names of the fields of two languages, as in a header; the languages themselves where none fit."""
+    names = list(names)
+    if {source, target} <= set(names):
+        return source, target
+    languages = find_languages(names, source, target)
+    return (names[languages[0]], names[languages[1]]) if languages else (source, target)
+
+
 def _rank(name: str, language: str, names_of_language: set[str], names_of_side: set[str]) -> int:
     """Return how well the name of a column fits a language; 0 if it does not."""
     tag = _tag(name)

@@ -5,6 +5,7 @@ whose texts are in memory once, and every text is checked before a row is made o
 file states: of what one page of a column expands to, it takes up to 2 GB.
 """
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +21,30 @@ ROWS = 1024  # read at a time
 RECORD = "translation"  # the column that has both sides
 
 
+def fields_of_parquet(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file, or of the fields of its record. Raises as `read_parquet`."""
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    with _errors_in_words(path):
+        check_regular(path)
+        schema = pq.read_schema(path)
+        record = schema.field(RECORD).type if schema.names.count(RECORD) == 1 else None
+        if record is not None and pa.types.is_struct(record):
+            return [field.name for field in record]
+        return list(schema.names)
+
+
 def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
     """Yield the pairs of a Parquet file. `source` and `target` are the names of two columns, or of fields of a record.
 
     null becomes an empty side. Raises DataError where the file is damaged, lacks the columns, or expands too much.
     """
-    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415 - takes 0.1 s, which other files do not need
 
     fields = (source, target)
     n_bytes = n_rows = 0
-    try:
+    with _errors_in_words(path):
         check_regular(path)
         max_bytes = most_bytes(path)
         metadata = pq.read_metadata(path)
@@ -50,6 +64,15 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
                         raise expands_too_much(str(path), path)
                     yield pair
                 n_rows += len(batch)
+
+
+@contextlib.contextmanager
+def _errors_in_words(path: Path) -> Iterator[None]:
+    """Raise the errors of Arrow and of the system as a DataError."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        yield
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a valid Parquet file: {in_one_line(error)}") from None
     except OSError as error:

@@ -23,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pairs.columns import is_number
+from pairs.columns import find_fields, is_number, quoted
 from pairs.moses_zip import read_moses_zip
-from pairs.parquet import read_parquet
+from pairs.parquet import RECORD, fields_of_parquet, read_parquet
 from pairs.spreadsheets import Table, open_table
 from pairs.tmx import read_tmx
 from pairs.unreadable import Unreadable, check_share, not_in_utf8, text_pairs
@@ -307,11 +307,11 @@ def _no_columns(data: str) -> DataError:
 
 
 def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
-    return Table("", _read_jsonl(path, source, target, columns))
+    fields = _field_names(path, columns) or find_fields(_first_fields(path), source, target)
+    return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields))
 
 
-def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Iterator[Row]:
-    source_field, target_field = _field_names(path, source, target, columns)
+def _read_jsonl(path: Path, source_field: str, target_field: str) -> Iterator[Row]:
     for number, line in enumerate(lines(path, errors=ESCAPED), 1):
         if not line.strip():
             continue
@@ -326,14 +326,30 @@ def _read_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) 
         yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}")
 
 
-def _field_names(path: Path, source: str, target: str, columns: tuple[str, ...]) -> tuple[str, str]:
-    """Return the fields of a record that hold the two sides: those in `columns`, or the languages."""
+def _first_fields(path: Path) -> list[str]:
+    """Return the names of the fields of the first record of a .jsonl file; none if it is not a record."""
+    line = next((line for line in lines(path, errors=ESCAPED) if line.strip()), "")
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            inner = record.get(RECORD)
+            return list(inner if isinstance(inner, dict) else record)
+    return []
+
+
+def _field_names(path: Path, columns: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the fields of a record that `columns` names, or None without columns."""
     if not columns:
-        return source, target
+        return None
     if any(map(is_number, columns)):
         raise DataError(f"{path} has fields, not numbered columns: type --columns and the names of two fields")
     source_field, target_field = columns
     return source_field, target_field
+
+
+def _form_of_fields(fields: tuple[str, str], source: str, target: str) -> str:
+    """Return the names of fields for the report, where they are not the languages themselves."""
+    return "" if fields == (source, target) else f"fields {', '.join(map(quoted, fields))}"
 
 
 def _pair_of_record(record: Any, source: str, target: str, location: str) -> Row:
@@ -368,7 +384,8 @@ def _shown(value: Any) -> str:
 
 
 def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
-    return Table("", read_parquet(path, *_field_names(path, source, target, columns)))
+    fields = _field_names(path, columns) or find_fields(fields_of_parquet(path), source, target)
+    return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields))
 
 
 # Readers by the ending of the file. Those of tables also take the columns.

@@ -35,6 +35,7 @@ from typing import Any
 import babel.dates  # noqa: F401 - importing it opens the time zone of the machine, once
 import datasets
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -181,6 +182,7 @@ def make_seeds(into: Path) -> list[Seed]:
     files |= {"x.tsv.gz": gzip.compress(files["x.tsv"]), "x.csv.xz": lzma.compress(files["x.csv"])}
     files["x.jsonl.zst"] = pa.compress(files["x.jsonl"], codec="zstd", asbytes=True)
     files["x.tmx.bz2"] = bz2.compress(files["x.tmx"])
+    files |= {"x.xlsx": xlsx(pairs), "x.ods": ods(pairs)}
     for name, raw in files.items():
         folder = into / name.replace(".", "-")
         folder.mkdir()
@@ -220,6 +222,27 @@ def tmx(pairs: list[tuple[str, str]]) -> str:
     return (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4"><header srclang="en"/><body>{units}</body></tmx>'
     )
+
+
+def xlsx(pairs: list[tuple[str, str]]) -> bytes:
+    """A workbook of Excel."""
+    workbook, packed = openpyxl.Workbook(), io.BytesIO()
+    for row in (("en", "fr"), *pairs):
+        workbook.worksheets[0].append(row)
+    workbook.save(packed)
+    return packed.getvalue()
+
+
+def ods(pairs: list[tuple[str, str]]) -> bytes:
+    """A workbook of LibreOffice."""
+    table, text = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("table", "text"))
+    cell = "<t:table-cell><x:p>{}</x:p></t:table-cell>"
+    rows = "".join(f"<t:table-row>{cell.format(a)}{cell.format(b)}</t:table-row>" for a, b in (("en", "fr"), *pairs))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        xml = f'<a xmlns:t="{table}" xmlns:x="{text}"><t:table t:name="s">{rows}</t:table></a>'
+        archive.writestr("content.xml", xml)
+    return packed.getvalue()
 
 
 def archive(folder: Path, file: Path) -> None:
@@ -286,7 +309,7 @@ def changed(raw: bytes, name: str, chance: random.Random) -> bytes:
     if chance.random() < 0.7 and suffix in unpackers:
         unpacked, packed = unpackers[suffix]
         return packed(changed(unpacked(raw), Path(name).stem, chance))
-    if chance.random() < 0.7 and suffix in (".zip", ".pt"):
+    if chance.random() < 0.7 and suffix in (".zip", ".pt", ".xlsx", ".ods"):
         return changed_zip(raw, chance)
     if chance.random() < 0.5 and suffix == ".safetensors":
         size = int.from_bytes(raw[:8], "little")

@@ -163,6 +163,18 @@ def test_columns_are_for_tables(data: str) -> None:
         read(data, columns=("1", "2"))
 
 
+@pytest.mark.parametrize("names", [("English", "Français"), ("eng", "fra"), ("en_GB", "fr-FR"), ("Source", "Target")])
+@pytest.mark.parametrize("is_record", [False, True])
+def test_fields_are_found_by_the_names_of_languages(names: tuple[str, str], is_record: bool) -> None:
+    records: list[dict[str, object]] = [{"id": 1} | dict(zip(names, pair, strict=True)) for pair in PAIRS]
+    records = [{"translation": {name: record[name] for name in names}} for record in records] if is_record else records
+    write("d.jsonl", "\n" + "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    pq.write_table(pa.Table.from_pylist(records), "d.parquet")
+    for name in ("d.jsonl", "d.parquet"):
+        part = read_parts(name, "en", "fr")["train"]
+        assert (list(part.pairs), part.forms) == (PAIRS, [f'fields "{names[0]}", "{names[1]}"'])
+
+
 @pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
 def test_records_have_no_numbered_columns(name: str) -> None:
     write("d.jsonl", JSONL)
