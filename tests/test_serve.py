@@ -53,10 +53,13 @@ def page(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         time.sleep(0.2)
     assert f"at http://127.0.0.1:{PORT} (API: /docs)" in log.read_text(), log.read_text()
     yield f"http://127.0.0.1:{PORT}"
-    with socket.create_connection(("127.0.0.1", PORT)):
-        start, logged = time.monotonic(), log.read_text()
-        terminate_by_thread(served)
-        assert served.wait(20) == ENDED
+    try:
+        with socket.create_connection(("127.0.0.1", PORT)):
+            start, logged = time.monotonic(), log.read_text()
+            terminate_by_thread(served)
+            assert served.wait(20) == ENDED
+    finally:
+        served.kill()
     assert time.monotonic() - start < 10  # an idle connection does not hold it up
     assert log.read_text() == logged
 

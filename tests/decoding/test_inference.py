@@ -62,6 +62,8 @@ def test_a_prepared_model_takes_over_weights_that_changed(model: Transformer, pr
     changed = copy.deepcopy(model)
     prepared = in_precision(changed, precision)
     keep_narrow(prepared, DTYPES[precision])
+    if any(value.is_mkldnn for module in prepared.modules() for value in cast_tensors(module)):
+        pytest.skip("this CPU packs weights in bf16, as no GPU does")
     places = [value.data_ptr() for module in prepared.modules() for value in cast_tensors(module)]
     for parameter in changed.requires_grad_(False).parameters():
         parameter.add_(torch.rand_like(parameter))
