@@ -10,10 +10,10 @@ Read `loop` and `take_step` first: they are the training. `main` and `run` prepa
 tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
 """
 
-from training.cli import TrainOptions, check_line_and_data, target_flag
+from training.new_run import Prepared, prepare, read_corpus
 from tapis.system.cli import answer_early, run_command
 
-answer_early(__name__, check_line_and_data)  # before torch, which takes more than a second
+prepared = answer_early(__name__, prepare)  # before torch, which takes seconds
 
 import math
 import shlex
@@ -29,7 +29,6 @@ import torch
 
 from checkpoint import RUNS, RunFolder, parameters
 from tapis.release import WEIGHTS, CheckpointError
-from tapis.config import ConfigError
 from tapis.doubts import CONFIDENCE_SAMPLE, FEW_FOR_CONFIDENCE
 from tapis.attention import draw
 from config import Config
@@ -45,11 +44,12 @@ from machine.distributed import Group, run_worker
 from tapis.system.files import cache_folder
 from tapis.system.terminal import errors_as_warnings, is_main, progress_bar, say
 from tapis.text.tokenizer import Tokenizer
-from pairs.corpus import Corpus, load_corpus
+from pairs.corpus import Corpus
 from pairs.vocabulary import learn_tokenizer
 from training.agenda import Agenda
 from training.ancestry import Ancestor
 from training.budget import TimeBudget, seconds_per_step
+from training.cli import TrainOptions, target_flag
 from training.description import describe, first_examples
 from training.failures import (
     BrokenOffError,
@@ -71,7 +71,7 @@ from training.sharding import check_shardable
 from training.signals import interruption
 from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
-from training.terminal import indented, report_lines, translation_lines, validation_lines, warnings
+from training.terminal import indented, report_lines, training_lines, translation_lines, validation_lines, warnings
 from training.trainer import Training
 from training.state import restore, state_of
 from training.validation import sample_rows, unsure_below, validate
@@ -305,14 +305,14 @@ def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple
 # The command
 
 
-def main(args: Sequence[str]) -> None:
+def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
     """Run the command: join the processes, hold the run folder, and put failures into words."""
     options = resolve(args)
     group = Group.join(choose_device(options.config.device))
     folder = RunFolder(WEIGHTS / options.config.name)
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
-            run(options, folder, group)
+            run(options, folder, group, prepared or Prepared())
         group.leave()
     except (OSError, MemoryError, RuntimeError) as error:
         cause = cause_of(error, options.config, group)
@@ -322,22 +322,16 @@ def main(args: Sequence[str]) -> None:
         raise BrokenOffError(cause + advice) from None
 
 
-def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
-    """Make a new run, or resume one, from its data to its test score. Raises ConfigError if the run exists."""
-    budget = TimeBudget(options.minutes)
+def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepared) -> None:
+    """Make a new run, or resume one, from its data to its test score."""
+    budget = TimeBudget(options.minutes, prepared.start)
     config = options.config
-    if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
-        raise ConfigError(
-            f"{folder.path} holds a run already: resume it with --resume,\n"
-            "choose another --name, or start afresh with --overwrite"
-        )
 
     # The data, the tokenizer, and the run itself.
     if config.back_translator and not options.resume:
         check_back_translator(config, folder.path)
-    training, report = load_training(options, folder, group, budget)
-    lines = report_lines(report)
-    for line in lines:
+    training, report = load_training(options, folder, group, budget, prepared.corpus)
+    for line in training_lines(report):
         say(line)
     for note in notes_on(training):
         say(note)
@@ -360,7 +354,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group) -> None:
     try:
         logs.settings(training.config)
         logs.text("config", training.config.to_json())
-        logs.text("data", "\n".join(lines))
+        logs.text("data", "\n".join(report_lines(report)))
         if logs.writer:
             say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
 
@@ -387,9 +381,12 @@ def notes_on(training: Training) -> Iterator[str]:
 
 
 def load_training(
-    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget
+    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget, corpus: Corpus | None = None
 ) -> tuple[Training, Metrics]:
-    """Prepare the data and the tokenizer. Returns a run at its start or where it stopped, and its description."""
+    """Prepare the data and the tokenizer. Returns a run at its start or where it stopped, and its description.
+
+    corpus are the data, if they are read already.
+    """
     # What the run has settled.
     config, state, learned = options.config, None, None
     resolved = Resolved.of(config, choose_device(config.device), group.size)
@@ -400,8 +397,9 @@ def load_training(
 
     # The data, the tokenizer, the model.
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
-    with group.first_on_each_disk(cache_folder()):
-        corpus = load_corpus(config)
+    if corpus is None:
+        with group.first_on_each_disk(cache_folder()):
+            corpus = read_corpus(config)
     if options.open_fields:
         config = sized(config, options.open_fields, corpus, group, budget)
         resolved = Resolved.of(config, choose_device(config.device), group.size)
@@ -505,4 +503,4 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
 
 
 if __name__ == "__main__":
-    run_worker(partial(run_command, main))
+    run_worker(partial(run_command, partial(main, prepared=prepared)))

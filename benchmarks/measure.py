@@ -222,6 +222,25 @@ def command_seconds(*command: str) -> float:
     return time.perf_counter() - start
 
 
+def seconds_until(text: str, *command: str) -> float:
+    """Return the seconds until a command of the project has printed a line on standard error with a text, and end it.
+
+    Nothing is prepared: the cache of prepared data is empty. Raises ValueError if no line has the text.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        start = time.perf_counter()
+        line = [sys.executable, *command]
+        environment = {**os.environ, "HF_DATASETS_CACHE": cache}
+        with subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr
+            for printed in process.stderr:
+                if text in printed:
+                    seconds = time.perf_counter() - start
+                    process.kill()
+                    return seconds
+    raise ValueError(f"no line has {text!r}: {' '.join(command)}")
+
+
 def command_megabytes(*command: str) -> float:
     """Return how many megabytes a command of the project had resident at most, on Linux.
 

@@ -3,7 +3,8 @@
     python benchmarks/startup.py                  with the latest run
     python benchmarks/startup.py --run NAME
 
-Each command runs from its start to its end, as a user runs it. The commands take turns with `python -c "import torch"`.
+Each command runs from its start to its end, as a user runs it; train.py, until it has reported. The commands take turns
+with `python -c "import torch"`.
 """
 
 import statistics
@@ -17,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, command_megabytes, command_seconds, ratio  # noqa: E402
+from measure import alternate, command_megabytes, command_seconds, ratio, seconds_until  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from machine.devices import choose_device, device_label  # noqa: E402
@@ -48,14 +49,18 @@ def main() -> None:
     }
     megabytes = {name: command_megabytes(*command) for name, command in commands.items()}  # and the files are in memory
     turns = {name: partial(command_seconds, *command) for name, command in commands.items()}
+    dry_run = ["train.py", "demo", "--dry-run"]
+    turns["train.py demo, its data reported"] = partial(seconds_until, " pairs read", *dry_run)
+    turns["train.py demo, all reported"] = partial(seconds_until, "device  ", *dry_run)
     seconds = alternate(turns, options.rounds)
 
     label = device_label(choose_device("cpu"))
     print(f"{label}, torch {torch.__version__}; run {folder.name}; medians of {options.rounds} rounds\n")
-    print(f"{'':<30} {'seconds':>8} {'of import torch':>16} {'MB':>6}")
+    print(f"{'':<34} {'seconds':>8} {'of import torch':>16} {'MB':>6}")
     for name, values in seconds.items():
         of_torch = ratio(values, seconds["import torch"])
-        print(f"{name:<30} {statistics.median(values):>8.2f} {of_torch:>15.2f}× {megabytes[name]:>6.0f}")
+        memory = f"{megabytes[name]:>6.0f}" if name in megabytes else ""
+        print(f"{name:<34} {statistics.median(values):>8.2f} {of_torch:>15.2f}× {memory}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Lengths in tokens are not known here: dataset.py leaves out pairs that are too l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def load_corpus(config: Config) -> Corpus:
         selections = [source.selections[part] for source in sources]
         parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
 
-    report = _report([_report_source(source, config.skip_rules) for source in sources])
+    report = _report(", ".join(config.data), [_report_source(source, config.skip_rules) for source in sources])
     return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
 
 
@@ -179,6 +179,7 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
     n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
     unused = [f"not used: {listed(source.unused)}"] if source.unused else []
     return DataReport(
+        origin.full_name,
         source.n_read,
         n_train,
         n_valid,
@@ -192,10 +193,10 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
     )
 
 
-def _report(reports: Sequence[DataReport]) -> DataReport:
+def _report(name: str, reports: Sequence[DataReport]) -> DataReport:
     """Return the report of all sources together: that of the only one, or sums over those that have pairs."""
     if len(reports) == 1:
-        return reports[0]
+        return replace(reports[0], name=name)
     of_pairs = [report for report in reports if not report.monolingual]
 
     def total(counts: Sequence[RuleReport]) -> RuleReport:
@@ -204,6 +205,7 @@ def _report(reports: Sequence[DataReport]) -> DataReport:
 
     of_rules = {rule: [report.rules[rule] for report in of_pairs if rule in report.rules] for rule in RULE_NAMES}
     return DataReport(
+        name,
         read=sum(report.read for report in of_pairs),
         train=sum(report.train for report in of_pairs),
         valid=sum(report.valid for report in of_pairs),

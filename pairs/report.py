@@ -18,6 +18,8 @@ class DataReport:
     The fields of the second part are known once the pairs are in tokens.
     """
 
+    name: str = ""
+    """What `--data` or `--monolingual` named"""
     read: int = 0
     train: int = 0
     valid: int = 0
@@ -37,8 +39,6 @@ class DataReport:
     sources: list["DataReport"] = field(default_factory=list)
     """Of each source, if there are several"""
 
-    name: str = ""
-    """What `--data` or `--monolingual` named"""
     over_long: RuleReport = field(default_factory=RuleReport)
     """Training pairs that exceed `--max-length`"""
     trained_on: int = 0

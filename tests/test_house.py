@@ -105,8 +105,8 @@ def test_only_commands_have_a_main_and_every_module_a_map(file: Path) -> None:
     assert ast.get_docstring(tree(file))
 
 
-def test_command_lines_are_read_without_torch() -> None:
-    script = "import training.cli, tapis.system.cli, sys; assert 'torch' not in sys.modules"
+def test_command_lines_and_data_are_read_without_torch() -> None:
+    script = "import training.new_run, pairs.corpus, tapis.system.cli, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 

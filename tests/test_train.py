@@ -288,6 +288,18 @@ def test_a_dry_run_reports_and_leaves_nothing(called: Command) -> None:
     assert not list(Path().iterdir())
 
 
+def test_data_are_reported_before_torch_is_imported(command: Command, few: Path) -> None:
+    Path("torch.py").write_text("raise SystemExit('torch is imported')", encoding="utf-8")
+    done = command(*small_run(few), PYTHONPATH=str(Path.cwd()))
+    *report, last = done.stderr.splitlines()
+    assert last == "torch is imported" and "624 pairs read" in report[0] and report[-1].endswith("test 12 pairs")
+    # A run of that name is an error before anything is read.
+    Path("weights/demo").mkdir(parents=True)
+    Path("weights/demo/config.json").touch()
+    done = command(*small_run(few), "--name", "demo", PYTHONPATH=str(Path.cwd()))
+    assert done.returncode == 2 and done.stderr.startswith("train.py: weights/demo holds a run already")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
 def test_a_stopped_run_resumes_to_the_same_weights(launch: type[Launched], called: Command, few: Path) -> None:
     """Stopped by a signal in mid-epoch, resumed by the command that it printed: the same weights, to the bit."""

@@ -69,9 +69,10 @@ def seconds_per_scored_pair(training: Training, per_step: float) -> float:
 class TimeBudget:
     """A wall-clock limit. It settles the number of steps at half-time: as many again as were made until then."""
 
-    def __init__(self, minutes: float) -> None:
-        """The time starts now. 0 minutes are no budget: the number of steps is settled already."""
-        self.deadline = time.perf_counter() + 60 * minutes if minutes else math.inf
+    def __init__(self, minutes: float, start: float | None = None) -> None:
+        """Start now, or at a time of `time.perf_counter`. 0 minutes are no budget: the steps are settled already."""
+        start = time.perf_counter() if start is None else start
+        self.deadline = start + 60 * minutes if minutes else math.inf
 
     @property
     def is_open(self) -> bool:

@@ -6,7 +6,6 @@ import torch.
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -16,7 +15,6 @@ from typing import Annotated, Literal, TypeVar
 import tyro
 
 from config import PRESETS, Config, DataSettings, RunSettings, TrainingSettings
-from pairs.origins import check_files
 from tapis.config import (
     ConfigError,
     ModelSettings,
@@ -26,7 +24,6 @@ from tapis.config import (
     pairs_of_all,
 )
 from tapis.system.cli import EvaluateOptions, parse, reject_repeated
-from tapis.system.terminal import is_main, say
 
 T = TypeVar("T")
 
@@ -154,18 +151,6 @@ class OwnEvaluateOptions(EvaluateOptions):
     """Part of the run's own data to score, if no files are given"""
     data: tuple[str, ...] = ()
     """The run's own data, which must be named if another machine made the run"""
-
-
-def check_line_and_data(args: Sequence[str]) -> None:
-    """Raise a TapisError if train.py's line is wrong, or names data that are not there, or not what they should be.
-
-    On a terminal, it says why nothing else happens yet.
-    """
-    _, _, options = parse_training(args)
-    if not (options.resume or options.config.init_from):
-        check_files(options.config)
-    if sys.stderr and sys.stderr.isatty() and is_main():
-        say("loading   PyTorch")
 
 
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:

@@ -75,7 +75,6 @@ def describe_data(training: Training) -> DataReport:
     of_pairs = [i for i, origin in enumerate(corpus.origins) if not origin.is_monolingual]
     report = replace(
         corpus.report,
-        name=", ".join(training.config.data),
         over_long=over_long(pairs.too_long[np.isin(origins_too_long, of_pairs)]),
         trained_on=int(np.sum(~training.is_monolingual)),
     )
@@ -84,14 +83,11 @@ def describe_data(training: Training) -> DataReport:
     sources = [
         replace(
             source,
-            name=origin.full_name,
             over_long=over_long(pairs.too_long[origins_too_long == i]),
             trained_on=int(np.sum(pairs.origins == i)),
             weight=round(weight, 4),
         )
-        for i, (origin, source, weight) in enumerate(
-            zip(corpus.origins, report.sources, training.origin_weights, strict=True)
-        )
+        for i, (source, weight) in enumerate(zip(report.sources, training.origin_weights, strict=True))
     ]
     return replace(report, sources=sources, pairs_in_an_epoch=training.pairs_per_epoch)
 

@@ -3,7 +3,6 @@
 The run is one to resume (--resume), or one to start from (--init-from).
 """
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -17,7 +16,7 @@ from tapis.release import WEIGHTS, CheckpointError
 from tapis.system.terminal import in_one_line, is_main, listed, say
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 from training.cli import TrainOptions, named, parse_over, parse_training, value_of
-from training.sizes import open_fields
+from training.new_run import check_is_new, check_minutes, options_of_new_run
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -26,16 +25,18 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     Raises ConfigError for what cannot be combined or changed, CheckpointError if there is no such run.
     """
     preset, flags, options = parse_training(args)
-    if flags == list(args) and value_of("--data", flags) and not (options.config.init_from or options.resume):
-        options = replace(options, open_fields=tuple(open_fields(flags)))
-    if options.config.init_from and not options.resume:
-        options = options_from_run(flags, options, preset_is_given=flags != list(args))
-    config = named(options, preset)
-    check_minutes(options)
     if not options.resume:
-        return options.having(plain_if_edited(config))
+        if options.config.init_from:
+            options = options_from_run(flags, options, preset_is_given=flags != list(args))
+            check_minutes(options)
+            options = options.having(named(options, preset))
+        else:
+            options = options_of_new_run(args)
+        check_is_new(options)
+        return options.having(plain_if_edited(options.config))
 
-    saved = saved_config(config.name)
+    check_minutes(options)
+    saved = saved_config(named(options, preset).name)
     options = parse_over(saved, flags)
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
@@ -61,12 +62,6 @@ def plain_if_edited(config: Config) -> Config:
         return config
     say(f"note      {listed(replaced)} of model.py was edited: training without fast forms, as with --plain")
     return replace(config, plain=True)
-
-
-def check_minutes(options: TrainOptions) -> None:
-    """Raise ConfigError if --minutes is negative or endless, or given to go on with a run."""
-    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
-        raise ConfigError("--minutes must be positive, and is for a new run; with --resume, give --steps")
 
 
 def typed_as(name: str) -> str:

@@ -3,62 +3,24 @@
 from collections.abc import Iterator, Sequence
 
 from decoding.scoring import by_data_lines
-from pairs.cleaning import RULES, TEXT_RULES
 from pairs.report import DataReport
+from pairs.report_lines import data_lines, rule_lines
 from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
 from training.trainer import Training
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
-LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
 
 
 def report_lines(report: Metrics) -> list[str]:
     """Return the report of a run that begins as lines, for the terminal and TensorBoard."""
-    return [*data_lines(report.data), *token_lines(report), *ancestor_lines(report), *model_lines(report)]
+    return [*data_lines(report.data), *training_lines(report)]
 
 
-def data_lines(data: DataReport) -> list[str]:
-    """Return the lines of each source of data and, if there are several, what they come to together."""
-    sources = data.of_each_source()
-    lines = [line for source in sources for line in source_lines(source)]
-    if sum(not source.monolingual for source in sources) > 1:
-        in_epoch = f"{data.pairs_in_an_epoch:,} pairs in an epoch"
-        lines.append(f"          together: {part_sizes(data)}; {in_epoch}")
-    return lines
-
-
-def part_sizes(data: DataReport) -> str:
-    """Return the number of pairs in each part."""
-    return f"train {data.trained_on:,}  valid {data.valid:,}  test {data.test:,} pairs"
-
-
-def source_lines(data: DataReport) -> list[str]:
-    """Return how many pairs were read from a source, what each cleaning rule did, and how many are left."""
-    weight = "" if data.weight is None else f"; weight {data.weight:g}"
-    if data.reversed:
-        return [f"data      {data.name}: the same pairs turned round", f"          {part_sizes(data)}{weight}"]
-    is_text = data.monolingual
-    effects: dict[str, str] = dict((TEXT_RULES if is_text else RULES).items())
-    what = "lines" if is_text else "pairs"
-    lines = [f"{'text' if is_text else 'data':<10}{data.name}: {data.read:,} {what} read"]
-    lines += [f"          {form}" for form in data.forms]
-    rules = {"unreadable": (data.unreadable, "dropped: rows that cannot be read")} if data.unreadable.pairs else {}
-    rules |= {name: (rule, effects[name]) for name, rule in data.rules.items()}
-    rules["over-long"] = (data.over_long, "dropped: more tokens on one side than --max-length")
-    for name, (rule, effect) in rules.items():
-        if rule.pairs:
-            share = rule.pairs / max(1, data.read)
-            lines.append(f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}")
-            examples = [pair[1:] if is_text else pair for pair in rule.examples]
-            lines += [f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples]
-    idle = [name for name, (rule, _) in rules.items() if not rule.pairs]
-    if idle:
-        lines.append(f"{0:>9}          {', '.join(idle)}")
-    lines += [f"          {note}" for note in data.notes]
-    sizes = f"{data.trained_on:,} sentences to learn from" if is_text else part_sizes(data)
-    return [*lines, f"          {sizes}{weight}"]
+def training_lines(report: Metrics) -> list[str]:
+    """Return the part of the report that follows on that of the data, once the data are in tokens."""
+    return [*token_lines(report), *left_lines(report.data), *ancestor_lines(report), *model_lines(report)]
 
 
 def token_lines(report: Metrics) -> list[str]:
@@ -69,6 +31,29 @@ def token_lines(report: Metrics) -> list[str]:
         counts = f"{side.tokens:,}, {side.tokens_per_word} a word"
         lines.append(f"tokens    {language}: {counts}; {percentiles} in a sentence")
     return [*lines, f"          vocabulary {report.vocabulary:,}"]
+
+
+def left_lines(data: DataReport) -> list[str]:
+    """Return which pairs are too long to train on and, of several sources, how many of each an epoch has."""
+    sources = data.of_each_source()
+    lines = []
+    for source in sources:
+        if source.over_long.pairs:
+            name = f" ({source.name})" if len(sources) > 1 else ""
+            effect = f"dropped: more tokens on one side than --max-length{name}"
+            lines += rule_lines(source, "over-long", source.over_long, effect)
+    if len(sources) > 1:
+        lines += [f"          {source.name}: {left_of(source)}; weight {source.weight:g}" for source in sources]
+    if sum(not source.monolingual for source in sources) > 1:
+        lines.append(f"          together: {left_of(data)}; {data.pairs_in_an_epoch:,} pairs in an epoch")
+    elif lines and len(sources) == 1:
+        lines.append(f"          {left_of(data)}")
+    return lines
+
+
+def left_of(data: DataReport) -> str:
+    """Return how much there is to train on."""
+    return f"{data.trained_on:,} {'sentences' if data.monolingual else 'pairs'} to learn from"
 
 
 def ancestor_lines(report: Metrics) -> list[str]:
@@ -117,11 +102,6 @@ def translation_lines(report: RoundReport, training: Training) -> Iterator[str]:
     if bad := [str(one) for one in report.judged if not one.is_good]:
         what = "--monolingual is left out" if is_back else "no self-distillation"
         yield f"note      {what}: {', '.join(bad)} in validation is below --least-bleu {training.config.least_bleu:g}"
-
-
-def shortened(text: str) -> str:
-    """Return the start of a long text, with an ellipsis."""
-    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"
 
 
 def validation_lines(

@@ -229,16 +229,17 @@ def reject_repeated(options: type, args: Sequence[str]) -> None:
             raise ConfigError(f"{flag(one.name)} is given twice: all its values follow one {flag(one.name)}")
 
 
-def answer_early(module_name: str, read: Callable[[Sequence[str]], object]) -> None:
+def answer_early(module_name: str, read: Callable[[Sequence[str]], T]) -> T | None:
     """Answer --help and wrong flags at once. Call it above the slow imports of a command, with its `__name__`.
 
     Also calls `share_cores`, which must come before torch. `read` parses the line and raises an error if the line is
-    wrong. Parsing the line a second time, in `main`, takes less than a tenth of a second. Does nothing if the module is
-    imported.
+    wrong; what it returns is returned. Parsing the line a second time, in `main`, takes less than a tenth of a second.
+    Does nothing, and returns None, if the module is imported.
     """
-    if module_name == "__main__":
-        share_cores()
-        run_command(read)
+    if module_name != "__main__":
+        return None
+    share_cores()
+    return run_command(read)
 
 
 def share_cores() -> None:
@@ -301,8 +302,8 @@ def replace_closed_streams() -> None:
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
 
 
-def run_command(main: Callable[[Sequence[str]], object]) -> None:
-    """Run a command's `main` with its arguments. Returns on success; otherwise ends the process.
+def run_command(main: Callable[[Sequence[str]], T]) -> T:
+    """Run a command's `main` with its arguments. Returns what it returns; after an error, ends the process.
 
     Exit codes: 2 for a wrong flag, 1 for another error that the user can correct, 130 for Ctrl-C, 141 for a closed
     pipe. Such errors are printed on standard error without a traceback. Standard input or output that was closed at the
@@ -318,8 +319,9 @@ def run_command(main: Callable[[Sequence[str]], object]) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        main(sys.argv[1:])
+        result = main(sys.argv[1:])
         sys.stdout.flush()
+        return result
     except TapisError as error:
         if is_first_on_machine() or error.printed_by_every_process:
             print_error(str(error))

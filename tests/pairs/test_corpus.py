@@ -26,9 +26,9 @@ from pairs.cleaning import Cleaner, Verdict
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
 from pairs.readers import DataError, Pair, lines
+from pairs.report_lines import data_lines
 from tapis.config import pairs_of_all
 from tapis.threads import chunks
-from training.terminal import data_lines
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]
 SMALL = ["--vocab-size", "300", "--d-model", "16", "--d-ff", "16", "--dry-run"]

@@ -1,7 +1,8 @@
 """Lines on standard error: warnings with their usual causes."""
 
+from pairs.report_lines import shortened
 from training.records import Validation
-from training.terminal import epochs_line, shortened, warnings
+from training.terminal import epochs_line, warnings
 
 NOW, BEST = Validation(90, 4.0, 50.0, 1.0, 5.0), Validation(40, 3.0, 20.0, 2.0, 6.0)
 

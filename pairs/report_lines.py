@@ -1,0 +1,52 @@
+"""The report of data as lines, for the terminal and TensorBoard."""
+
+from pairs.cleaning import RULES, TEXT_RULES
+from pairs.report import DataReport, RuleReport
+
+LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
+
+
+def data_lines(data: DataReport) -> list[str]:
+    """Return the lines of each source of data."""
+    return [line for source in data.of_each_source() for line in source_lines(source)]
+
+
+def source_lines(data: DataReport) -> list[str]:
+    """Return how many pairs were read from a source, what each cleaning rule did, and how many are left."""
+    if data.reversed:
+        return [f"data      {data.name}: the same pairs turned round", f"          {sizes_of_parts(data)}"]
+    is_text = data.monolingual
+    effects: dict[str, str] = dict((TEXT_RULES if is_text else RULES).items())
+    what = "lines" if is_text else "pairs"
+    lines = [f"{'text' if is_text else 'data':<10}{data.name}: {data.read:,} {what} read"]
+    lines += [f"          {form}" for form in data.forms]
+    if data.unreadable.pairs:
+        lines += rule_lines(data, "unreadable", data.unreadable, "dropped: rows that cannot be read")
+    for name, rule in data.rules.items():
+        if rule.pairs:
+            lines += rule_lines(data, name, rule, effects[name])
+    idle = [name for name, rule in data.rules.items() if not rule.pairs]
+    if idle:
+        lines.append(f"{0:>9}          {', '.join(idle)}")
+    lines += [f"          {note}" for note in data.notes]
+    return [*lines, f"          {f'{data.train:,} sentences' if is_text else sizes_of_parts(data)}"]
+
+
+def rule_lines(data: DataReport, name: str, rule: RuleReport, effect: str) -> list[str]:
+    """Return how many pairs of a source a rule changed or dropped, and the first of them."""
+    share = rule.pairs / max(1, data.read)
+    examples = [pair[1:] if data.monolingual else pair for pair in rule.examples]
+    return [
+        f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}",
+        *(f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples),
+    ]
+
+
+def sizes_of_parts(data: DataReport) -> str:
+    """Return the number of pairs in each part."""
+    return f"train {data.train:,}  valid {data.valid:,}  test {data.test:,} pairs"
+
+
+def shortened(text: str) -> str:
+    """Return the start of a long text, with an ellipsis."""
+    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"

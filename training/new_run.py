@@ -1,0 +1,90 @@
+"""A new run, before torch is imported, which takes seconds: its command line, and its data.
+
+This module does not import torch.
+"""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from config import Config
+from pairs.origins import check_files
+from pairs.report_lines import data_lines
+from tapis.config import ConfigError
+from tapis.release import WEIGHTS, RunFiles
+from tapis.system.terminal import is_main, say
+from training.cli import TrainOptions, named, parse_training, value_of
+from training.sizes import open_fields
+
+if TYPE_CHECKING:
+    from pairs.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a command has done before it imports torch."""
+
+    corpus: "Corpus | None" = None
+    """The data of a new run, if they are read and reported"""
+    start: float = field(default_factory=time.perf_counter)
+    """When the command started, in seconds of `time.perf_counter`"""
+
+
+def prepare(args: Sequence[str]) -> Prepared:
+    """Check train.py's line, and read, clean, split and report the data of a new run.
+
+    The data are left for later where another run must be looked at first (to resume it, to start from it, or to
+    translate back with it), and where several processes share the work. Raises a TapisError if the line is wrong, or
+    names data that are not there, or not what they should be.
+    """
+    prepared = Prepared()
+    _, _, options = parse_training(args)
+    if options.resume or options.config.init_from:
+        return prepared
+    check_files(options.config)
+    options = options_of_new_run(args)
+    check_is_new(options)
+    if "TORCHELASTIC_RUN_ID" not in os.environ and not options.config.back_translator:
+        prepared = replace(prepared, corpus=read_corpus(options.config))
+    if sys.stderr and sys.stderr.isatty() and is_main():
+        say("loading   PyTorch")
+    return prepared
+
+
+def read_corpus(config: Config) -> "Corpus":
+    """Read, clean, split and report the data of a run. Raises what `load_corpus` raises."""
+    from pairs.corpus import load_corpus  # noqa: PLC0415 - it takes more than a second
+
+    corpus = load_corpus(config)
+    for line in data_lines(corpus.report):
+        say(line)
+    return corpus
+
+
+def options_of_new_run(args: Sequence[str]) -> TrainOptions:
+    """Parse the line of a run that neither is resumed nor starts from another run. Returns options with a name."""
+    preset, flags, options = parse_training(args)
+    if flags == list(args) and value_of("--data", flags):
+        options = replace(options, open_fields=tuple(open_fields(flags)))
+    check_minutes(options)
+    return options.having(named(options, preset))
+
+
+def check_minutes(options: TrainOptions) -> None:
+    """Raise ConfigError if --minutes is negative or endless, or given to go on with a run."""
+    if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
+        raise ConfigError("--minutes must be positive, and is for a new run; with --resume, give --steps")
+
+
+def check_is_new(options: TrainOptions) -> None:
+    """Raise ConfigError if a new run would take the name of one that exists."""
+    folder = RunFiles[Config](WEIGHTS / options.config.name)
+    if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
+        raise ConfigError(
+            f"{folder.path} holds a run already: resume it with --resume,\n"
+            "choose another --name, or start afresh with --overwrite"
+        )
