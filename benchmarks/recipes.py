@@ -1,7 +1,7 @@
 r"""Compares training recipes by the BLEU of several sets, over several seeds.
 
     python benchmarks/recipes.py OUT A.json B.json --data FOLDER --source en --target de --seeds 3 \
-        --sets FOLDER/valid OTHER/test_2018_flickr
+        --sets FOLDER/valid OTHER/test
 
 A recipe is a file with the lines that make a run, each a script of the checkout with its arguments:
 

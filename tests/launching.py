@@ -22,16 +22,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# torch's optimizers import the compiler.
-PACKAGES = [
-    "datasets",
-    "tokenizers",
-    "torch._dynamo",
-    "torch.utils.tensorboard",
-    "torchmetrics.functional.text",
-    "tyro",
-]
-
 # Windows has no forks: there, each process imports for itself.
 _METHODS = multiprocessing.get_all_start_methods()
 _FORKS: Any = multiprocessing.get_context("forkserver" if "forkserver" in _METHODS else None)
@@ -42,9 +32,10 @@ def import_packages() -> None:
     if _FORKS.get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
-        _FORKS.set_forkserver_preload(PACKAGES)
+        _FORKS.set_forkserver_preload(["preloaded"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OMP_NUM_THREADS", "1")
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
             forkserver.ensure_running()
 
 

@@ -1,15 +1,15 @@
 """Tests of the corpus: splitting, leaks, reports, cached tables, the built-in demo, and datasets on the hub."""
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
 import subprocess
 import sys
-import threading
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from conftest import ROOT, SHARED, Command, eventually, needs_shared
 from config import PRESETS, Config
 from pairs.batches import clean_batch, clean_in_processes, normalize
 from pairs.cleaned import code_files
-from pairs.cleaning import Cleaner, Verdict
+from pairs.cleaning import Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
 from pairs.readers import DataError, Pair, lines
@@ -455,19 +455,29 @@ def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
     assert normalize("I ❤️") == normalize("I") and normalize("❤️") != normalize("☺️")
 
 
-class DyingCleaner(Cleaner):
-    """Ends its process while it sends its result, as the system does where memory is short."""
+# In a file of its own: the processes that clean import no more than that.
+DYING = """
+import os, threading
+from pathlib import Path
+from pairs.cleaning import Cleaner, Verdict
 
-    def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
+class DyingCleaner(Cleaner):
+    # Ends its process while it sends its result, as the system does where memory is short.
+    def judge(self, raw_pairs):
         if not raw_pairs:  # the sample, in the main process
             return []
         threading.Timer(1, os._exit, (9,)).start()
         Path("judged").touch()
         pair = ("x" * 2_000_000, "more than a pipe holds")
         return [Verdict(pair, repaired=False, swapped=False, dropped=None)] * len(raw_pairs)
+"""
 
 
-def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
+def test_a_killed_process_of_the_cleaning_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dying.py").write_text(DYING, encoding="utf-8")
+    monkeypatch.syspath_prepend(Path.cwd())
+    dying = importlib.import_module("dying")
+
     def slow_batches() -> Iterator[list[Pair]]:
         yield PAIRS[:1]
         eventually(Path("judged").exists)
@@ -475,7 +485,7 @@ def test_a_killed_process_of_the_cleaning_is_an_error_in_words() -> None:
         yield PAIRS[:1]
 
     with pytest.raises(DataError, match="a process that cleans the data was killed"):
-        list(clean_in_processes(lambda: DyingCleaner("en", "fr"), slow_batches(), 2))
+        list(clean_in_processes(lambda: dying.DyingCleaner("en", "fr"), slow_batches(), 2))
 
 
 SLOW = """
