@@ -106,6 +106,8 @@ class TrainingSettings:
     least_bleu: float = setting(30.0, range=(0.0, 100.0), since=6, before=0.0)
     """BLEU of translating validation pairs below which a run learns neither from its own translations nor from those of
     --monolingual; 0 to learn from any"""
+    drop_unrelated: bool = setting(False, since=7, before=False)
+    """Drop training pairs whose source says nothing about the target, as the model judges after a fifth of the steps"""
     dropout: float = setting(0.1, range=(0.0, 0.9))
     """Probability of dropping an activation during training"""
     label_smoothing: float = setting(0.1, range=(0.0, 0.9))

@@ -312,6 +312,15 @@ class EncodedPairs:
             self.origins,
         )
 
+    def without(self, dropped: Sequence[int]) -> "EncodedPairs":
+        """Return the same pairs without some, named by the numbers of `rows`."""
+        if not len(dropped):
+            return self
+        keeps = ~np.isin(self.rows, dropped)
+        return EncodedPairs(
+            self.sources, self.targets, self.rows[keeps], self.tokenizer, self.too_long, self.origins[keeps]
+        )
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -71,7 +71,7 @@ from training.sharding import check_shardable
 from training.signals import interruption
 from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
-from training.terminal import indented, report_lines, training_lines, translation_lines, validation_lines, warnings
+from training.terminal import indented, report_lines, training_lines, round_lines, validation_lines, warnings
 from training.trainer import Training
 from training.state import restore, state_of
 from training.validation import sample_rows, unsure_below, validate
@@ -193,9 +193,9 @@ def loop(
     recent: list[StepRecord] = []  # the steps since the last validation
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
-            if training.must_translate:
-                for round_report in training.translate():
-                    for line in translation_lines(round_report, training):
+            if training.is_round_due:
+                for round_report in training.make_rounds():
+                    for line in round_lines(round_report, training):
                         say(line)
                 agenda.save_soon()  # translating takes long
 
@@ -268,7 +268,10 @@ def report(
     if not is_main():
         return
     best = training.best or result
-    record(folder, replace(load_metrics(folder), best=best, last=result))
+    metrics = replace(load_metrics(folder), best=best, last=result)
+    if training.unrelated:
+        metrics.unrelated = training.unrelated.report
+    record(folder, metrics)
     with errors_as_warnings("a validation is not shown"):
         epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
         example = training.valid_texts[0][0], hypotheses[0]
@@ -450,7 +453,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
         report = replace(
             report,
             resumed=[*before.resumed, resumption],
-            **{name: getattr(before, name) for name in ("best", "last", "seconds", "test", "examples")},
+            **{name: getattr(before, name) for name in ("unrelated", "best", "last", "seconds", "test", "examples")},
         )
         if before.init_from:  # the run that it started from is not read again, and need not exist
             report = replace(report, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)

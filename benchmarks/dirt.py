@@ -1,12 +1,16 @@
-"""What each kind of dirt in the training pairs costs, and what the cleaning rule against it gives back, in test BLEU.
+"""What each kind of dirt in the training pairs costs, and what the cleaning against it gives back, in BLEU.
 
     python benchmarks/dirt.py FOLDER [--source en --target fr] [--rules swapped-columns …]
+    python benchmarks/dirt.py FOLDER --unrelated shuffled half … --shares 0.1 0.3 0.5 --steps 3000
 
 FOLDER has clean train, valid and test files. For each rule, its kind of dirt is put into some of the training pairs at
-random, and the same small model is trained twice: without any rule, and with that rule alone.
+random, and the same small model is trained twice: without any rule, and with that rule alone. BLEU is of the test part.
 
-Three runs on the clean pairs come first: without rules, with another seed, and with all rules. They show how far
-scores differ by chance, and what the rules take from clean pairs.
+With --unrelated, pairs whose sides do not belong together take the place of so many pairs. The model is trained with
+all rules, and again with --drop-unrelated. BLEU is the best of the validation part.
+
+Runs on the clean pairs come first: without rules, with another seed, and with all rules or with --drop-unrelated. They
+show how far scores differ by chance, and what the cleaning takes from clean pairs.
 """
 
 import json
@@ -18,7 +22,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -45,6 +49,10 @@ class Options:
     """Language to translate into"""
     rules: tuple[RuleName, ...] = ()
     """Rules to try; by default all that have a kind of dirt"""
+    unrelated: tuple[Literal["shuffled", "neighbours", "half", "two", "words", "order"], ...] = ()
+    """Kinds of pairs that do not belong together, for --drop-unrelated, in place of the rules"""
+    shares: tuple[float, ...] = (0.1, 0.3, 0.5)
+    """Shares of such pairs"""
     pairs: int = 60_000
     """Maximum number of training pairs, drawn at random"""
     steps: int = 750
@@ -83,10 +91,33 @@ DIRT: dict[RuleName, tuple[float, Dirt]] = {
 }
 
 
-def with_dirt(pairs: list[Pair], rule: RuleName) -> list[Pair]:
-    """Return the pairs with that rule's kind of dirt in some of them."""
+def other_words(text: str, others: Sequence[Pair], draw: random.Random) -> str:
+    """Return a text in which a third of the words are those of other targets, as in translations of another sense."""
+    found = [word for _, target in others for word in target.split()] or [text]
+    return " ".join(draw.choice(found) if draw.random() < 1 / 3 else word for word in text.split())
+
+
+def other_order(text: str, draw: random.Random) -> str:
+    """Return a text without a quarter of its words, and with the others in another order, as a poor machine writes."""
+    words = [(i + draw.uniform(0, 4), word) for i, word in enumerate(text.split()) if draw.random() > 0.25]
+    return " ".join(word for _, word in sorted(words)) or text
+
+
+# Kinds of pairs that no rule tells from clean ones. Pairs come in random order; for "neighbours" in that of the
+# alphabet, where the next pair often begins with the same words.
+UNRELATED: dict[str, Dirt] = {
+    "shuffled": lambda pair, draw, after: [(pair[0], after[0][1])],
+    "neighbours": lambda pair, draw, after: [(pair[0], after[0][1])],
+    "half": lambda pair, draw, after: [(pair[0], " ".join(pair[1].split()[: len(pair[1].split()) // 2]) or pair[1])],
+    "two": lambda pair, draw, after: [(pair[0], f"{pair[1]} {after[0][1]}")],
+    "words": lambda pair, draw, after: [(pair[0], other_words(pair[1], after, draw))],
+    "order": lambda pair, draw, after: [(pair[0], other_order(pair[1], draw))],
+}
+
+
+def with_dirt(pairs: list[Pair], share: float, make_dirty: Dirt) -> list[Pair]:
+    """Return the pairs with a kind of dirt in a share of them."""
     draw = random.Random(8)
-    share, make_dirty = DIRT[rule]
     dirty_pairs = []
     for i, pair in enumerate(pairs):
         after = [pairs[(i + distance) % len(pairs)] for distance in range(1, 7)]
@@ -101,7 +132,7 @@ class Result(NamedTuple):
     """The scores of one run."""
 
     bleu: float
-    """Of the test part"""
+    """Of the test part, or the best of the validation part"""
     perplexity: float
     """Of the validation part; it varies less by chance"""
 
@@ -123,13 +154,33 @@ def train(label: str, folder: Path, options: Options, *flags: str) -> Result:
     subprocess.run(command, cwd=folder, check=True, stderr=subprocess.DEVNULL)
 
     metrics = json.loads((folder / "weights" / "trial" / "metrics.json").read_text(encoding="utf-8"))
-    result = Result(metrics["test"]["bleu"], metrics["best"]["perplexity"])
+    part, scores = ("valid", metrics["best"]) if options.unrelated else ("test", metrics["test"])
+    result = Result(scores["bleu"], metrics["best"]["perplexity"])
+    n_dropped = f" − {metrics['unrelated']['pairs']:,}" if metrics.get("unrelated") else ""
     print(
-        f"{label:<28} {metrics['data']['trained_on']:>8,} pairs  test BLEU {result.bleu:.2f}  "
+        f"{label:<28} {metrics['data']['trained_on']:>8,}{n_dropped} pairs  {part} BLEU {result.bleu:.2f}  "
         f"valid perplexity {result.perplexity:.2f}  {metrics['seconds']:.0f} s  {metrics['hardware']}",
         flush=True,
     )
     return result
+
+
+def compare_dropping(options: Options, parts: dict[str, list[Pair]], clean: list[Pair], folder: Path) -> None:
+    """Train on clean pairs and on unrelated ones, with and without --drop-unrelated, and say how much it gives back."""
+    languages = options.source, options.target
+    write_parts(folder, {**parts, "train": clean}, languages)
+    without_dirt = train("clean", folder, options)
+    train("clean, another seed", folder, options, "--seed", "2")
+    train("clean, --drop-unrelated", folder, options, "--drop-unrelated")
+    for kind in options.unrelated:
+        for share in options.shares:
+            pairs = with_dirt(sorted(clean) if kind == "neighbours" else clean, share, UNRELATED[kind])
+            write_parts(folder, {**parts, "train": pairs}, languages)
+            off = train(f"{share:.0%} {kind}", folder, options)
+            on = train(f"{share:.0%} {kind}, dropped", folder, options, "--drop-unrelated")
+            lost = without_dirt.bleu - off.bleu
+            regained = f"{(on.bleu - off.bleu) / lost:.0%} of {lost:.2f} BLEU" if lost > 0 else "nothing was lost"
+            print(f"{share:.0%} {kind:<24} --drop-unrelated gives back {regained}", flush=True)
 
 
 def main() -> None:
@@ -143,6 +194,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
 
+        if options.unrelated:
+            compare_dropping(options, parts, clean, folder)
+            return
+
         # The clean pairs.
         write_parts(folder, {**parts, "train": clean}, languages)
         train("clean, no rule", folder, options, "--skip-rules", *RULES)
@@ -151,7 +206,7 @@ def main() -> None:
 
         # Each kind of dirt, without any rule and with its own rule alone.
         for rule in options.rules or DIRT:
-            write_parts(folder, {**parts, "train": with_dirt(clean, rule)}, languages)
+            write_parts(folder, {**parts, "train": with_dirt(clean, *DIRT[rule])}, languages)
             others = [name for name in RULES if name != rule]
             off = train(f"{rule}, rule off", folder, options, "--skip-rules", *RULES)
             on = train(f"{rule}, rule on", folder, options, "--skip-rules", *others)

@@ -44,7 +44,7 @@ def main() -> None:
     train.take_step = timed("steps", train.take_step)
     train.validate_and_keep_best = timed("validations", train.validate_and_keep_best)
     train.save = timed("saves", train.save)
-    train.Training.translate = timed("own translations", train.Training.translate)  # type: ignore[method-assign, attr-defined]
+    train.Training.make_rounds = timed("rounds", train.Training.make_rounds)  # type: ignore[method-assign, attr-defined]
     train.finish = timed("test part", train.finish)
     imports = time.perf_counter() - STARTED
     try:

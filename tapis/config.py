@@ -23,7 +23,7 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 TranslatingPrecision = Literal[Precision, "int8"]
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 6
+FORMAT = 7
 
 MAX_LANGUAGES = 300  # of --pairs all, which is 89,700 pairs
 

@@ -57,7 +57,7 @@ def training(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> Training:
     [
         lambda training: [take_step(training, step) for step in (1, 2)],
         validate,
-        lambda training: training.translate(),
+        lambda training: training.make_rounds(),
         lambda training: training.translator()(["A cat.", "Two cats are here."], Search(beam=3)),
     ],
     ids=["steps with Muon", "validation", "self-distillation", "beam search"],

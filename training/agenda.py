@@ -88,7 +88,7 @@ class Agenda:
         is_watched = training.device.type == "cpu" and (must_validate or is_timed)
         if is_watched and self.cores.became_crowded():
             say("busy      other programs compete for the cores: training is slower than alone")
-        must_save = must_validate or is_save_due or must_stop or training.must_translate
+        must_save = must_validate or is_save_due or must_stop or training.is_round_due
         return Due(must_validate, must_save, must_stop)
 
 

@@ -21,6 +21,7 @@ TIMING_SECONDS = 4.0  # for all of these steps
 TIMED_STEPS = 30  # by which a run is planned
 MOST_DISTILLING = 0.25  # of the time of a run, for the translations of self-distillation
 DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
+JUDGING_COST = 1.0  # of a pair in a round of --drop-unrelated: two losses, where validation has one and a translation
 
 TakeStep = Callable[[Training, int], StepRecord]
 
@@ -49,11 +50,12 @@ def pairs_of_distilling(training: Training) -> float:
 
 
 def pairs_of_single_tasks(training: Training) -> float:
-    """Return how many validation pairs take as long as the translations to come, and those at the end."""
+    """Return how many validation pairs take as long as the rounds to come, and the translations at the end."""
     # At the end, the main process alone learns what the model is unsure of, and scores the test part.
     n_at_end = min(CONFIDENCE_SAMPLE, len(training.corpus.valid)) + len(training.corpus.test)
     n_alone = n_at_end * training.group.size
     costs = {
+        "dropping": JUDGING_COST * float((~training.is_monolingual).sum()),
         "back-translation": float(training.is_monolingual.sum()),
         "self-distillation": pairs_of_distilling(training),
     }

@@ -39,6 +39,7 @@ from tapis.scoring import closest, score
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks
+from training.unrelated import DROPPED_AT
 
 SEARCH = Search(beam=5, n_best=5)  # of self-distillation
 
@@ -54,7 +55,7 @@ JUDGED_PAIRS = 200  # of the validation part, by which translations are judged b
 # contains it.
 TAG = BOS
 
-RoundKind = Literal["back-translation", "self-distillation"]
+RoundKind = Literal["dropping", "back-translation", "self-distillation"]
 
 
 class Judged(NamedTuple):
@@ -92,10 +93,15 @@ class Translated:
     """The sources of monolingual text in token ids, by row"""
     targets: dict[int, list[int]]
     """The targets of self-distillation in token ids, by row"""
+    dropped: list[int]
+    """The rows of unrelated pairs, which are learned from no more"""
 
 
 def rounds(config: Config) -> list[tuple[float, RoundKind]]:
-    """Return when a run translates, each as the share of its steps that are made before, and what for. In order."""
+    """Return when a run has a round, each as the share of its steps that are made before, and of which kind. In order.
+
+    In a round, the model translates, or it judges the pairs (unrelated.py).
+    """
     back: Sequence[float] = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
     distilled: list[tuple[float, RoundKind]] = []
     if config.self_distillation:
@@ -103,7 +109,8 @@ def rounds(config: Config) -> list[tuple[float, RoundKind]]:
     back_translated: list[tuple[float, RoundKind]] = [
         (share, "back-translation") for share in back if config.monolingual
     ]
-    return sorted([*back_translated, *distilled], key=lambda one: one[0])
+    judged: list[tuple[float, RoundKind]] = [(DROPPED_AT, "dropping")] if config.drop_unrelated else []
+    return sorted([*judged, *back_translated, *distilled], key=lambda one: one[0])
 
 
 class Round(NamedTuple):
@@ -112,7 +119,7 @@ class Round(NamedTuple):
     config: Config
     corpus: Corpus
     pairs: EncodedPairs
-    """The training pairs as they came"""
+    """The training pairs as they came, without those that were dropped"""
     tokenizer: Tokenizer
     group: Group
 

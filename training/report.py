@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint import RunFolder
-from pairs.report import DataReport
+from pairs.report import DataReport, RuleReport
 from tapis.scoring import Scores
 from tapis.system.json_records import from_json_value, to_json_value
 from training.records import Validation
@@ -88,6 +88,10 @@ class Metrics:
     versions: dict[str, str] = field(default_factory=dict)
     init_from: AncestorRecord | None = None
     resumed: list[Resumption] = field(default_factory=list)
+
+    # On its way
+    unrelated: RuleReport | None = None
+    """Training pairs that --drop-unrelated dropped"""
 
     # At each validation
     best: Validation | None = None

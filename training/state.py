@@ -3,9 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch.utils._pytree import tree_map
 
 from checkpoint import load_parameters, parameters
+from config import FACTS
 from machine.distributed import collected
 from tapis.config import ConfigError
 from tapis.release import CheckpointError, with_pairs
@@ -32,6 +34,7 @@ def state_of(training: Training) -> dict[str, Any]:
             "after_step": training.translated.after_step,
             "sources": to_tensors(training.translated.sources),
             "targets": to_tensors(training.translated.targets),
+            "dropped": torch.tensor(training.translated.dropped, dtype=torch.int64),
         }
     return {
         "step": training.step,
@@ -85,11 +88,15 @@ def restore(training: Training, state: dict[str, Any]) -> None:
 
 
 def as_today(signature: dict[str, str]) -> dict[str, str]:
-    """Return a signature that an earlier version may have written, as this one writes it; empty if it is none."""
+    """Return a signature that an earlier version may have written, as this one writes it; empty if it is none.
+
+    A setting that it lacks has the value by which runs were made before there was the setting.
+    """
     if not all(isinstance(text, str) for text in (*signature.keys(), *signature.values())):
         return {}
+    added = {name: str(facts.before) for name, facts in FACTS.items() if facts.since and not facts.is_resumable}
     try:
-        return with_pairs(signature)
+        return with_pairs(added | signature)
     except ConfigError:
         return {}
 
@@ -120,14 +127,17 @@ def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
         after_step = after_step if n_rounds == n_saved else training.step
         sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
         targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
-        if not (sources.keys() | targets.keys()) <= set(training.train_pairs.rows.tolist()):
+        dropped = saved["dropped"].tolist() if "dropping" in made else []
+        if not {*sources, *targets, *dropped} <= set(training.train_pairs.rows.tolist()):
             raise ValueError("there are translations of pairs that the data lack")
+        if len(set(dropped)) == len(training.train_pairs):
+            raise ValueError("all pairs are dropped")
         for ids in (*sources.values(), *targets.values()):
             if len(ids) > training.config.max_length + 2:  # with the tags of a source
                 raise ValueError("a translation is longer than --max-length")
             if not all(0 <= token < len(training.tokenizer) for token in ids):
                 raise ValueError("a translation has tokens that the vocabulary lacks")
-        training.learn_from(n_rounds, after_step, sources, targets)
+        training.learn_from(n_rounds, after_step, sources, targets, dropped)
 
 
 def _check_signature(training: Training, saved: dict[str, str]) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
-from pairs.report_lines import data_lines, rule_lines
+from pairs.report_lines import data_lines, rule_lines, shortened
 from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
 from training.trainer import Training
+from training.unrelated import Unrelated
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 
@@ -87,8 +88,11 @@ def model_lines(report: Metrics) -> list[str]:
     ]
 
 
-def translation_lines(report: RoundReport, training: Training) -> Iterator[str]:
-    """Yield what a round of translations did: what is learned from now on, and what was left out."""
+def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator[str]:
+    """Yield what a round did: what is learned from now on, and what was left out."""
+    if isinstance(report, Unrelated):
+        yield from unrelated_lines(report, training)
+        return
     is_back = report.kind == "back-translation"
     if report.n_sentences:
         quality = ", ".join(str(one) for one in report.judged if one.is_good)
@@ -102,6 +106,17 @@ def translation_lines(report: RoundReport, training: Training) -> Iterator[str]:
     if bad := [str(one) for one in report.judged if not one.is_good]:
         what = "--monolingual is left out" if is_back else "no self-distillation"
         yield f"note      {what}: {', '.join(bad)} in validation is below --least-bleu {training.config.least_bleu:g}"
+
+
+def unrelated_lines(report: Unrelated, training: Training) -> Iterator[str]:
+    """Yield how many pairs are unrelated, and the first of them."""
+    if not report.n_judged:
+        yield "note      no pair is dropped as unrelated: the model has learned too little to judge"
+        return
+    share = len(report.rows) / report.n_judged
+    what = "the source says nothing about the target"
+    yield f"dropped   from step {training.step + 1:,}: {len(report.rows):,} pairs, {share:.2%}, where {what}"
+    yield from (f"{'':19}{' | '.join(map(shortened, texts))}" for texts in report.examples)
 
 
 def validation_lines(

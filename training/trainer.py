@@ -8,7 +8,7 @@ that were made (state.py); and however many processes share the batches of a ste
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -51,6 +51,7 @@ from training.own_translations import Round, RoundReport, Translated, rounds
 from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
+from training.unrelated import Unrelated, unrelated_pairs
 
 USUAL = 0.99  # share of sources that are not longer than the usual length
 AHEAD = 4  # steps whose batches are prepared while a GPU computes
@@ -92,6 +93,7 @@ class Training:
         )
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.translated: Translated | None = None
+        self.unrelated: Unrelated | None = None  # as judged by this process; a resumed run knows the rows alone
 
         # The model, its loss and its optimizers.
         if not config.plain:
@@ -238,7 +240,9 @@ class Training:
     @property
     def monolingual_share(self) -> float:
         """The share of monolingual text among the pairs of an epoch, as they are learned from now."""
-        return float(self.is_monolingual[np.concatenate(self.batch_plan.batches_of_first_epoch)].mean())
+        is_monolingual = np.array([origin.is_monolingual for origin in self.corpus.origins])
+        places = np.concatenate(self.batch_plan.batches_of_first_epoch)
+        return float(is_monolingual[self.batch_plan.pairs.origins[places]].mean())
 
     # Where the run is
 
@@ -261,7 +265,7 @@ class Training:
         return sum(self.step >= round(share * self.total_steps) for share, _ in rounds(self.config))
 
     @property
-    def must_translate(self) -> bool:
+    def is_round_due(self) -> bool:
         """Whether the steps to come learn from translations that do not exist yet."""
         return self.n_rounds > (self.translated.n_rounds if self.translated else 0)
 
@@ -327,15 +331,20 @@ class Training:
 
     # Translating
 
-    def translate(self) -> list[RoundReport]:
-        """Make the translations that are due, for the steps to come. Returns what was done."""
-        assert self.must_translate
+    def make_rounds(self) -> list[RoundReport | Unrelated]:
+        """Make the rounds that are due, for the steps to come. Returns what each did."""
+        assert self.is_round_due
         now = self.translated
         due = {kind for _, kind in rounds(self.config)[now.n_rounds if now else 0 : self.n_rounds]}
-        sources, targets = (now.sources, now.targets) if now else ({}, {})
-        a_round = Round(self.config, self.corpus, self.train_pairs, self.tokenizer, self.group)
-        reports = []
+        sources, targets, dropped = (now.sources, now.targets, now.dropped) if now else ({}, {}, [])
+        reports: list[RoundReport | Unrelated] = []
         with torch.compiler.set_stance("force_eager"):
+            if "dropping" in due:
+                unrelated = unrelated_pairs(self.corpus, self.train_pairs, self.group, self.translator())
+                dropped, self.unrelated = unrelated.rows, unrelated
+                reports.append(unrelated)
+            kept = self.train_pairs.without(dropped)
+            a_round = Round(self.config, self.corpus, kept, self.tokenizer, self.group)
             if "back-translation" in due:
                 run = self.config.back_translator
                 translator = Translator.load(run, self.config.device) if run else self.translator()
@@ -347,16 +356,22 @@ class Training:
                 judged = a_round.judge(translator, "self-distillation")
                 targets = a_round.closest_translations(translator, judged)
                 reports.append(RoundReport("self-distillation", judged, len(targets)))
-        self.learn_from(self.n_rounds, self.step, sources, targets)
+        self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
         return reports
 
     def learn_from(
-        self, n_rounds: int, after_step: int, sources: dict[int, list[int]], targets: dict[int, list[int]]
+        self,
+        n_rounds: int,
+        after_step: int,
+        sources: dict[int, list[int]],
+        targets: dict[int, list[int]],
+        dropped: Sequence[int] = (),
     ) -> None:
-        """Learn from translations after a step. Their lengths are others, and epochs are counted anew."""
-        self.translated = Translated(n_rounds, after_step, sources, targets)
+        """Learn from translations after a step, and no more from the dropped pairs. Epochs are counted anew."""
+        self.translated = Translated(n_rounds, after_step, sources, targets, list(dropped))
         first_epoch = math.ceil(after_step / self.steps_per_epoch)
         pairs = self.train_pairs.replaced(sources, targets) if sources or targets else self.train_pairs
+        pairs = pairs.without(dropped)
         self.batch_plan = self._plan_of(pairs, after_step, first_epoch, sources)
 
     def forget_translations(self) -> None:

@@ -152,7 +152,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     run_and_report("state and restore", lambda: restore(training, state_of(training)))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
     run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
-    run_and_report("self-distillation", training.translate)
+    run_and_report("self-distillation", training.make_rounds)
     run_and_report("a step after it", partial(losses, training, [3]))
 
     for device in ("cpu", "cuda"):

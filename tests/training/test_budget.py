@@ -20,6 +20,7 @@ from training.records import StepRecord, Validation
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.trainer import Training
+from training.unrelated import Unrelated
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
@@ -155,13 +156,13 @@ def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     training = Training(config, small, tokenizer)
     training.seconds_per_scored_pair = 0.001
     translated_after: list[int] = []
-    translate = training.translate
+    make_rounds = training.make_rounds
 
-    def translate_and_note() -> list[RoundReport]:
+    def translate_and_note() -> list[RoundReport | Unrelated]:
         translated_after.append(training.step)
-        return translate()
+        return make_rounds()
 
-    training.translate = translate_and_note  # type: ignore[method-assign]
+    training.make_rounds = translate_and_note  # type: ignore[method-assign]
     loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
     assert translated_after == [training.total_steps // 2] and training.total_steps == pytest.approx(60, abs=4)
 

@@ -23,9 +23,9 @@ from pairs.readers import DataError
 from pairs.vocabulary import learn_tokenizer
 from tapis.config import ConfigError
 from training.batch_plan import weights_of_origins
-from training.own_translations import TAG, Round, rounds
+from training.own_translations import TAG, Round, RoundReport, rounds
 from training.state import restore, state_of
-from training.terminal import translation_lines
+from training.terminal import round_lines
 from training.trainer import Training
 
 BOTH = ("en-fr", "fr-en")
@@ -50,6 +50,13 @@ def begin(fewer: Path, tiny: Config) -> Begin:
         return Training(changed, corpus, learn_tokenizer(corpus.train, 300, changed.tagged_languages))
 
     return begin
+
+
+def rounds_of(training: Training) -> list[RoundReport]:
+    """The rounds that are due, which translate."""
+    reports = training.make_rounds()
+    assert all(isinstance(report, RoundReport) for report in reports)
+    return [report for report in reports if isinstance(report, RoundReport)]
 
 
 def texts_of(training: Training, rows: Any) -> list[tuple[list[int], str]]:
@@ -100,14 +107,14 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     # Before, no batch has any of it.
     was_due = []
     while training.step < 6:
-        was_due.append(training.must_translate)
+        was_due.append(training.is_round_due)
         advance(training, 1)
-    assert not any(was_due) and training.must_translate and training.translated is None
+    assert not any(was_due) and training.is_round_due and training.translated is None
     assert not any(is_text[rows].any() for rows in training.batch_plan.batches_of_epoch(0))
 
     # Then an epoch has each line as often as its weight says, as the target of a tagged source.
-    assert [report.kind for report in training.translate()] == ["back-translation"]
-    assert not training.must_translate and training.translated
+    assert [report.kind for report in rounds_of(training)] == ["back-translation"]
+    assert not training.is_round_due and training.translated
     learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
     assert (np.bincount(learned, minlength=len(is_text)) == np.where(is_text, 2, 1)).all()
     into_french = training.tokenizer.tags["fr"]
@@ -119,11 +126,11 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     # At three quarters of the run, the text is translated again; late, self-distillation leaves it alone.
     advance(training, 3)
     first_sources = dict(training.translated.sources)
-    assert training.must_translate and [report.kind for report in training.translate()] == ["back-translation"]
+    assert training.is_round_due and [report.kind for report in rounds_of(training)] == ["back-translation"]
     assert training.translated.sources.keys() == first_sources.keys() and training.translated.sources != first_sources
     advance(training, 2)
     sources = training.translated.sources
-    assert [report.kind for report in training.translate()] == ["self-distillation"]
+    assert [report.kind for report in rounds_of(training)] == ["self-distillation"]
     assert training.translated.sources == sources
     assert len(training.translated.targets) == (~is_text).sum()
     assert {target for _, target in texts_of(training, np.flatnonzero(is_text))} == set(TEXT)
@@ -133,16 +140,16 @@ def test_translations_of_a_bad_model_are_left_out(begin: Begin, tmp_path: Path) 
     """The run goes on with the pairs alone, says so, and is resumed as it was."""
     training, resumed = (begin(self_distillation=0.1, least_bleu=100.0) for _ in range(2))
     advance(training, 6)
-    (report,) = training.translate()
+    (report,) = rounds_of(training)
     assert report.n_sentences == 0 and [(one.source, one.target) for one in report.judged] == [("fr", "en")]
-    (line,) = translation_lines(report, training)
+    (line,) = round_lines(report, training)
     assert re.fullmatch(
         r"note      --monolingual is left out: fr-en BLEU \d+\.\d in validation is below --least-bleu 100", line
     )
     advance(training, 5)
-    (report,) = training.translate()
+    (report,) = rounds_of(training)
     assert report.kind == "self-distillation" and {one.target for one in report.judged} == {"en", "fr"}
-    assert [line[:30] for line in translation_lines(report, training)] == ["note      no self-distillation"]
+    assert [line[:30] for line in round_lines(report, training)] == ["note      no self-distillation"]
     learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
     assert (np.bincount(learned, minlength=len(training.train_pairs)) == ~training.is_monolingual).all()
 
@@ -161,8 +168,8 @@ def test_text_of_a_language_that_is_translated_badly_is_left_out(begin: Begin, m
     training = begin(monolingual=("text.fr", "text.en"), least_bleu=20.0)
     monkeypatch.setattr(Round, "_bleu", lambda _, translator, source, target: {"fr": 30.0, "en": 10.0}[source])
     advance(training, 6)
-    (report,) = training.translate()
-    lines = list(translation_lines(report, training))
+    (report,) = rounds_of(training)
+    lines = list(round_lines(report, training))
     assert "30 sentences of --monolingual, translated back by the model (fr-en BLEU 30.0); " in lines[0]
     assert lines[1].startswith("note      --monolingual is left out: en-fr BLEU 10.0 in validation")
     learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
@@ -202,7 +209,7 @@ def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
     folder.save_state(state_of(done))
     # steps counts among the settings that may change
     restore(longer, folder.load_state())
-    assert not longer.must_translate
+    assert not longer.is_round_due
     if not n_moments:
         assert longer.translated is None
         return
@@ -224,7 +231,7 @@ def test_empty_sources_in_held_out_parts_do_not_hold_out_text(fewer: Path, tiny:
 def test_each_process_translates_a_share(begin: Begin) -> None:
     alone = begin()
     alone.step = 6
-    alone.translate()
+    alone.make_rounds()
     assert alone.translated
     expected = list(alone.translated.sources.values())
     for rank in range(2):

@@ -38,17 +38,17 @@ def test_the_last_steps_learn_from_the_models_own_translations(
     training = Training(config, small, tokenizer)
     was_due = []
     while training.step < 60:
-        was_due.append(training.must_translate)
+        was_due.append(training.is_round_due)
         advance(training, 1)
     pairs = training.train_pairs
-    assert not any(was_due) and training.must_translate and training.translated is None
+    assert not any(was_due) and training.is_round_due and training.translated is None
 
     before = collate(*pairs.ids(pairs.rows))
     translator = training.translator()
     training.model.eval()
     five = translator.n_best([source for source, _ in small.train], Search(5, 5))
-    training.translate()
-    assert not training.must_translate and training.translated
+    training.make_rounds()
+    assert not training.is_round_due and training.translated
     after = collate(*training.batch_plan.pairs.ids(pairs.rows))
     assert torch.equal(before.src, after.src)
 
@@ -105,9 +105,9 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
     short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
     advance(short, 4)
     restore(longer, state_of(short))
-    assert short.translated and not longer.translated and not longer.must_translate
+    assert short.translated and not longer.translated and not longer.is_round_due
     advance(longer, 2)
-    assert longer.must_translate
+    assert longer.is_round_due
     advance(longer, 1)
     assert longer.translated
 
@@ -138,11 +138,11 @@ def test_a_training_is_saved_before_it_translates(
 ) -> None:
     """Translating the training part may take long."""
     training, again = (Training(replace(tiny, steps=8, self_distillation=0.25), small, tokenizer) for _ in range(2))
-    training.translate = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    training.make_rounds = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         loop(training, run_folder, Logs(None, training.progress, 10), [])
     restore(again, run_folder.load_state())
-    assert again.step == 6 and again.must_translate
+    assert again.step == 6 and again.is_round_due
 
 
 def test_translations_are_saved_with_the_next_step(
@@ -161,11 +161,11 @@ def test_translating_in_parts_gives_the_same(
 ) -> None:
     training = Training(replace(tiny, self_distillation=0.25), replace(small, train=first(small.train, 40)), tokenizer)
     training.step = training.total_steps
-    training.translate()
+    training.make_rounds()
     whole = training.translated
     training.forget_translations()
     monkeypatch.setattr("training.own_translations.TRANSLATED_TOGETHER", 7)
-    training.translate()
+    training.make_rounds()
     assert whole and training.translated and training.translated.targets == whole.targets
 
 
@@ -178,7 +178,7 @@ def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -
         return gathered
 
     training.group = Mock(rank=rank, size=2, gather=gather, broadcast=lambda value: value)
-    training.translate()
+    training.make_rounds()
     (share,) = shares
     return share
 
@@ -187,7 +187,7 @@ def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer:
     small = replace(small, train=first(small.train, 21))
     alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
     alone.step = alone.total_steps
-    alone.translate()
+    alone.make_rounds()
     assert alone.translated
     expected = list(alone.translated.targets.values())
     for rank in range(2):

@@ -41,8 +41,8 @@ def snapshot(training: Training) -> dict[str, torch.Tensor]:
 def advance(training: Training, steps: int) -> None:
     """Makes so many steps, as train.loop does."""
     for _ in range(steps):
-        if training.must_translate:
-            training.translate()
+        if training.is_round_due:
+            training.make_rounds()
         training.advance(take_step(training, training.step + 1))
 
 

@@ -1,0 +1,103 @@
+"""Training pairs whose source says nothing about their target, as in a file whose lines have shifted.
+
+Once a model has learned for a while, a source makes its own target far more probable than the source of another pair
+does. The pointwise mutual information of a pair (x, y) is estimated as
+
+    log p(y | x) − log p(y | x′),
+
+where x′ is a source of about the same length, in nats per token of the target. Of unrelated pairs it is about 0. The
+loss alone tells less: it is also high where a target is rare or free. Dual conditional cross-entropy
+(Junczys-Dowmunt 2018, arXiv 1809.00197) subtracts the loss of a language model in its place, which would be a second
+model to train.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataset import EncodedPairs
+from decoding.translator import Translator
+from machine.distributed import Group
+from pairs.corpus import Corpus
+from pairs.report import RuleReport
+from tapis.threads import chunks
+
+DROPPED_AT = 0.2  # share of a run after which it judges its pairs: by then it tells them apart (docs/lab)
+JUDGED_TOGETHER = 50_000  # pairs, whose texts are in memory
+# Of the upper quartile of the information of all pairs: below this share of it, a pair is unrelated. Above the quartile
+# are related pairs, unless three quarters of the pairs are unrelated.
+UNRELATED = 1 / 3
+# Nats per token. Where the upper quartile is lower, the model has learned too little to judge.
+LEAST_INFORMATION = 0.7
+FEWEST_JUDGED = 200  # pairs of a language pair, of which the quartile is known
+
+Floats = NDArray[np.float64]
+
+
+class Unrelated(NamedTuple):
+    """The pairs of a run that are unrelated."""
+
+    rows: list[int]
+    """Numbers of pairs in the training part, ascending"""
+    n_judged: int
+    examples: list[tuple[str, str]]
+    """The first two of them"""
+
+    @property
+    def report(self) -> RuleReport:
+        """What metrics.json has of it."""
+        return RuleReport(len(self.rows), self.examples)
+
+
+def unrelated_pairs(corpus: Corpus, pairs: EncodedPairs, group: Group, translator: Translator) -> Unrelated:
+    """Judge all pairs but monolingual text. All processes must call it together; each judges a share.
+
+    Pairs of a language pair that the model cannot judge yet, or that has few of them, are not counted as judged.
+    """
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for number, origin in enumerate(corpus.origins):
+        if not origin.is_monolingual:
+            numbers.setdefault((origin.source, origin.target), []).append(number)
+
+    rows: list[int] = []
+    n_judged = 0
+    for (source, target), origins in numbers.items():
+        places = np.flatnonzero(np.isin(pairs.origins, origins))
+        information = information_of(corpus, pairs, places, group, translator.towards(target, source))
+        limit = limit_of(information)
+        if limit is not None:
+            n_judged += len(places)
+            rows += pairs.rows[places[information < limit]].tolist()
+    rows.sort()
+    examples = corpus.train.select(np.array(rows[:2], dtype=np.int64))[:] if rows else []
+    return Unrelated(rows, n_judged, examples)
+
+
+def information_of(
+    corpus: Corpus, pairs: EncodedPairs, places: NDArray[np.int64], group: Group, translator: Translator
+) -> Floats:
+    """Return what the source of each of these pairs says about its target, in nats per target token.
+
+    The other source is that of the pair next in length, which is the same however many processes share the work.
+    """
+    by_length = places[np.argsort(pairs.src_lengths[places], kind="stable")]
+    other = dict(zip(by_length.tolist(), np.roll(by_length, -1).tolist(), strict=True))
+    local = places[group.rank :: group.size].tolist()
+    values: list[float] = []
+    for part in chunks(local, JUDGED_TOGETHER):
+        own = corpus.train.select(pairs.rows[part])[:]
+        others = corpus.train.select(pairs.rows[[other[place] for place in part]])[:]
+        exchanged = [(source, target) for (source, _), (_, target) in zip(others, own, strict=True)]
+        scored = zip(translator.log_probabilities(own), translator.log_probabilities(exchanged), strict=True)
+        values += [(with_own - with_other) / n_tokens for (with_own, n_tokens), (with_other, _) in scored]
+    return np.array(group.gather(values))
+
+
+def limit_of(information: Sequence[float] | Floats) -> float | None:
+    """Return the information below which a pair is unrelated; None where that cannot be told."""
+    if len(information) < FEWEST_JUDGED:
+        return None
+    upper_quartile = float(np.quantile(information, 0.75))
+    return UNRELATED * upper_quartile if upper_quartile >= LEAST_INFORMATION else None
