@@ -14,6 +14,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from config import RuleName
 from pairs.language_scores import LanguageScorer
 from tapis.config import base_language
@@ -27,7 +30,7 @@ RULES: dict[RuleName, str] = {
     "identical-sides": "dropped: both sides are the same",
     "headings": "dropped: book headers, and chapter labels on both sides",
     "swapped-columns": "repaired: each side was in the other's language",
-    "wrong-language": "dropped: both sides are in the same language",
+    "wrong-language": "dropped: both sides are in the same language, or one is in a third",
     "length-ratio": "dropped: one side is far longer than the other, compared with the corpus median",
     "duplicates": "dropped: repeats an earlier pair",
     "held-out": "dropped: shares a side with validation or test, ignoring case, accents and punctuation",
@@ -48,6 +51,12 @@ LENGTH_SMOOTHING = 15  # characters added to both lengths, because the ratio var
 
 # Evidence required of the language identifier, as a difference of log-likelihoods in nats.
 SWAP_MARGIN = 2.0  # for the swapped reading of a pair over the given one
+# For another language than those of a pair. By less, some short sentences look like another language, and Norwegian
+# ones like Danish (benchmarks/third_language.py).
+OTHER_MARGIN, OTHER_MARGIN_OF_BYTE = 15.0, 0.5
+# Nats for each byte by which its n-grams must speak more for other languages, each for another one, before a text is
+# scored for all languages. One in ten English, French and German sentences has so much, and 995 of 1,000 others.
+SUSPICIOUS_OF_BYTE = 0.8
 
 _MARKS = "".join(chr(i) for i in range(0x300, 0x3100) if unicodedata.category(chr(i))[0] == "M")  # of letters
 _LETTERS = rf"(?:[^\W\d_]++|[{_MARKS}]++)++"
@@ -74,6 +83,15 @@ class Verdict(NamedTuple):
     """The rule that drops it from training, or None. Given validation and test parts apply only empty-side."""
 
 
+class Languages(NamedTuple):
+    """What the languages of the sides of a pair are."""
+
+    source_log_odds: tuple[float, float]
+    """Of either side: log P(text | source language) − log P(text | target language), in nats"""
+    is_third: bool
+    """Whether a side is clearly in another language than these two"""
+
+
 class Cleaner:
     """The rules that need one pair alone, set up for one language pair."""
 
@@ -96,10 +114,12 @@ class Cleaner:
 
         # The language rules need an identifier that tells both languages apart.
         self.scorer: LanguageScorer | None = None
+        self.scorer_of_all: LanguageScorer
         if self.active & {"swapped-columns", "wrong-language"}:
             identifier = identifier_of((source, target))
             if identifier:
-                self.scorer = LanguageScorer(identifier)
+                self.scorer = LanguageScorer(identifier, language_identifier())
+                self.scorer_of_all = LanguageScorer(language_identifier())
             else:
                 self.active -= {"swapped-columns", "wrong-language"}
                 self.notes.append(
@@ -116,18 +136,18 @@ class Cleaner:
     def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
         """Apply the active rules to raw pairs. At most one rule drops a pair: the first that applies."""
         pairs = [(repair(raw[0]), repair(raw[1])) for raw in raw_pairs] if "unicode" in self.active else raw_pairs
-        log_odds = self._source_log_odds(pairs)
-        return [self._verdict(*of_pair) for of_pair in zip(raw_pairs, pairs, log_odds, strict=True)]
+        languages = self._languages(pairs)
+        return [self._verdict(*of_pair) for of_pair in zip(raw_pairs, pairs, languages, strict=True)]
 
-    def _verdict(self, raw: Pair, pair: Pair, log_odds: tuple[float, float]) -> Verdict:
-        """Apply the active rules to one pair, given before and after repairs, and `_source_log_odds` of its sides."""
+    def _verdict(self, raw: Pair, pair: Pair, languages: "Languages") -> Verdict:
+        """Apply the active rules to one pair, given before and after repairs."""
         active = self.active
         repaired = pair != raw
         if "empty-side" in active and not (pair[0].strip() and pair[1].strip()):
             return Verdict(pair, repaired, swapped=False, dropped="empty-side")
 
         # compare the languages, and exchange swapped sides
-        of_source, of_target = log_odds
+        of_source, of_target = languages.source_log_odds
         both_in_source_language = of_source > LANGUAGE_MARGIN and of_target > LANGUAGE_MARGIN
         both_in_target_language = of_source < -LANGUAGE_MARGIN and of_target < -LANGUAGE_MARGIN
         is_one_language = both_in_source_language or both_in_target_language
@@ -143,23 +163,37 @@ class Cleaner:
             dropped = "identical-sides"
         elif "headings" in active and is_heading(pair):
             dropped = "headings"
-        elif "wrong-language" in active and is_one_language:
+        elif "wrong-language" in active and (is_one_language or languages.is_third):
             dropped = "wrong-language"
         elif "length-ratio" in active and abs(_log_length_ratio(pair) - self.median_log_ratio) > math.log(MAX_RATIO):
             dropped = "length-ratio"
         return Verdict(pair, repaired, swapped, dropped)
 
-    def _source_log_odds(self, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-        """Return log P(text | source language) − log P(text | target language) of both sides, in nats.
-
-        Without a scorer, nothing tells the languages apart: 0.
-        """
+    def _languages(self, pairs: Sequence[Pair]) -> list["Languages"]:
+        """Return what the languages of each pair's sides are. Without a scorer, nothing tells them apart."""
         if not self.scorer:
-            return [(0.0, 0.0)] * len(pairs)
-        scores = self.scorer.scores([_words(side) for pair in pairs for side in pair])  # (2 × pairs, languages)
+            return [Languages((0.0, 0.0), is_third=False)] * len(pairs)
+        texts = [_words(side) for pair in pairs for side in pair]
+        scores = self.scorer.scores(texts)  # (2 × pairs, languages and the most that any has)
         source, target = (self.scorer.labels.index(base_language(code)) for code in (self.source, self.target))
         log_odds = (scores[:, source] - scores[:, target]).tolist()
-        return list(zip(log_odds[::2], log_odds[1::2], strict=True))
+        is_third = self._is_third(texts, scores)
+        sides = zip(log_odds[::2], log_odds[1::2], strict=True)
+        return [Languages(*one) for one in zip(sides, (is_third[::2] | is_third[1::2]).tolist(), strict=True)]
+
+    def _is_third(self, texts: Sequence[str], scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return for each text whether it is clearly in another language than those of the pair.
+
+        Only few texts have n-grams that other languages explain much better, and are scored for all languages.
+        """
+        is_third = np.zeros(len(texts), dtype=bool)
+        if "wrong-language" in self.active:
+            lacking = scores[:, -1] - scores[:, :-1].max(axis=1)
+            suspicious = np.flatnonzero(lacking > np.maximum(OTHER_MARGIN, SUSPICIOUS_OF_BYTE * n_bytes(texts)))
+            chosen = [texts[row] for row in suspicious.tolist()]
+            expected = [self.scorer_of_all.labels.index(base_language(code)) for code in (self.source, self.target)]
+            is_third[suspicious] = is_clearly_other(chosen, self.scorer_of_all.scores(chosen), expected)
+        return is_third
 
 
 class TextCleaner:
@@ -198,9 +232,10 @@ class TextCleaner:
         """Return for each text whether another language is clearly more probable; without a scorer, False."""
         if not self.scorer:
             return [False] * len(texts)
-        scores = self.scorer.scores([_words(text) for text in texts])  # (texts, languages)
-        expected = scores[:, self.scorer.labels.index(base_language(self.language))]
-        return [bool(clear) for clear in scores.max(axis=1) - expected > LANGUAGE_MARGIN]
+        words = [_words(text) for text in texts]
+        expected = [self.scorer.labels.index(base_language(self.language))]
+        is_other: list[bool] = is_clearly_other(words, self.scorer.scores(words), expected).tolist()
+        return is_other
 
 
 AnyCleaner = Cleaner | TextCleaner
@@ -219,6 +254,21 @@ class CleanerSettings(NamedTuple):
         if not self.source:
             return TextCleaner(self.target, self.skip_rules)
         return Cleaner(self.source, self.target, self.skip_rules, sample)
+
+
+def is_clearly_other(texts: Sequence[str], scores: NDArray[np.float64], expected: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each text whether another language than those expected is clearly more probable.
+
+    scores are those of `LanguageScorer`, and expected are columns of them.
+    """
+    margin = scores.max(axis=1) - scores[:, expected].max(axis=1)
+    is_other: NDArray[np.bool_] = margin > np.maximum(OTHER_MARGIN, OTHER_MARGIN_OF_BYTE * n_bytes(texts))
+    return is_other
+
+
+def n_bytes(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of bytes of each text."""
+    return np.array([len(text.encode()) for text in texts], dtype=np.int64)
 
 
 def _words(text: str) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 NGRAM_BYTES = 8  # no n-gram of the model has more
 PIECE_BYTES = 48  # of the pieces that are walked through side by side
 GROUP_BYTES = 1_000_000  # of the texts scored at once; each takes about 50 bytes of memory
+CHUNK_NGRAMS = 5_000  # whose weights for all languages are in the processor's cache together
 SEPARATOR = b"\xff"  # between texts. It occurs in no UTF-8 text, and therefore in no n-gram
 NO_NGRAM = float(np.finfo(np.float32).min)  # py3langid's score of a text without n-grams, for all languages
 
@@ -21,8 +22,12 @@ NO_NGRAM = float(np.finfo(np.float32).min)  # py3langid's score of a text withou
 class LanguageScorer:
     """A py3langid identifier that scores many texts at once. It keeps only those columns of the model that it needs."""
 
-    def __init__(self, identifier: Any) -> None:
-        """Take the model of a py3langid identifier, for the languages to which it is restricted."""
+    def __init__(self, identifier: Any, whole: Any = None) -> None:
+        """Take the model of a py3langid identifier, for the languages to which it is restricted.
+
+        With whole, the identifier of all languages, `scores` has a last column more, which no language exceeds: each
+        n-gram counts there as for the language that it speaks for most.
+        """
         self.labels: list[str] = identifier.labels
         self._encode = identifier._encode
 
@@ -33,38 +38,48 @@ class LanguageScorer:
         self._ngrams = np.array(identifier.tk_output, dtype=np.int32)  # the n-gram that ends in each state, or −1
 
         # naive Bayes. Some languages have two columns, one for each script: the larger score counts.
-        self._weights = np.ascontiguousarray(identifier.nb_ptc.T)  # (columns, n-grams)
-        self._priors = identifier.nb_pc
+        self._weights = np.ascontiguousarray(identifier.nb_ptc)  # (n-grams, columns), in half precision
+        self._priors = np.array(identifier.nb_pc)
         self._columns = [np.flatnonzero(np.array(identifier.nb_classes) == label) for label in self.labels]
+        if whole is not None:
+            self._columns.append(np.array([len(self._priors)]))
+            self._weights = np.column_stack([self._weights, whole.nb_ptc.max(axis=1)])
+            self._priors = np.append(self._priors, whole.nb_pc.max())
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return log P(text, language) in nats for each text and language of `labels`, up to a constant of each text.
 
-        The plain line is `[dict(identifier.rank(text)) for text in texts]`. Sums are more exact: py3langid adds in
-        single precision.
+        The plain line is `[dict(identifier.rank(text)) for text in texts]`. Sums are in single precision, as there.
         """
         encoded = [self._encode(text) for text in texts]
         group_of_text = np.cumsum([len(text) for text in encoded]) // GROUP_BYTES
         starts = [0, *(np.flatnonzero(np.diff(group_of_text)) + 1).tolist(), len(texts)]
         groups = [self._scores(encoded[start:end]) for start, end in pairwise(starts) if start < end]
-        return np.concatenate([np.zeros((0, len(self.labels))), *groups])
+        return np.concatenate([np.zeros((0, len(self._columns))), *groups])
 
     def _scores(self, texts: list[bytes]) -> NDArray[np.float64]:
         """Return the scores of a group of encoded texts: (texts, languages)."""
         # count the n-grams of each text
         text_numbers, ngrams = self._find_ngrams(texts)
-        n_ngrams = self._weights.shape[1]
+        n_ngrams = len(self._weights)
         found, counts = np.unique(text_numbers * n_ngrams + ngrams, return_counts=True)
         text_numbers, ngrams = np.divmod(found, n_ngrams)
         evidence = np.log1p(counts.astype(np.float32))
 
-        # add up what they say about each language
+        # add up what they say about each language, for some texts at a time
         starts = np.flatnonzero(np.diff(text_numbers, prepend=-1))  # of the n-grams of each text that has any
-        scores = np.full((len(self._weights), len(texts)), NO_NGRAM)
-        for of_column, weights, prior in zip(scores, self._weights, self._priors, strict=True):
-            sums = np.add.reduceat(evidence * weights[ngrams], starts, dtype=np.float64)
-            of_column[text_numbers[starts]] = sums + prior
-        return np.stack([scores[columns].max(axis=0) for columns in self._columns], axis=1)
+        ends = np.append(starts[1:], len(ngrams))
+        scores = np.full((len(texts), len(self._priors)), NO_NGRAM)
+        first = 0
+        while first < len(starts):
+            last = max(first + 1, int(np.searchsorted(ends, starts[first] + CHUNK_NGRAMS)))
+            chunk = slice(starts[first], ends[last - 1])
+            products = self._weights[ngrams[chunk]].astype(np.float32)  # (n-grams, columns)
+            products *= evidence[chunk, None]
+            sums = np.add.reduceat(products, starts[first:last] - starts[first], axis=0)
+            scores[text_numbers[starts[first:last]]] = sums + self._priors
+            first = last
+        return np.stack([scores[:, columns].max(axis=1) for columns in self._columns], axis=1)
 
     def _find_ngrams(self, texts: list[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return each n-gram that occurs in a text, and the number of its text.

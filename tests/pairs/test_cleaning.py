@@ -101,6 +101,36 @@ def test_each_rule_counts_its_pairs_and_can_be_switched_off() -> None:
     assert set(RULES) == {*bad, "duplicates", "held-out"}
 
 
+ENGLISH = "The children are playing in the garden behind the house."
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "is_dropped"),
+    [
+        ("fr", "Die Kinder spielen im Garten hinter dem Haus.", True),
+        ("fr", "Lapset leikkivät talon takana olevassa puutarhassa.", True),
+        ("de", "Les enfants jouent dans le jardin derrière la maison.", True),
+        ("fr", "Дети играют в саду за домом.", True),
+        ("fr", "Les enfants jouent dans le jardin derrière la maison.", False),
+        ("fr", "Johann Sebastian Bach, Wolfgang Amadeus Mozart", False),
+        ("fr", "Tu es un ami.", False),
+        # Languages that resemble their neighbours
+        ("no", "Barna leker i hagen bak huset.", False),
+        ("da", "Børnene leger i haven bag huset.", False),
+        ("hr", "Djeca se igraju u vrtu iza kuće.", False),
+        ("sr", "Деца се играју у башти иза куће.", False),
+        ("id", "Anak-anak bermain di taman di belakang rumah.", False),
+        ("gl", "Os nenos xogan no xardín detrás da casa.", False),
+        ("sk", "Deti sa hrajú v záhrade za domom.", False),
+    ],
+)
+def test_a_side_in_a_third_language_is_dropped(target: str, text: str, is_dropped: bool) -> None:
+    for languages, pair in ((("en", target), (ENGLISH, text)), ((target, "en"), (text, ENGLISH))):
+        kept, counts = clean([pair], languages=languages)
+        assert (kept, counts) == (([], {"wrong-language": 1}) if is_dropped else ([pair], {})), counts
+        assert clean([pair], "wrong-language", languages=languages)[0] == [pair]
+
+
 @pytest.mark.parametrize(
     "pair",
     [
@@ -255,6 +285,15 @@ def test_texts_have_the_scores_that_py3langid_gives_them_one_by_one(
     expected = np.array([[scores[label] for label in scorer.labels] for scores in alone])
     assert scorer.scores(texts).shape == (len(texts), len(scorer.labels))
     np.testing.assert_allclose(scorer.scores(texts).ravel(), expected.ravel(), rtol=1e-5, atol=1e-3)
+
+
+@given(texts=st.lists(TEXTS, max_size=8))
+@settings(max_examples=30)
+def test_no_language_exceeds_the_last_column(texts: list[str]) -> None:
+    whole = language_identifier()
+    scores = LanguageScorer(language_identifier("en", "fr"), whole).scores(texts)
+    np.testing.assert_allclose(scores[:, :-1], scorer_of("en", "fr").scores(texts), rtol=1e-5, atol=1e-3)
+    assert (scores[:, -1:] >= scorer_of().scores(texts) - 1e-3).all()
 
 
 def test_long_texts_are_scored_in_groups_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
