@@ -53,6 +53,8 @@ class Options:
     """Kinds of pairs that do not belong together, for --drop-unrelated, in place of the rules"""
     shares: tuple[float, ...] = (0.1, 0.3, 0.5)
     """Shares of such pairs"""
+    clean: bool = True
+    """With --unrelated, train on the clean pairs, too"""
     pairs: int = 60_000
     """Maximum number of training pairs, drawn at random"""
     steps: int = 750
@@ -168,19 +170,21 @@ def train(label: str, folder: Path, options: Options, *flags: str) -> Result:
 def compare_dropping(options: Options, parts: dict[str, list[Pair]], clean: list[Pair], folder: Path) -> None:
     """Train on clean pairs and on unrelated ones, with and without --drop-unrelated, and say how much it gives back."""
     languages = options.source, options.target
-    write_parts(folder, {**parts, "train": clean}, languages)
-    without_dirt = train("clean", folder, options)
-    train("clean, another seed", folder, options, "--seed", "2")
-    train("clean, --drop-unrelated", folder, options, "--drop-unrelated")
+    without_dirt: Result | None = None
+    if options.clean:
+        write_parts(folder, {**parts, "train": clean}, languages)
+        without_dirt = train("clean", folder, options)
+        train("clean, another seed", folder, options, "--seed", "2")
+        train("clean, --drop-unrelated", folder, options, "--drop-unrelated")
     for kind in options.unrelated:
         for share in options.shares:
             pairs = with_dirt(sorted(clean) if kind == "neighbours" else clean, share, UNRELATED[kind])
             write_parts(folder, {**parts, "train": pairs}, languages)
             off = train(f"{share:.0%} {kind}", folder, options)
             on = train(f"{share:.0%} {kind}, dropped", folder, options, "--drop-unrelated")
-            lost = without_dirt.bleu - off.bleu
-            regained = f"{(on.bleu - off.bleu) / lost:.0%} of {lost:.2f} BLEU" if lost > 0 else "nothing was lost"
-            print(f"{share:.0%} {kind:<24} --drop-unrelated gives back {regained}", flush=True)
+            if without_dirt and (lost := without_dirt.bleu - off.bleu) > 0:
+                regained = f"{(on.bleu - off.bleu) / lost:.0%} of {lost:.2f} BLEU"
+                print(f"{share:.0%} {kind:<24} --drop-unrelated gives back {regained}", flush=True)
 
 
 def main() -> None:

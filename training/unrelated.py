@@ -80,10 +80,9 @@ def information_of(
 ) -> Floats:
     """Return what the source of each of these pairs says about its target, in nats per target token.
 
-    The other source is that of the pair next in length, which is the same however many processes share the work.
+    The other source is the same however many processes share the work.
     """
-    by_length = places[np.argsort(pairs.src_lengths[places], kind="stable")]
-    other = dict(zip(by_length.tolist(), np.roll(by_length, -1).tolist(), strict=True))
+    other = dict(zip(places.tolist(), other_places(pairs, places).tolist(), strict=True))
     local = places[group.rank :: group.size].tolist()
     values: list[float] = []
     for part in chunks(local, JUDGED_TOGETHER):
@@ -93,6 +92,28 @@ def information_of(
         scored = zip(translator.log_probabilities(own), translator.log_probabilities(exchanged), strict=True)
         values += [(with_own - with_other) / n_tokens for (with_own, n_tokens), (with_other, _) in scored]
     return np.array(group.gather(values))
+
+
+def other_places(pairs: EncodedPairs, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each of these pairs one whose source is another, and about as long.
+
+    It is drawn at random: in many files, the next lines are translations of the same source, or of a similar one. Where
+    a source is that of all pairs as long as it, the other one is longer.
+    """
+    shuffled = np.random.default_rng(1).permutation(places)
+    in_order = shuffled[np.argsort(pairs.src_lengths[shuffled], kind="stable")]
+    n = len(in_order)
+    rows = pairs.rows[in_order].tolist()
+    sources = np.fromiter((hash(np.asarray(pairs.sources[row]).tobytes()) for row in rows), np.int64, n)
+
+    # The next place with another source; after the last one, the first one comes.
+    begins = np.flatnonzero(sources != np.roll(sources, 1))  # of runs of equal sources
+    if not len(begins):
+        return places
+    next_begin = begins[np.searchsorted(begins, np.arange(n), side="right") % len(begins)]
+    by_place = np.empty(int(places.max(initial=-1)) + 1, dtype=np.int64)
+    by_place[in_order] = in_order[next_begin]
+    return by_place[places]
 
 
 def limit_of(information: Sequence[float] | Floats) -> float | None:

@@ -25,7 +25,7 @@ from training.description import describe
 from training.state import restore, state_of
 from training.terminal import round_lines
 from training.trainer import Training
-from training.unrelated import Unrelated, information_of, limit_of, unrelated_pairs
+from training.unrelated import Unrelated, information_of, limit_of, other_places, unrelated_pairs
 
 
 def shuffled(pairs: Sequence[tuple[str, str]], share: float) -> tuple[list[tuple[str, str]], set[int]]:
@@ -73,6 +73,20 @@ def test_each_process_judges_a_share(tiny: Config, small: Corpus, tokenizer: Tok
         information_of(*given, group, training.translator())
         ((local,), _) = group.gather.call_args
         assert local == pytest.approx(expected[rank::3], abs=1e-5)
+
+
+def test_the_other_source_is_another_and_as_long(tokenizer: Tokenizer) -> None:
+    """Also in a file that has several translations of a source, one after another."""
+    texts = [(f"The cat {i // 6} sleeps.", f"Le chat {i} dort.") for i in range(120)]
+    texts += [("Oh", f"Oh {i} !") for i in range(50)]  # the only source of its length
+    pairs = EncodedPairs.of(pairs_of(*texts), tokenizer)
+    places = np.arange(5, 170)
+    others = other_places(pairs, places)
+    assert all(texts[place][0] != texts[other][0] for place, other in zip(places, others, strict=True))
+    assert set(others.tolist()) <= set(places.tolist())
+    longer = pairs.src_lengths[others] - pairs.src_lengths[places]
+    assert (longer[:100] == 0).mean() > 0.9
+    assert (others == other_places(pairs, places)).all(), "it is the same every time"
 
 
 @pytest.fixture
