@@ -88,6 +88,7 @@ def recorded_names(config: Config) -> dict[str, str]:
         "--data": shlex.join(name for name in config.data if name != BUILT_IN),
         "--monolingual": shlex.join(config.monolingual),
         "--back-translator": shlex.join(filter(None, [config.back_translator])),
+        "--teacher": shlex.join(config.teacher),
     }
     return {name: value for name, value in recorded.items() if value}
 

@@ -103,9 +103,12 @@ class TrainingSettings:
     # --minutes fixes the number of steps half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
+    teacher: tuple[str, ...] = setting((), init_from="fresh", since=7, before=())
+    """Runs whose translations of the training sources, the closest to the references, are learned from in place of the
+    references"""
     least_bleu: float = setting(30.0, range=(0.0, 100.0), since=6, before=0.0)
     """BLEU of translating validation pairs below which a run learns neither from its own translations nor from those of
-    --monolingual; 0 to learn from any"""
+    --teacher or --monolingual; 0 to learn from any"""
     drop_unrelated: bool = setting(False, since=7, before=False)
     """Drop training pairs whose source says nothing about the target, as the model judges after a fifth of the steps"""
     dropout: float = setting(0.1, range=(0.0, 0.9))
@@ -160,6 +163,8 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
         self._check_data()
         self._check_data_of_pairs()
         self._check_monolingual()
+        if len(set(self.teacher)) != len(self.teacher) or not all(self.teacher):
+            raise ConfigError(f"--teacher {' '.join(self.teacher)}: name each run once")
         if self.batch_tokens < self.max_length + 1:
             raise ConfigError(
                 f"--batch-tokens ({self.batch_tokens}) must be greater than --max-length ({self.max_length}): "

@@ -81,7 +81,7 @@ class OwnPairs(PairsToScore):
 
 def own_pairs(options: OwnEvaluateOptions) -> OwnPairs:
     """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read."""
-    config = replace(config_of(options.run), monolingual=(), back_translator="")
+    config = replace(config_of(options.run), monolingual=(), back_translator="", teacher=())
     if options.data:
         config = replace(config, data=options.data)
     elif unnamed := recorded_names(config):

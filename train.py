@@ -63,7 +63,7 @@ from training.failures import (
 from training.history import add_to_history
 from training.optimizers import learning_rate
 from training.options import changes, resolve
-from training.own_translations import check_back_translator
+from training.own_translations import check_other_runs
 from training.records import Numbers, StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
@@ -331,8 +331,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepar
     config = options.config
 
     # The data, the tokenizer, and the run itself.
-    if config.back_translator and not options.resume:
-        check_back_translator(config, folder.path)
+    if not options.resume:
+        check_other_runs(config, folder.path)
     training, report = load_training(options, folder, group, budget, prepared.corpus)
     for line in training_lines(report):
         say(line)

@@ -10,7 +10,7 @@ from exporting.naming import language_pairs
 from pairs.report import DataReport
 from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
-from tapis.system.terminal import escape_controls
+from tapis.system.terminal import escape_controls, listed
 from training.report import AncestorRecord, Metrics
 
 
@@ -109,6 +109,10 @@ def about_data(config: Config, report: DataReport, data: str) -> str:
             summary += f" {as_text(source.name)}: {source.trained_on:,} sentences without translations."
     if config.monolingual:
         summary += f" {as_text(config.back_translator) or 'The model'} has translated these for the training."
+    if config.teacher:
+        summary += (
+            f" The targets are translations by {as_text(listed(config.teacher))} that are close to the references."
+        )
 
     rows = "\n".join(f"| {as_text(name)} | {rule.pairs:,} |" for name, rule in report.rules.items() if rule.pairs)
     return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}" if rows else summary

@@ -34,6 +34,7 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
         monolingual=distinct_names(config.monolingual),
         init_from=data_name(config.init_from),
         back_translator=data_name(config.back_translator),
+        teacher=distinct_names(config.teacher),
     )
     names = [origin.full_name for origin in origins(public)]
     sources = [replace(report, name=name) for name, report in zip(names, metrics.data.sources, strict=False)]

@@ -37,8 +37,8 @@ class Prepared:
 def prepare(args: Sequence[str]) -> Prepared:
     """Check train.py's line, and read, clean, split and report the data of a new run.
 
-    The data are left for later where another run must be looked at first (to resume it, to start from it, or to
-    translate back with it), and where several processes share the work. Raises a TapisError if the line is wrong, or
+    The data are left for later where another run must be looked at first (to resume it, to start from it, or to learn
+    from its translations), and where several processes share the work. Raises a TapisError if the line is wrong, or
     names data that are not there, or not what they should be.
     """
     prepared = Prepared()
@@ -48,7 +48,7 @@ def prepare(args: Sequence[str]) -> Prepared:
     check_files(options.config)
     options = options_of_new_run(args)
     check_is_new(options)
-    if "TORCHELASTIC_RUN_ID" not in os.environ and not options.config.back_translator:
+    if not ("TORCHELASTIC_RUN_ID" in os.environ or options.config.back_translator or options.config.teacher):
         prepared = replace(prepared, corpus=read_corpus(options.config))
     if sys.stderr and sys.stderr.isatty() and is_main():
         say("loading   PyTorch")

@@ -1,7 +1,7 @@
-"""What a run learns from translations that it made on its way: of text in one language, and of its own sources.
+"""What a run learns from translations that are made on its way: of text in one language, and of its own sources.
 
-A few times in a run, the loop pauses for a round: the model translates, and the steps to come learn from the result.
-There are two kinds of translations:
+A few times in a run, the loop pauses for a round: a model translates, and the steps to come learn from the result.
+There are three kinds of translations:
 
 - Back-translation (Sennrich et al. 2016, arXiv 1511.06709): sentences that exist in a target language alone
   (--monolingual) are translated into the source language, and are targets from then on. Their sources, which a machine
@@ -11,6 +11,8 @@ There are two kinds of translations:
   interpolation (Kim and Rush 2016, arXiv 1606.07947, section 3.3), with the model as its own teacher. It removes
   wording from the targets that the model cannot predict, which helps most where a search cannot go back: in greedy
   search.
+- Distillation: the same with other runs as teachers (--teacher), before the first step. A small model learns more from
+  what a large one makes of a sentence than from what people wrote.
 
 A model that translates badly teaches worse than nothing (docs/lab). Before each round, its translations of some
 validation pairs are scored, and below --least-bleu it teaches nothing.
@@ -55,7 +57,7 @@ JUDGED_PAIRS = 200  # of the validation part, by which translations are judged b
 # contains it.
 TAG = BOS
 
-RoundKind = Literal["dropping", "back-translation", "self-distillation"]
+RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation"]
 
 
 class Judged(NamedTuple):
@@ -104,7 +106,9 @@ def rounds(config: Config) -> list[tuple[float, RoundKind]]:
     """
     back: Sequence[float] = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
     distilled: list[tuple[float, RoundKind]] = []
-    if config.self_distillation:
+    if config.teacher:
+        distilled.append((0.0, "distillation"))
+    elif config.self_distillation:
         distilled.append((1 - config.self_distillation, "self-distillation"))
     back_translated: list[tuple[float, RoundKind]] = [
         (share, "back-translation") for share in back if config.monolingual
@@ -135,18 +139,23 @@ class Round(NamedTuple):
         good = {(one.target, one.source) for one in judged if one.is_good}
         return self._by_row(True, good, sources)
 
-    def closest_translations(self, translator: Translator, judged: Sequence[Judged]) -> dict[int, list[int]]:
-        """Return targets for the training pairs in token ids, by row: for what is translated well enough.
+    def closest_translations(self, teachers: Sequence[tuple[Translator, Sequence[Judged]]]) -> dict[int, list[int]]:
+        """Return targets for the training pairs in token ids, by row, from what the teachers translate well enough.
 
         Monolingual text keeps its own.
         """
 
         def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
-            towards = translator.towards(origin.target, origin.source)
-            return self.tokenizer.encode(closest_translations(towards, list(pairs), origin.target))
+            direction = origin.source, origin.target
+            good = [
+                translator.towards(origin.target, origin.source)
+                for translator, judged in teachers
+                if any(one.is_good and (one.source, one.target) == direction for one in judged)
+            ]
+            return self.tokenizer.encode(closest_translations(good, list(pairs), origin.target))
 
-        good = {(one.source, one.target) for one in judged if one.is_good}
-        return self._by_row(False, good, targets)
+        all_judged = [one for _, judged in teachers for one in judged]
+        return self._by_row(False, {(one.source, one.target) for one in all_judged if one.is_good}, targets)
 
     def judge(self, translator: Translator, kind: RoundKind) -> list[Judged]:
         """Return how well a translator translates what a round asks of it, by the languages."""
@@ -201,32 +210,46 @@ class Round(NamedTuple):
         return by_row
 
 
-def check_back_translator(config: Config, folder: Path) -> None:
-    """Raise ConfigError if --back-translator does not translate as it must, or is the run to begin, in folder.
+def check_other_runs(config: Config, folder: Path) -> None:
+    """Raise ConfigError if --back-translator or --teacher names the run to begin, in folder, or one of other languages.
 
-    Raises another TapisError if it cannot be used at all.
+    Raises another TapisError if one cannot be used at all.
     """
-    name = config.back_translator
+    back = [(file, target, source) for file, (source, target) in config.monolingual_directions]
+    if config.back_translator:
+        _check_other_run("--back-translator", config.back_translator, back, folder)
+    taught = [("the training pairs", source, target) for source, target in config.directions]
+    for name in config.teacher:
+        _check_other_run("--teacher", name, taught, folder)
+
+
+def _check_other_run(flag: str, name: str, needed: Sequence[tuple[str, str, str]], folder: Path) -> None:
+    """Check one run that must translate something from a language into another, as `check_other_runs` says."""
     run = RunFolder.find(name)
     loaded = load_exported(run.path, "cpu", "auto") if is_exported(run.path) else run.load_weights()
     known = loaded[0].directions
-    for file, (source, target) in config.monolingual_directions:
-        if (target, source) not in known:
+    for what, source, target in needed:
+        if (source, target) not in known:
             raise ConfigError(
-                f"--back-translator {name} must translate {file} from {target} into {source}; "
+                f"{flag} {name} must translate {what} from {source} into {target}; "
                 f"its language pairs are {names_of_pairs(known)}"
             )
     if run.path.resolve() == folder.resolve():
-        raise ConfigError(f"--back-translator {name} is the run to begin; choose another --name")
+        raise ConfigError(f"{flag} {name} is the run to begin; choose another --name")
 
 
-def closest_translations(translator: Translator, pairs: Sequence[tuple[str, str]], language: str) -> list[str]:
-    """Return for each source of the model's five best translations, the one with the highest sentence BLEU."""
+def closest_translations(
+    translators: Sequence[Translator], pairs: Sequence[tuple[str, str]], language: str
+) -> list[str]:
+    """Return for each source, of the five best translations of each translator, the closest to the target.
+
+    The closest is the one with the highest sentence BLEU.
+    """
     sources = [source for source, _ in pairs]
-    ranked = translator.n_best(sources, SEARCH, bar="distilling")
+    ranked = [translator.n_best(sources, SEARCH, bar="distilling") for translator in translators]
     return [
-        closest([translation.text for translation in translations], target, language)
-        for translations, (_, target) in zip(ranked, pairs, strict=True)
+        closest([translation.text for translations in of_source for translation in translations], target, language)
+        for of_source, (_, target) in zip(zip(*ranked, strict=True), pairs, strict=True)
     ]
 
 

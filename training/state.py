@@ -126,7 +126,7 @@ def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
     if made:
         after_step = after_step if n_rounds == n_saved else training.step
         sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
-        targets = from_tensors(saved["targets"]) if "self-distillation" in made else {}
+        targets = from_tensors(saved["targets"]) if made & {"distillation", "self-distillation"} else {}
         dropped = saved["dropped"].tolist() if "dropping" in made else []
         if not {*sources, *targets, *dropped} <= set(training.train_pairs.rows.tolist()):
             raise ValueError("there are translations of pairs that the data lack")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
 from pairs.report_lines import data_lines, rule_lines, shortened
+from tapis.system.terminal import listed
 from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
@@ -100,11 +101,13 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
             what = f"{report.n_sentences:,} sentences of --monolingual, translated back by "
             what += training.config.back_translator or "the model"
         else:
-            what = "the closest of the model's own translations"
+            by = listed(training.config.teacher)
+            what = f"the closest translations of {by}" if by else "the closest of the model's own translations"
         share = f"; {training.monolingual_share:.0%} of what it learns from" if is_back else ""
         yield f"{'sources' if is_back else 'targets':<10}from step {training.step + 1:,}: {what} ({quality}){share}"
     if bad := [str(one) for one in report.judged if not one.is_good]:
-        what = "--monolingual is left out" if is_back else "no self-distillation"
+        left_out = {"back-translation": "--monolingual is left out", "distillation": "--teacher is left out"}
+        what = left_out.get(report.kind, "no self-distillation")
         yield f"note      {what}: {', '.join(bad)} in validation is below --least-bleu {training.config.least_bleu:g}"
 
 

@@ -351,11 +351,12 @@ class Training:
                 judged = a_round.judge(translator, "back-translation")
                 sources = a_round.back_translations(translator, judged)
                 reports.append(RoundReport("back-translation", judged, len(sources)))
-            if "self-distillation" in due:
-                translator = self.translator()
-                judged = a_round.judge(translator, "self-distillation")
-                targets = a_round.closest_translations(translator, judged)
-                reports.append(RoundReport("self-distillation", judged, len(targets)))
+            for kind in due & {"distillation", "self-distillation"}:  # one of them
+                runs = self.config.teacher
+                teachers = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
+                judged_of = [a_round.judge(teacher, kind) for teacher in teachers]
+                targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
+                reports.append(RoundReport(kind, [one for judged in judged_of for one in judged], len(targets)))
         self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
         return reports
 

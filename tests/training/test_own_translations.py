@@ -1,18 +1,22 @@
 """What a run translates itself: which translations are learned from, when they are made, and their batches."""
 
 import math
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import sacrebleu
 import torch
-from conftest import first
+from conftest import Command, first
 from test_trainer import advance
 
 from checkpoint import RunFolder
 from config import Config
 from dataset import collate
+from decoding.translator import Translator
 from fast.attention import PaddedLayout
 from fast.packed_batch import PackedBatch
 from pairs.corpus import Corpus
@@ -22,7 +26,7 @@ from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.own_translations import from_tensors, to_tensors
+from training.own_translations import closest_translations, from_tensors, to_tensors
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.trainer import Training
@@ -194,3 +198,65 @@ def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer:
         training = Training(alone.config, small, tokenizer)
         training.step = training.total_steps
         assert share_of_process(training, rank, expected) == expected[rank::2]
+
+
+# Teachers
+
+
+def test_of_several_teachers_the_closest_translation_counts(tokenizer: Tokenizer) -> None:
+    pairs = [("a", "Le chat dort."), ("b", "Le chien mange.")]
+
+    def teacher(*texts: tuple[str, ...]) -> Mock:
+        return Mock(n_best=Mock(return_value=[[Mock(text=text) for text in of_source] for of_source in texts]))
+
+    first_teacher = teacher(("Un chat dort.", "Le chat dort !"), ("Non.", "Un chien."))
+    second_teacher = teacher(("Un chien dort.", "Il dort."), ("Le chien boit.", "Le chat mange."))
+    assert closest_translations([first_teacher], pairs, "fr") == ["Le chat dort !", "Un chien."]
+    assert closest_translations([first_teacher, second_teacher], pairs, "fr")[0] == "Le chat dort !"
+    assert closest_translations([first_teacher, second_teacher], pairs, "fr")[1] in ("Le chien boit.", "Le chat mange.")
+
+
+@pytest.fixture
+def taught(trained: "subprocess.CompletedProcess[str]", called: Command, fewer: Path) -> list[str]:
+    """The command that trains a small student of the demo, with another vocabulary; its run is weights/student."""
+    Path("weights").mkdir()
+    shutil.copytree(Path(trained.args[-1]) / "weights/demo", "weights/demo")
+    small = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "280", "--device", "cpu"]
+    args = ["train.py", "demo", "--data", str(fewer), *small, "--epochs", "1", "--teacher", "demo", "--name", "student"]
+    done = called(*args, "--self-distillation", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("targets   from step 1: the closest translations of demo (en-fr BLEU ") == 1
+    assert "of the model's own translations" not in done.stderr, "a student does not learn from itself"
+    return args
+
+
+def test_a_student_learns_from_its_teachers_translations(taught: list[str], called: Command, fewer: Path) -> None:
+    state = torch.load("weights/student/training/state.pt", weights_only=True)["translated"]
+    assert state["n_moments"] == 1 and state["after_step"] == 0
+    tokenizer = RunFolder(Path("weights/student")).load_tokenizer()
+    texts = tokenizer.decode(list(from_tensors(state["targets"]).values()))
+    sides = [(fewer / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "fr")]
+    pairs = list(zip(*sides, strict=True))
+    assert texts == closest_translations([Translator.load("demo", "cpu")], pairs, "fr")
+    # The teacher is needed for that alone.
+    Path("weights/demo").rename("weights/elsewhere")
+    longer = called("train.py", "--resume", "--name", "student", "--epochs", "2")
+    assert longer.returncode == 0 and "closest" not in longer.stderr, longer.stderr
+    done = called("export.py", "--run", "student", "--release", "released", "--license", "mit")
+    assert done.returncode == 0, done.stderr
+    assert "translations by demo that are close to the references" in Path("released/README.md").read_text("utf-8")
+
+
+def test_a_wrong_teacher_is_refused_before_anything_is_read(taught: list[str], called: Command) -> None:
+    *args, _, _, name = taught  # all up to --teacher demo --name student
+    args = [*args[:-1], "--overwrite"]
+    model = Path("weights/student/model.safetensors").read_bytes()
+    for flags, says in (
+        (["--teacher", "student", "--name", name], "--teacher student is the run to begin; choose another --name"),
+        (["--teacher", "demo", "demo"], "--teacher demo demo: name each run once"),
+        (["--teacher", "demo", "--source", "fr", "--target", "en"], "its language pairs are en-fr"),
+        (["--teacher", "nobody"], "nobody"),
+    ):
+        done = called(*args, *flags)
+        assert done.returncode in (1, 2) and says in done.stderr and len(done.stderr.splitlines()) <= 2, done.stderr
+    assert Path("weights/student/model.safetensors").read_bytes() == model
