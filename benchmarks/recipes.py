@@ -1,16 +1,18 @@
 r"""Compares training recipes by the BLEU of several sets, over several seeds.
 
-    python benchmarks/recipes.py OUT A.json B.json --data FOLDER --source en --target de --seeds 3 \
+    python benchmarks/recipes.py OUT A.json B.json --data FOLDER --source en --target de --minutes 60 --seeds 3 \
         --sets FOLDER/valid OTHER/test
 
-A recipe is a file with the lines that make a run, each a script of the checkout with its arguments:
+A recipe is a file with the lines that make a run, each a script of the checkout, or another program, with its arguments
+(recipes_multi30k/ has some):
 
-    {"commands": ["train.py multi30k --data {data} --source en --target de --epochs 12 --seed {seed} --name run"]}
+    {"commands": ["train.py multi30k --data {data} --target {target} --minutes {minutes} --seed {seed} --name run"]}
 
 Its lines run one after another in a folder of their own, OUT/RECIPE/SEED, where they find the files and the runs that
-earlier lines left. {data} is --data, {seed} counts from 1. The latest run then translates the source side of each set,
-by "translate.py --beam 5" or by what the recipe has as "translate". A set is named without its language: FOLDER/valid
-are FOLDER/valid.en and FOLDER/valid.de.
+earlier lines left. {data}, {source}, {target} and {minutes} are the options of these names, {minutes:0.2} is a fifth of
+them, and {seed} counts from 1. The latest run then translates the source side of each set, by "translate.py --beam 5"
+or by what the recipe has as "translate". A set is named without its language: FOLDER/valid are FOLDER/valid.en and
+FOLDER/valid.de.
 
 The recipes take turns: each is trained with the first seed, then each with the second. What is done is not done again,
 and a training that was interrupted is resumed, so that the same command goes on after any end. OUT/table.md grows with
@@ -65,6 +67,8 @@ class Options:
     """Language to translate from"""
     target: str = "de"
     """Language to translate into"""
+    minutes: float = 60
+    """Time of a recipe, for those that ask for it"""
     seeds: int = 3
     """Seeds, from 1"""
     at_once: int = 1
@@ -85,6 +89,13 @@ class Recipe:
         return cls(path.stem, **json.loads(path.read_text(encoding="utf-8")))
 
 
+class Minutes(float):
+    """A time, of which a recipe may take a share: f"{minutes:0.2}" is a fifth of it."""
+
+    def __format__(self, share: str) -> str:
+        return f"{float(self) * float(share or 1):.3g}"
+
+
 # Running a recipe
 
 
@@ -94,7 +105,7 @@ def run(options: Options, recipe: Recipe, seed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, command in enumerate(recipe.commands):
         done = folder / f"seconds-{number}"
-        line = shlex.split(command.format(data=options.data.absolute(), seed=seed))
+        line = line_of(options, command, seed)
         if not done.exists():
             start = time.perf_counter()
             run_line(options, folder, resuming(folder, line))
@@ -106,12 +117,18 @@ def run(options: Options, recipe: Recipe, seed: int) -> None:
             run_line(options, folder, [*shlex.split(recipe.translate), *files])
 
 
+def line_of(options: Options, command: str, seed: int) -> list[str]:
+    """Return the words of a line of a recipe."""
+    names = {"data": options.data.absolute(), "source": options.source, "target": options.target, "seed": seed}
+    return shlex.split(command.format(**names, minutes=Minutes(options.minutes)))
+
+
 def run_line(options: Options, folder: Path, line: Sequence[str]) -> None:
-    """Run a script of the checkout in a folder. What it prints is added to the file log."""
+    """Run a script of the checkout, or another program, in a folder. What it prints is added to the file log."""
     threads = max(1, len(os.sched_getaffinity(0)) // options.at_once)
     with (folder / "log").open("ab") as log:
         subprocess.run(
-            [sys.executable, str(ROOT / line[0]), *line[1:]],
+            [sys.executable, str(ROOT / line[0]), *line[1:]] if line[0].endswith(".py") else line,
             cwd=folder,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
             stdout=log,

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from conftest import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-from recipes import Options, Recipe, Scored, bleu_of, counts_of, difference, main, resuming, run
+from recipes import Options, Recipe, Scored, bleu_of, counts_of, difference, line_of, main, resuming, run
+
+from training.cli import parse_training
 
 WORDS = [
     "the",
@@ -71,6 +74,18 @@ def options() -> Options:
         Path(f"set.{language}").write_text(text, encoding="utf-8")
     recipes = (Path("bad.json"), Path("good.json"))
     return Options(Path("out"), recipes, data=Path(), sets=(Path("set"),), seeds=2)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks/recipes_multi30k").iterdir()), ids=lambda path: path.stem)
+def test_the_lines_of_a_recipe_are_right(path: Path, options: Options) -> None:
+    shares = 0.0
+    for command in Recipe.load(path).commands:
+        script, *args = line_of(replace(options, minutes=30), command, 2)
+        if script == "train.py":
+            _, _, parsed = parse_training(args)
+            assert parsed.config.seed == 2 and {"en", "de"} == set(parsed.config.directions[0])
+            shares += parsed.minutes
+    assert 28 <= shares <= 30, "a recipe takes the time that it is given; translating takes some"
 
 
 def test_what_is_done_is_not_done_again(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
