@@ -47,7 +47,7 @@ from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import Round, RoundReport, Translated, rounds
+from training.own_translations import Round, RoundKind, RoundReport, Translated, rounds
 from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
@@ -351,12 +351,14 @@ class Training:
                 judged = a_round.judge(translator, "back-translation")
                 sources = a_round.back_translations(translator, judged)
                 reports.append(RoundReport("back-translation", judged, len(sources)))
-            for kind in due & {"distillation", "self-distillation"}:  # one of them
+            distillation: RoundKind = "distillation" if self.config.teacher else "self-distillation"
+            if distillation in due:
                 runs = self.config.teacher
                 teachers = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
-                judged_of = [a_round.judge(teacher, kind) for teacher in teachers]
+                judged_of = [a_round.judge(teacher, distillation) for teacher in teachers]
                 targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
-                reports.append(RoundReport(kind, [one for judged in judged_of for one in judged], len(targets)))
+                all_judged = [one for judged in judged_of for one in judged]
+                reports.append(RoundReport(distillation, all_judged, len(targets)))
         self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
         return reports
 
