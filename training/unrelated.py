@@ -26,12 +26,16 @@ from tapis.threads import chunks
 
 DROPPED_AT = 0.2  # share of a run after which it judges its pairs: by then it tells them apart (docs/lab)
 JUDGED_TOGETHER = 50_000  # pairs, whose texts are in memory
-# Of the upper quartile of the information of all pairs: below this share of it, a pair is unrelated. Above the quartile
-# are related pairs, unless three quarters of the pairs are unrelated.
-UNRELATED = 1 / 3
 # Nats per token. Where the upper quartile is lower, the model has learned too little to judge.
 LEAST_INFORMATION = 0.7
-FEWEST_JUDGED = 200  # pairs of a language pair, of which the quartile is known
+FEWEST_JUDGED = 200  # pairs of a language pair, of which the distribution is known
+# As shares of the upper quartile, above which are related pairs, unless three quarters of the pairs are unrelated:
+LOWEST, STEP, N_BINS = -0.4, 0.01, 160  # of the bins in which the density of the pairs is estimated
+BANDWIDTH = 0.06  # of its kernel, a normal distribution
+PEAK = -0.1, 0.3  # where unrelated pairs are most frequent, if there are any
+VALLEY_UP_TO = 0.6  # where they meet the related ones
+DEPTH = 1.1  # times the density of the valley that the peak has, at least
+LITTLE = 0.1  # without a valley: a pair of less information is unrelated
 
 Floats = NDArray[np.float64]
 
@@ -117,8 +121,33 @@ def other_places(pairs: EncodedPairs, places: NDArray[np.int64]) -> NDArray[np.i
 
 
 def limit_of(information: Sequence[float] | Floats) -> float | None:
-    """Return the information below which a pair is unrelated; None where that cannot be told."""
+    """Return the information below which a pair is unrelated; None where that cannot be told.
+
+    Many unrelated pairs make a peak of their own in the density of the information. The limit is the valley behind it.
+    A corpus without such a peak loses a few pairs that have next to no information.
+    """
     if len(information) < FEWEST_JUDGED:
         return None
     upper_quartile = float(np.quantile(information, 0.75))
-    return UNRELATED * upper_quartile if upper_quartile >= LEAST_INFORMATION else None
+    if upper_quartile < LEAST_INFORMATION:
+        return None
+    density = density_of(np.asarray(information) / upper_quartile)
+    peak = bin_of(PEAK[0]) + int(density[bin_of(PEAK[0]) : bin_of(PEAK[1]) + 1].argmax())
+    valley = peak + int(density[peak : bin_of(VALLEY_UP_TO) + 1].argmin())
+    has_valley = density[peak] > DEPTH * density[valley]
+    return upper_quartile * (LOWEST + STEP * valley if has_valley else LITTLE)
+
+
+def bin_of(share: float) -> int:
+    """Return the bin whose middle is nearest to a share of the upper quartile."""
+    return round((share - LOWEST) / STEP)
+
+
+def density_of(values: Floats) -> Floats:
+    """Return the density of values in each bin, up to a factor: a histogram, smoothed by a normal distribution."""
+    n_beside = round(4 * BANDWIDTH / STEP)  # bins on either side in which a value counts
+    edges = LOWEST + STEP * (np.arange(-n_beside, N_BINS + n_beside + 1) - 0.5)
+    counts, _ = np.histogram(values, edges)
+    kernel = np.exp(-0.5 * (STEP * np.arange(-n_beside, n_beside + 1) / BANDWIDTH) ** 2)
+    density: Floats = np.convolve(counts, kernel, mode="valid")
+    return density
