@@ -123,8 +123,8 @@ def test_several_sources_of_data_are_scored_together_and_one_by_one(few: Path, c
     data = ["--data", "one", "other", "--data-weights", "0.5", "3", "--valid-share", "0.1", "--precision", "fp32"]
     trained = called("train.py", "demo", *data, *sizes)
     assert trained.returncode == 0, trained.stderr
-    assert "pairs; weight 0.5\n" in trained.stderr and "pairs; weight 3\n" in trained.stderr
-    (together,) = re.findall(r"together: train ([\d,]+) .* ([\d,]+) pairs in an epoch", trained.stderr)
+    assert "to learn from; weight 0.5\n" in trained.stderr and "to learn from; weight 3\n" in trained.stderr
+    (together,) = re.findall(r"together: ([\d,]+) pairs .* ([\d,]+) pairs in an epoch", trained.stderr)
     metrics = json.loads(Path("weights/demo/metrics.json").read_text(encoding="utf-8"))
     sources = metrics["data"]["sources"]
     assert [source["name"] for source in sources] == ["one", "other"]

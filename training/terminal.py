@@ -101,8 +101,9 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
             what = f"{report.n_sentences:,} sentences of --monolingual, translated back by "
             what += training.config.back_translator or "the model"
         else:
-            by = listed(training.config.teacher)
-            what = f"the closest translations of {by}" if by else "the closest of the model's own translations"
+            teachers = training.config.teacher
+            whose = f"translations of {listed(teachers)}" if teachers else "of the model's own translations"
+            what = f"the closest {whose}"
         share = f"; {training.monolingual_share:.0%} of what it learns from" if is_back else ""
         yield f"{'sources' if is_back else 'targets':<10}from step {training.step + 1:,}: {what} ({quality}){share}"
     if bad := [str(one) for one in report.judged if not one.is_good]:

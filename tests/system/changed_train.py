@@ -86,18 +86,18 @@ def kept() -> None:
 
 def slow_start() -> None:
     """Preparing the data takes two seconds more. Files say that it has begun, and that training has."""
-    load_corpus, take_step = train.load_corpus, train.take_step
+    read_corpus, take_step = train.read_corpus, train.take_step
 
-    def slow_load(config: Config) -> Corpus:
+    def slow_read(config: Config) -> Corpus:
         Path("preparing").touch()
         time.sleep(2)
-        return load_corpus(config)
+        return read_corpus(config)
 
     def noted_step(training: Training, step: int) -> StepRecord:
         Path("training").touch()
         return take_step(training, step)
 
-    train.load_corpus, train.take_step = slow_load, noted_step
+    train.read_corpus, train.take_step = slow_read, noted_step
 
 
 def failing() -> None:
