@@ -74,6 +74,7 @@ from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, training_lines, round_lines, validation_lines, warnings
 from training.trainer import Training
 from training.state import restore, state_of
+from training.unrelated import Unrelated
 from training.validation import sample_rows, unsure_below, validate
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ def loop(
                 for round_report in training.make_rounds():
                     for line in round_lines(round_report, training):
                         say(line)
+                    if isinstance(round_report, Unrelated) and is_main():
+                        record(folder, replace(load_metrics(folder), unrelated=round_report.report))
                 agenda.save_soon()  # translating takes long
 
             recent.append(take_step(training, training.step + 1))
@@ -268,10 +271,7 @@ def report(
     if not is_main():
         return
     best = training.best or result
-    metrics = replace(load_metrics(folder), best=best, last=result)
-    if training.unrelated:
-        metrics.unrelated = training.unrelated.report
-    record(folder, metrics)
+    record(folder, replace(load_metrics(folder), best=best, last=result))
     with errors_as_warnings("a validation is not shown"):
         epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
         example = training.valid_texts[0][0], hypotheses[0]

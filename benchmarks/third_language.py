@@ -20,10 +20,8 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pairs.cleaning import _words, is_clearly_other  # noqa: E402
-from pairs.language_scores import LanguageScorer  # noqa: E402
+from pairs.cleaning import is_clearly_other, scorer_of_all, words_alone  # noqa: E402
 from pairs.readers import lines  # noqa: E402
-from tapis.text.languages import language_identifier  # noqa: E402
 
 MESSAGES, FEWEST = 1500, 150  # of a language
 PLACEHOLDER = re.compile(r"[%{}<>_\\|=/@&\n]|--")
@@ -56,12 +54,12 @@ def messages() -> dict[str, list[str]]:
 
 def main() -> None:
     options = tyro.cli(Options)
-    scorer = LanguageScorer(language_identifier())
+    scorer = scorer_of_all()
     english = scorer.labels.index("en")
     rows = []
     for language, texts in messages().items():
         if language in scorer.labels and language != "en":
-            words = list(map(_words, texts))
+            words = list(map(words_alone, texts))
             scores = scorer.scores(words)
             is_dropped = is_clearly_other(words, scores, [english, scorer.labels.index(language)])
             taken_for = Counter(scorer.labels[best] for best in scores[is_dropped].argmax(axis=1))
@@ -70,7 +68,7 @@ def main() -> None:
     for share, language, n, taken_for in sorted(rows, key=lambda row: -row[0]):
         print(f"{share:>7.2%}  {language:<4} {n:>6,}  {', '.join(name for name, _ in taken_for.most_common(3))}")
     for file in options.foreign:
-        words = list(map(_words, lines(file)))
+        words = list(map(words_alone, lines(file)))
         is_dropped = is_clearly_other(words, scorer.scores(words), [english, scorer.labels.index("fr")])
         print(f"{is_dropped.mean():>7.2%}  of the lines of {file}")
 

@@ -7,6 +7,7 @@ Validation and test parts that come with the data are repaired, but lose only pa
 scores are computed on the complete sets.
 """
 
+import functools
 import math
 import re
 import statistics
@@ -114,12 +115,10 @@ class Cleaner:
 
         # The language rules need an identifier that tells both languages apart.
         self.scorer: LanguageScorer | None = None
-        self.scorer_of_all: LanguageScorer
         if self.active & {"swapped-columns", "wrong-language"}:
-            identifier = identifier_of((source, target))
-            if identifier:
-                self.scorer = LanguageScorer(identifier, language_identifier())
-                self.scorer_of_all = LanguageScorer(language_identifier())
+            if identifier_of((source, target)):
+                self.scorer_of_all = scorer_of_all()
+                self.scorer = self.scorer_of_all.restricted([base_language(source), base_language(target)])
             else:
                 self.active -= {"swapped-columns", "wrong-language"}
                 self.notes.append(
@@ -173,7 +172,7 @@ class Cleaner:
         """Return what the languages of each pair's sides are. Without a scorer, nothing tells them apart."""
         if not self.scorer:
             return [Languages((0.0, 0.0), is_third=False)] * len(pairs)
-        texts = [_words(side) for pair in pairs for side in pair]
+        texts = [words_alone(side) for pair in pairs for side in pair]
         scores = self.scorer.scores(texts)  # (2 × pairs, languages and the most that any has)
         source, target = (self.scorer.labels.index(base_language(code)) for code in (self.source, self.target))
         log_odds = (scores[:, source] - scores[:, target]).tolist()
@@ -206,9 +205,8 @@ class TextCleaner:
         self.notes: list[str] = []
         self.scorer: LanguageScorer | None = None
         if "wrong-language" in self.active:
-            identifier = language_identifier()
-            if base_language(language) in identifier.labels:
-                self.scorer = LanguageScorer(identifier)
+            if base_language(language) in language_identifier().labels:
+                self.scorer = scorer_of_all()
             else:
                 self.active.remove("wrong-language")
                 self.notes.append(f"wrong-language switched off: py3langid does not cover {language}")
@@ -232,7 +230,7 @@ class TextCleaner:
         """Return for each text whether another language is clearly more probable; without a scorer, False."""
         if not self.scorer:
             return [False] * len(texts)
-        words = [_words(text) for text in texts]
+        words = [words_alone(text) for text in texts]
         expected = [self.scorer.labels.index(base_language(self.language))]
         is_other: list[bool] = is_clearly_other(words, self.scorer.scores(words), expected).tolist()
         return is_other
@@ -256,6 +254,12 @@ class CleanerSettings(NamedTuple):
         return Cleaner(self.source, self.target, self.skip_rules, sample)
 
 
+@functools.cache
+def scorer_of_all() -> LanguageScorer:
+    """Return the scorer of all languages, which the cleaners of a process share."""
+    return LanguageScorer(language_identifier())
+
+
 def is_clearly_other(texts: Sequence[str], scores: NDArray[np.float64], expected: Sequence[int]) -> NDArray[np.bool_]:
     """Return for each text whether another language than those expected is clearly more probable.
 
@@ -271,7 +275,7 @@ def n_bytes(texts: Sequence[str]) -> NDArray[np.int64]:
     return np.array([len(text.encode()) for text in texts], dtype=np.int64)
 
 
-def _words(text: str) -> str:
+def words_alone(text: str) -> str:
     """Return the words of a text, for identifying its language.
 
     Punctuation depends on the publisher more than on the language: some books mark dialogue with — where others use “.

@@ -4,6 +4,8 @@ py3langid walks through a text byte by byte, in Python. `LanguageScorer` takes i
 a batch side by side, in NumPy.
 """
 
+import copy
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -22,12 +24,8 @@ NO_NGRAM = float(np.finfo(np.float32).min)  # py3langid's score of a text withou
 class LanguageScorer:
     """A py3langid identifier that scores many texts at once. It keeps only those columns of the model that it needs."""
 
-    def __init__(self, identifier: Any, whole: Any = None) -> None:
-        """Take the model of a py3langid identifier, for the languages to which it is restricted.
-
-        With whole, the identifier of all languages, `scores` has a last column more, which no language exceeds: each
-        n-gram counts there as for the language that it speaks for most.
-        """
+    def __init__(self, identifier: Any) -> None:
+        """Take the model of a py3langid identifier, for the languages to which it is restricted."""
         self.labels: list[str] = identifier.labels
         self._encode = identifier._encode
 
@@ -41,10 +39,29 @@ class LanguageScorer:
         self._weights = np.ascontiguousarray(identifier.nb_ptc)  # (n-grams, columns), in half precision
         self._priors = np.array(identifier.nb_pc)
         self._columns = [np.flatnonzero(np.array(identifier.nb_classes) == label) for label in self.labels]
-        if whole is not None:
-            self._columns.append(np.array([len(self._priors)]))
-            self._weights = np.column_stack([self._weights, whole.nb_ptc.max(axis=1)])
-            self._priors = np.append(self._priors, whole.nb_pc.max())
+
+    def restricted(self, languages: Sequence[str]) -> "LanguageScorer":
+        """Return a scorer of some languages, which shares the automaton.
+
+        Its `scores` have a last column more, which no language exceeds: each n-gram counts there as for the language
+        that it speaks for most.
+        """
+        result = copy.copy(self)
+        result.labels = list(languages)
+        columns = [self._columns[self.labels.index(language)] for language in languages]
+        chosen = np.concatenate(columns)
+        result._weights = np.column_stack([self._weights[:, chosen], self._largest_weights])
+        result._priors = np.append(self._priors[chosen], self._priors.max())
+        ends = np.cumsum([0, *map(len, columns), 1])
+        result._columns = [np.arange(start, end) for start, end in pairwise(ends)]
+        result.__dict__.pop("_largest_weights", None)
+        return result
+
+    @functools.cached_property
+    def _largest_weights(self) -> NDArray[np.float16]:
+        """The weight of each n-gram for the language that it speaks for most."""
+        largest: NDArray[np.float16] = self._weights.max(axis=1)
+        return largest
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return log P(text, language) in nats for each text and language of `labels`, up to a constant of each text.

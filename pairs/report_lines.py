@@ -1,5 +1,7 @@
 """The report of data as lines, for the terminal and TensorBoard."""
 
+from collections.abc import Sequence
+
 from pairs.cleaning import RULES, TEXT_RULES
 from pairs.report import DataReport, RuleReport
 
@@ -38,8 +40,13 @@ def rule_lines(data: DataReport, name: str, rule: RuleReport, effect: str) -> li
     examples = [pair[1:] if data.monolingual else pair for pair in rule.examples]
     return [
         f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}",
-        *(f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples),
+        *example_lines(examples),
     ]
+
+
+def example_lines(examples: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a line for each example, with its texts shortened."""
+    return [f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples]
 
 
 def sizes_of_parts(data: DataReport) -> str:

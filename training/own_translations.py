@@ -43,7 +43,7 @@ from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks
 from training.unrelated import DROPPED_AT
 
-SEARCH = Search(beam=5, n_best=5)  # of self-distillation
+SEARCH = Search(beam=5, n_best=5)  # of distillation
 
 TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each take some 250 MB
 
@@ -94,7 +94,7 @@ class Translated:
     sources: dict[int, list[int]]
     """The sources of monolingual text in token ids, by row"""
     targets: dict[int, list[int]]
-    """The targets of self-distillation in token ids, by row"""
+    """The targets of distillation in token ids, by row"""
     dropped: list[int]
     """The rows of unrelated pairs, which are learned from no more"""
 

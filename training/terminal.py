@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
-from pairs.report_lines import data_lines, rule_lines, shortened
+from pairs.report_lines import data_lines, example_lines, rule_lines
 from tapis.system.terminal import listed
 from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
@@ -120,7 +120,7 @@ def unrelated_lines(report: Unrelated, training: Training) -> Iterator[str]:
     share = len(report.rows) / report.n_judged
     what = "the source says nothing about the target"
     yield f"dropped   from step {training.step + 1:,}: {len(report.rows):,} pairs, {share:.2%}, where {what}"
-    yield from (f"{'':19}{' | '.join(map(shortened, texts))}" for texts in report.examples)
+    yield from example_lines(report.examples)
 
 
 def validation_lines(

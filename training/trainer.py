@@ -93,7 +93,6 @@ class Training:
         )
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.translated: Translated | None = None
-        self.unrelated: Unrelated | None = None  # as judged by this process; a resumed run knows the rows alone
 
         # The model, its loss and its optimizers.
         if not config.plain:
@@ -235,14 +234,17 @@ class Training:
     @cached_property
     def is_monolingual(self) -> NDArray[np.bool_]:
         """For each of train_pairs, whether it is monolingual text."""
-        return np.array([origin.is_monolingual for origin in self.corpus.origins])[self.train_pairs.origins]
+        return self._monolingual(self.train_pairs)
+
+    def _monolingual(self, pairs: EncodedPairs) -> NDArray[np.bool_]:
+        """Return for each of some training pairs whether it is monolingual text."""
+        return np.array([origin.is_monolingual for origin in self.corpus.origins])[pairs.origins]
 
     @property
     def monolingual_share(self) -> float:
         """The share of monolingual text among the pairs of an epoch, as they are learned from now."""
-        is_monolingual = np.array([origin.is_monolingual for origin in self.corpus.origins])
-        places = np.concatenate(self.batch_plan.batches_of_first_epoch)
-        return float(is_monolingual[self.batch_plan.pairs.origins[places]].mean())
+        is_monolingual = self._monolingual(self.batch_plan.pairs)
+        return float(is_monolingual[np.concatenate(self.batch_plan.batches_of_first_epoch)].mean())
 
     # Where the run is
 
@@ -341,7 +343,7 @@ class Training:
         with torch.compiler.set_stance("force_eager"):
             if "dropping" in due:
                 unrelated = unrelated_pairs(self.corpus, self.train_pairs, self.group, self.translator())
-                dropped, self.unrelated = unrelated.rows, unrelated
+                dropped = unrelated.rows
                 reports.append(unrelated)
             kept = self.train_pairs.without(dropped)
             a_round = Round(self.config, self.corpus, kept, self.tokenizer, self.group)
