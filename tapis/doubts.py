@@ -37,6 +37,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _WORD = re.compile(rf"[^\W\d_{_UNSPACED}]+")
 MOST_BYTES_OF_WORDS = 2**20  # beyond which the words of the training's targets are not kept
 
+_DIGIT_OR_CURRENCY = re.compile(rf"[\d{CURRENCIES}]")
 _NUMBER = re.compile(NUMBER)
 _TELEPHONE = re.compile(TELEPHONE)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
@@ -83,6 +84,8 @@ def numbers(text: str) -> Counter[str]:
 
     A telephone number is one. Signs of currency count, too.
     """
+    if not _DIGIT_OR_CURRENCY.search(text):
+        return Counter()
     joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
     found = Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
     return found + Counter(c for c in text if c in CURRENCIES)

@@ -1,8 +1,9 @@
 """Dividing work: among the threads of a CPU, and into chunks."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,6 +27,32 @@ def spread(work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         return
     with ThreadPoolExecutor(threads) as pool:
         yield from pool.map(work, items)
+
+
+def ahead(work: Callable[[T], U], items: Iterable[T], n: int) -> Iterator[tuple[T, U]]:
+    """Yield each item with `work(item)`, in order, while threads work on the n − 1 items after it.
+
+    What iterating over the items raises is raised after the items before it.
+    """
+    waiting: deque[tuple[T, Future[U]]] = deque()
+    failure: BaseException | None = None
+    items = iter(items)
+    with ThreadPoolExecutor(n) as pool:
+        while True:
+            while not failure and len(waiting) < n:
+                try:
+                    item = next(items)
+                except BaseException as error:  # the end is one, too
+                    failure = error
+                else:
+                    waiting.append((item, pool.submit(work, item)))
+            if not waiting:
+                break
+            item, result = waiting.popleft()
+            yield item, result.result()
+    if not isinstance(failure, StopIteration):
+        assert failure
+        raise failure
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -268,22 +268,34 @@ class Translator:
             return translate_lines(self, [lines], search, markup=markup, with_doubts=with_doubts)[0]
         return translate_lines(self, without_line_ends(lines), search, markup=markup, with_doubts=with_doubts)
 
-    def split_line(self, line: str) -> Line:
-        """Return a line of text as the sentences that are translated one by one."""
+    def split_lines(self, lines: Sequence[str]) -> list[Line]:
+        """Return each line of text as the sentences that are translated one by one."""
+        lines = [replace_lone_surrogates(line) for line in lines]
+        is_known = len(self.sources) == 1
+        languages = [self.sources[0] if is_known else language_shares(line, self.sources)[0][0] for line in lines]
+        if "unicode" not in self.config.skip_rules:
+            lines = [repair(line) for line in lines]
         longest = self.config.max_length
         if self.learned.usual_length:  # a model is good at lengths that it has seen
             longest = min(longest, max(ALWAYS_WHOLE, int(self.learned.usual_length)))
+
+        # Most lines are one sentence. They are encoded together.
+        n_tokens = self._n_tokens([line for line in lines if len(line.encode()) > longest])
 
         def fits(piece: str) -> bool:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             if len(piece.encode()) <= longest:
                 return True
-            return len(self.tokenizer.encode([usual_case(piece, self.tokenizer)])[0]) <= longest
+            if piece not in n_tokens:
+                n_tokens.update(self._n_tokens([piece]))
+            return n_tokens[piece] <= longest
 
-        is_known = len(self.sources) == 1
-        language = self.sources[0] if is_known else language_shares(line, self.sources)[0][0]
-        line = replace_lone_surrogates(line)
-        return split_line(line if "unicode" in self.config.skip_rules else repair(line), language, fits)
+        return [split_line(line, language, fits) for line, language in zip(lines, languages, strict=True)]
+
+    def _n_tokens(self, texts: Sequence[str]) -> dict[str, int]:
+        """Return how many tokens each text has in usual letter case."""
+        encoded = self.tokenizer.encode([usual_case(text, self.tokenizer) for text in texts])
+        return {text: len(ids) for text, ids in zip(texts, encoded, strict=True)}
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
         """Return log P(target | source) of each pair in nats, without length penalty, and its target tokens.

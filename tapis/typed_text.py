@@ -102,8 +102,8 @@ def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Tran
 
 def sentences_as_translated(translator: "Translator", line: str) -> list[str]:
     """Return the sentences of a line as the model sees them: without marks, and in usual letter case."""
-    units = translator.split_line(take_out(take_direction(line)[1]).text).units
-    return [usual_case(unit, translator.tokenizer) for unit in units if has_letters(unit)]
+    (split,) = translator.split_lines([take_out(take_direction(line)[1]).text])
+    return [usual_case(unit, translator.tokenizer) for unit in split.units if has_letters(unit)]
 
 
 def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
@@ -117,7 +117,7 @@ def _translated(
 ) -> list[list[Translation]]:
     """Translate lines whose marks were taken out, and put the marks back."""
     # Translate the sentences of all lines together.
-    lines = [translator.split_line(line.text) for line in taken]
+    lines = translator.split_lines([line.text for line in taken])
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
     usual = [usual_case(sentence, translator.tokenizer) for sentence in sentences]
     ranked = _n_best_without_loops(translator, usual, search)

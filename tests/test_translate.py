@@ -231,10 +231,11 @@ def test_names_of_files_are_not_translated_and_files_not_overwritten(
 def test_a_file_that_cannot_be_read_leaves_the_output_as_it_was(run_folder: RunFolder, called: Command) -> None:
     Path("out").write_text("before", encoding="utf-8")
     Path("in").write_bytes(b"A cat.\n" * 1000 + b"\xff\n")  # found in the second part, after a thousand lines
-    for name, says in (("in", "in is not UTF-8"), ("none", "none cannot be read")):
+    for name, says in (("none", "none cannot be read"), ("in", "in line 1,001 is not UTF-8")):
         done = called("translate.py", "--run", "tiny", "--device", "cpu", "--input", name, "--output", "out")
         assert done.returncode == 1 and says in done.stderr and Path("out").read_text(encoding="utf-8") == "before"
-    assert sorted(file.name for file in Path().iterdir() if file.name != "weights") == ["in", "out"]
+    files = sorted(file.name for file in Path().iterdir() if file.name != "weights")
+    assert files == ["in", "out", "out.part", "out.part.json"]  # with the translations of a thousand lines
 
 
 def test_a_sentence_beside_a_file_of_a_similar_name_is_translated(run_folder: RunFolder, called: Command) -> None:

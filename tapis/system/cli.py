@@ -50,7 +50,12 @@ class TranslateOptions(ModelOptions):
     input: Path | None = None
     """File to translate: its lines, one line of output each, or with --format all of it; may be compressed"""
     output: Path | None = None
-    """File to write instead of standard output, once all is translated"""
+    """File to write instead of standard output; may be compressed. Until it is whole, it is called FILE.part, and the
+    same command goes on where an interrupted one ended"""
+    keep_going: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Leave a line blank that cannot be read, and list it at the end, instead of ending there"""
+    shard: str = ""
+    """Translate only part N of M of the lines of --input, given as N/M, such as 2/8"""
     target: str = ""
     """Language to translate into, with a model of several"""
     source: str = ""

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -111,3 +112,38 @@ def progress_bar(
         disable=True if is_hidden else None,  # None: tqdm shows the bar only on a terminal
         dynamic_ncols=True,
     )
+
+
+SECONDS_BETWEEN_REPORTS = 60
+
+
+class Progress:
+    """How far a long task is, with its rate and the time to come: a bar on a terminal, otherwise a line a minute."""
+
+    def __init__(self, name: str, total: int | None, n_done: int, unit: str, *, shown: bool = True) -> None:
+        """Take what the lines begin with, how many units there are, if that is known, and how many are done."""
+        self.name, self.total, self.unit = name, total, unit
+        self.n_done = self.n_done_before = n_done
+        self.started_at = self.reported_at = time.monotonic()
+        self.bar = progress_bar("", total, unit, initial=n_done, leave=False) if shown else None
+
+    def update(self, n: int) -> None:
+        """Count units as done."""
+        if not self.bar:
+            return
+        self.n_done += n
+        self.bar.update(n)
+        now = time.monotonic()
+        if self.bar.disable and now > self.reported_at + SECONDS_BETWEEN_REPORTS:
+            self.reported_at = now
+            rate = (self.n_done - self.n_done_before) / (now - self.started_at)
+            of_total = left = ""
+            if self.total:
+                of_total = f" of {self.total:,}"
+                left = f", {(self.total - self.n_done) / rate / 60:,.0f} min left"
+            say(f"{self.name}: {self.n_done:,}{of_total} {self.unit}s, {rate:,.0f} {self.unit}s/s{left}")
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.bar:
+            self.bar.close()

@@ -21,6 +21,8 @@ def is_in_capitals(text: str) -> bool:
 
 def is_in_title_case(text: str) -> bool:
     """Return whether a text has several words, and almost all begin with a capital."""
+    if sum(map(str.isupper, text)) < MIN_SHARE * MIN_WORDS:
+        return False
     words = _WORD.findall(text)
     return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
 

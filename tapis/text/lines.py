@@ -97,10 +97,35 @@ def _decompressed(path: Path) -> Any:
         return gzip.open(path)
     if path.suffix == ".xz":
         return _XzStreams(path)
-    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s, which other files do not need
-
     # Arrow's decoder reads all frames, reports a missing end, and refuses windows of more than 128 MB.
-    return pa.CompressedInputStream(path.open("rb"), "zstd")
+    return _arrow(path.name).CompressedInputStream(path.open("rb"), "zstd")
+
+
+def _arrow(name: str) -> Any:
+    """Return the library Arrow, to read or write a .zst file. Raises DataError if it is not installed."""
+    try:
+        import pyarrow  # noqa: PLC0415 - takes 0.1 s, which other files do not need
+    except ImportError:
+        raise DataError(f"{name}: for .zst files, install pyarrow (pip install pyarrow), or use .gz or .xz") from None
+    return pyarrow
+
+
+def check_ending(path: Path) -> None:
+    """Raise DataError if a file of this name could not be compressed as its ending says."""
+    if path.suffix == ".zst":
+        _arrow(path.name)
+
+
+def compressed(content: bytes, path: Path) -> bytes:
+    """Return content as a file of this name has it, by its ending. What is compressed piece by piece may be joined."""
+    if path.suffix == ".gz":
+        return gzip.compress(content, mtime=0)
+    if path.suffix == ".xz":
+        return lzma.compress(content)
+    if path.suffix == ".zst":
+        written: bytes = _arrow(path.name).compress(content, codec="zstd", asbytes=True)
+        return written
+    return content
 
 
 class _XzStreams:

@@ -128,3 +128,12 @@ def marks(markup: Markup, *, with_numbers: bool) -> re.Pattern[str]:
     """Return the pattern of the marks in a text of this markup, and of numbers if wanted."""
     pattern = _marks(markup)
     return re.compile(f"{pattern}|(?P<number>{_NUMBER})" if with_numbers else pattern)
+
+
+# Letters, spaces, and punctuation that no mark begins with; an address may be of these alone
+_PLAIN = re.compile(r"(?:[^\W\d_]++|[ .,;!?'’\"()–—-]++)*+")
+
+
+def is_plain(line: str) -> bool:
+    """Return whether a line has no marks, as a glance shows. Most lines are plain; the others may have marks."""
+    return _PLAIN.fullmatch(line) is not None and "www." not in line

@@ -14,7 +14,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from tapis.text.mark_patterns import marks
+from tapis.text.mark_patterns import is_plain, marks
 from tapis.text.markup import Markup
 
 MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
@@ -70,6 +70,8 @@ class Taken:
 
 def take_out(line: str, with_numbers: bool = False, markup: Markup = "") -> Taken:
     """Take the marks out of a line of a text of some markup, and numbers too if wanted."""
+    if is_plain(line):
+        return Taken(line.split(), [])
     pattern = marks(markup, with_numbers=with_numbers)
     reader = _read(line, pattern, frozenset())
     # An asterisk that is no emphasis belongs to its word.

@@ -283,6 +283,6 @@ def test_a_sentence_of_unusual_length_is_cut(model: Transformer, tokenizer: Toke
     assert n_tokens > 30
     longest = replace(tiny, max_length=128)
     for usual, most in ((0.0, n_tokens), (30.0, 30), (2.0, 20), (1000.0, n_tokens)):
-        units = Translator(engine, tokenizer, longest, Learned(usual_length=usual)).split_line(line).units
+        units = Translator(engine, tokenizer, longest, Learned(usual_length=usual)).split_lines([line])[0].units
         assert max(len(ids) for ids in tokenizer.encode(units)) <= most
         assert (len(units) > 1) == (most < n_tokens) and " ".join(units) == line

@@ -7,11 +7,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.mark_patterns import is_plain, marks
 from tapis.text.marks import take_out
+from tapis.text.markup import Markup
 from tapis.text.placement import put_back
 
 FRAGMENTS = (
@@ -130,6 +132,20 @@ def test_text_like_a_placeholder_stays(line: str) -> None:
 )
 def test_what_is_no_mark_stays(line: str) -> None:
     assert take_out(line).marks == [] and take_out(line).text == line
+
+
+@given(
+    st.text(st.one_of(st.sampled_from([*"aZé9 .:,;!?'’\"()–-_*@/\\<>{}[]%#$&`~|+€🙂ǅ１\u200d\n\t"]), st.characters()))
+)
+@example("see www.example.org")
+@settings(max_examples=1000)
+def test_a_line_that_is_plain_at_a_glance_has_no_marks(line: str) -> None:
+    kinds: tuple[Markup, ...] = ("", "html", "markdown")
+    for markup in kinds:
+        pattern = marks(markup, with_numbers=True)
+        assert not (is_plain(line) and pattern.search(line))
+    assert is_plain("A dog – brown, as I said – isn't here (yet); “is” it?") is False
+    assert is_plain("A dog – brown, as I said – isn't here (yet); is it?")
 
 
 def test_numbers_are_taken_out_only_if_wanted() -> None:
