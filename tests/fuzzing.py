@@ -39,6 +39,7 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from document_samples import SAMPLES
 
 from checkpoint import RunFolder, parameters
 from config import PRESETS
@@ -54,10 +55,10 @@ from pairs.readers import read_parts
 from pairs.tables import Pairs
 from tapis.config import TapisError
 from tapis.ctranslate2 import is_exported
+from tapis.documents.formats import FORMATS
 from tapis.system.files import cache_folder, whole_folder
 from tapis.system.hub import unpack
 from tapis.system.terminal import printable
-from tapis.text.documents import FORMATS
 from tapis.text.tokenizer import Tokenizer
 from tapis.typed_text import translate_lines
 from training.report import load_metrics
@@ -194,15 +195,22 @@ def make_seeds(into: Path) -> list[Seed]:
         (into / "parts" / f"{part}.fr").write_text(french, encoding="utf-8")
     seeds.append(Seed(into / "parts", "train.fr", partial(read_data, name="")))
 
-    # Documents
+    return [*seeds, *document_seeds(into)]
+
+
+def document_seeds(into: Path) -> list[Seed]:
+    """Write a document of each format, and return them as seeds."""
+    seeds = []
     documents = {
         "html": "<!doctype html><p class=x>One <b>two</b> &amp; <a href='y'>three</a>.</p><script>a</script>",
         "markdown": "---\na: b\n---\n# One *two*\n\n| a | b |\n|---|---|\n| c | [d](e) |\n\n- [ ] one `two`\n",
         "srt": "1\n00:00:01,000 --> 00:00:02,000\nOne two.\n\n2\n00:00:03,000 --> 00:00:04,000\nThree\nfour.\n",
     }
-    for name, text in documents.items():
-        (into / name).mkdir()
-        (into / name / "x").write_text(text * 3, encoding="utf-8")
+    contents = {name: text.encode() * 3 for name, text in documents.items()}
+    contents |= {name: document for name, (document, _) in SAMPLES.items()}
+    for name, content in contents.items():
+        (into / name).mkdir(exist_ok=True)
+        (into / name / "x").write_bytes(content)
         seeds.append(Seed(into / name, "x", partial(read_document, kind=name)))
     return seeds
 
@@ -289,11 +297,7 @@ def read_data(folder: Path, name: str) -> None:
 
 def read_document(folder: Path, kind: str) -> None:
     """Translate a document by a translator that copies."""
-    try:
-        text = (folder / "x").read_bytes().decode()
-    except UnicodeDecodeError:
-        return  # translate.py says so
-    FORMATS[kind](text, list)
+    FORMATS[kind].translated((folder / "x").read_bytes(), list)
 
 
 # The changes

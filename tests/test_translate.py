@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from checkpoint import RunFolder
 from decoding.translator import Translator
 from machine.devices import choose_device
-from tapis.commands.translate import decoded
-from tapis.config import TapisError
+from tapis.documents.common import DocumentError
+from tapis.documents.formats import decoded
 from tapis.search import Search
 from tapis.typed_text import translate_lines
 
@@ -94,16 +94,16 @@ def test_input_that_is_not_utf8_is_an_error(run_folder: RunFolder) -> None:
 def test_the_error_about_another_encoding_names_it(text: str, encoding: str, name: str) -> None:
     raw = text.encode(encoding)
     if encoding == "latin-1" and text.isascii():
-        assert decoded(raw, "text") == text
+        assert decoded(raw) == text
         return
-    with pytest.raises(TapisError, match=rf"^text is not UTF-8, but .*iconv -f {name} -t UTF-8\)$"):
-        decoded(raw, "text")
+    with pytest.raises(DocumentError, match=rf"^is not UTF-8, but .*iconv -f {name} -t UTF-8\)$"):
+        decoded(raw)
 
 
 @given(st.text())
 def test_text_in_utf8_is_not_taken_for_another_encoding(text: str) -> None:
     if "\0" not in text:
-        assert decoded(text.encode(), "text") == text
+        assert decoded(text.encode()) == text
 
 
 def test_n_best_lines_hold_score_and_text(
@@ -208,9 +208,17 @@ def test_a_document_may_be_read_from_a_file_and_written_to_one(
     [
         (["a.txt"], "a.txt is a file: translate its text with --input a.txt"),
         (["a.txt", "b c.html"], "a.txt is a file"),
-        (["b c.html"], "--format html 'b c.html'"),
-        (["table.csv"], "table.csv is a table: save its column"),
-        (["--input", "table.csv"], "table.csv is a table: save its column"),
+        (["b c.html"], "--input 'b c.html'"),
+        (["table.csv"], "--input table.csv --column NAME"),
+        (["table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
+        (["--input", "table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
+        (["--input", "a.txt", "--column", "1"], "--column is for tables"),
+        (["--input", "a.txt", "--report", "r.tsv"], "--report is for documents"),
+        (["--input", "b c.html", "--report", "r.txt"], "must end in .tsv or .html"),
+        (["--input", "b c.html", "--shard", "1/2"], "--shard is for lines"),
+        (["--input", "b c.html", "--n-best", "2", "--beam", "2"], "--n-best is for lines"),
+        (["--input", "folder"], "folder is a folder: name another folder"),
+        (["--input", "folder", "--output", "folder/inner"], "folder is a folder: name another folder"),
         (["--input", "a.txt", "A cat."], "leave out the sentences"),
         (["--input", "a.txt", "--output", "nothing/../a.txt"], "which is not overwritten"),
         (["--format", "html", "b c.html", "--output", "link"], "which is not overwritten"),
@@ -219,7 +227,8 @@ def test_a_document_may_be_read_from_a_file_and_written_to_one(
 def test_names_of_files_are_not_translated_and_files_not_overwritten(
     args: list[str], says: str, run_folder: RunFolder, called: Command
 ) -> None:
-    names = ("a.txt", "b c.html", "table.csv")
+    names = ("a.txt", "b c.html", "table.csv", "table.xlsx")
+    Path("folder").mkdir()
     for name in names:
         Path(name).write_text("<p>A cat.", encoding="utf-8")
     Path("link").symlink_to("b c.html")

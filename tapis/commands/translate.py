@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
+from tapis.commands.documents import Documents, check_report, read_document, write_document
 from tapis.config import ConfigError, TapisError, flag
+from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
 from tapis.release import RunFiles
 from tapis.search import Search
@@ -19,10 +21,9 @@ from tapis.system.cli import TranslateOptions, parse
 from tapis.system.files import digest, digest_files, write_text, write_whole
 from tapis.system.parts import Part
 from tapis.system.terminal import Progress, escape_controls, listed, say
-from tapis.text.documents import FORMATS, srt_warnings
 from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
-from tapis.text.lines import check_ending, compressed, file_type, not_utf8, open_bytes, utf16_name
+from tapis.text.lines import check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.sentences import has_letters
@@ -32,16 +33,14 @@ from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
 
 CLEAR = 0.99  # probability of a language
-MOST_WARNINGS = 10  # about lines of a document
-TABLES = (".csv", ".tsv", ".xlsx", ".xls", ".ods")
-FORMAT_OF_ENDING = {".html": "html", ".htm": "html", ".md": "markdown", ".srt": "srt"}
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 FILES_OF_MODEL = ("config.json", "learned.json", "tokenizer.json", "model.safetensors", "model.bin")
 
 
 def run(kind: type[Translator], args: Sequence[str]) -> None:
     """Run the command. `kind` loads the translator: that of the package, or of a checkout."""
     options = parse(TranslateOptions, args)
-    file = file_to_translate(options)
+    task = task_of(options)
     search = Search(options.beam, options.n_best, options.length_penalty)
     # PyTorch alone shows the attention within a stack of layers.
     is_for_torch = options.attention_of != "source" and options.precision == "auto"
@@ -53,66 +52,121 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         say(f"run {translator.config.name}")
     warn_of_unidentified(translator)
     if options.attention:
-        if options.format != "text":
-            raise ConfigError(f"--attention draws one sentence, and --format {options.format} translates a file")
         draw_attention(translator, options, search)
 
     lines = LineTranslation(translator, options, search)
-    if options.format != "text":
-        answer(options, lambda out: translate_document(out, file, translator, options, search))
-    elif options.sentences:
+    if task.kind == "sentences":
         sentences = [sentence.replace("\n", " ") for sentence in options.sentences]
-        answer(options, lambda out: out.write(printable_on(out, lines(sentences))))
-    elif not file and not options.output and sys.stdin.isatty():
+        text = lines(sentences)
+        shown = text if options.output else printable_on(sys.stdout, text)
+        write_answer(shown.encode("utf-8", "replace"), options.output)
+    elif task.kind == "lines" and not task.file and not options.output and sys.stdin.isatty():
         converse(translator, lines)
-    elif options.output:
+    elif task.kind == "lines" and options.output:
         with Part(options.output, made_by(folder, options)) as part:
-            translate_into(part, file, options, lines)
+            translate_into(part, task.file, options, lines)
             part.finish()
+    elif task.kind == "lines":
+        translate_into(None, task.file, options, lines)
     else:
-        translate_into(None, file, options, lines)
+        translate_documents(task, options, lines)
 
 
-def answer(options: TranslateOptions, write: Callable[[TextIO], object]) -> None:
-    """Write a short answer, or a document, to standard output, or to a file once it is whole."""
-    if not options.output:
-        write(sys.stdout)
-        return
-    raw = io.BytesIO()
-    out = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="", write_through=True)
-    write(out)
-    content = compressed(raw.getvalue(), options.output)
-    write_whole(options.output, lambda temporary: temporary.write_bytes(content))
+def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> None:
+    """Translate a document, an archive of documents or a folder of them, and write the report about them."""
+    documents = Documents(lines.of_document, options.column)
+    if task.kind == "folder":
+        assert task.file and options.output
+        documents.translate_folder(task.file, options.output)
+    else:
+        name = str(task.file) if task.file else "standard input"
+        content = read_document(task.file) if task.file else sys.stdin.buffer.read()
+        if task.format:
+            result = documents.translated(content, name, task.format)
+        else:
+            result = documents.translated_archive(content, name)
+        if sys.stdout.isatty() and not options.output:
+            result = escape_controls(result.decode("utf-8", "replace")).encode()
+        write_answer(result, options.output)
+    if options.report:
+        documents.write_report(options.report)
 
 
-def file_to_translate(options: TranslateOptions) -> Path | None:
-    """Return the file that is named on the command line; None for sentences and standard input.
+def write_answer(content: bytes, output: Path | None) -> None:
+    """Write content to a file, compressed as its name says, or to standard output."""
+    if output:
+        write_document(output, content)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
 
-    Raises ConfigError for sentences that are names of files, for tables, where the output would replace the file, and
-    for flags that documents do not take.
+
+class Task(NamedTuple):
+    """What the command line asks to translate."""
+
+    kind: Literal["sentences", "lines", "document", "archive", "folder"]
+    file: Path | None = None
+    """None for sentences and standard input"""
+    format: DocumentFormat | None = None
+    """Of a document"""
+
+
+def task_of(options: TranslateOptions) -> Task:
+    """Return what to translate.
+
+    Raises ConfigError for sentences that are names of files, for spreadsheets, where the output would replace the
+    input, and for flags that what is translated does not take.
     """
-    file = options.input
     check_shard(options.shard)
-    if options.shard and not file:
-        raise ConfigError("--shard is for the lines of a file, named by --input")
     if options.output:
         check_ending(options.output)
-    if file and options.sentences:
+    if options.input and options.sentences:
         raise ConfigError("--input FILE is translated alone: leave out the sentences")
-    if options.format != "text":
-        if of_lines := [name for name in ("doubts", "shard", "keep_going") if getattr(options, name)]:
-            whole = f"--format {options.format} translates a file as a whole"
-            raise ConfigError(f"{flag(of_lines[0])} is for lines, and {whole}")
-        if len(options.sentences) > 1 or options.n_best > 1:
-            raise ConfigError(f"--format {options.format} translates one file, and prints one translation of it")
-        file = Path(options.sentences[0]) if options.sentences else file
-    elif options.sentences and all(map(is_file, options.sentences)):
-        raise ConfigError(how_to_translate(options.sentences[0]))
-    elif file and file_type(file) in TABLES:
-        raise ConfigError(how_to_translate(str(file)))
-    if file and options.output and options.output.resolve() == file.resolve():
+    task = _task_of_files(options)
+    check_report(options, is_document=task.kind not in ("sentences", "lines"))
+
+    # Flags that do not belong together
+    if task.kind in ("sentences", "lines"):
+        if options.shard and not task.file:
+            raise ConfigError("--shard is for the lines of a file, named by --input")
+        if options.column:
+            raise ConfigError("--column is for tables: .csv or .tsv")
+    else:
+        of_lines = [flag(name) for name in ("doubts", "shard", "keep_going", "attention") if getattr(options, name)]
+        if of_lines or options.n_best > 1:
+            first = next(iter(of_lines), "--n-best")
+            raise ConfigError(f"{first} is for lines, and {task.file or options.format} is a document: see --format")
+    if task.file and options.output and options.output.resolve() == task.file.resolve():
         raise ConfigError(f"--output {options.output} is the file to translate, which is not overwritten")
-    return file
+    return task
+
+
+def _task_of_files(options: TranslateOptions) -> Task:
+    """Return what to translate, by the files that are named, and their names."""
+    file = options.input
+    if options.format not in ("auto", "lines"):
+        if len(options.sentences) > 1:
+            raise ConfigError(f"--format {options.format} translates one file")
+        file = Path(options.sentences[0]) if options.sentences else file
+        return Task("document", file, FORMATS[options.format])
+    if options.sentences:
+        if all(map(is_file, options.sentences)):
+            raise ConfigError(how_to_translate(options.sentences[0]))
+        return Task("sentences")
+    if not file or options.format == "lines":
+        return Task("lines", file)
+    if file.is_dir():
+        if not options.output or options.output.resolve().is_relative_to(file.resolve()):
+            raise ConfigError(f"{file} is a folder: name another folder for its translations, with --output")
+        return Task("folder", file)
+    ending = file_type(file)
+    if ending in SPREADSHEETS:
+        raise ConfigError(how_to_translate(str(file)))
+    if ending == ".zip":
+        return Task("archive", file)
+    kind = Documents(lambda lines, markup: [], options.column).format_of(file)
+    return Task("document", file, kind) if kind else Task("lines", file)
 
 
 def is_file(path: str | Path) -> bool:
@@ -123,11 +177,11 @@ def is_file(path: str | Path) -> bool:
 def how_to_translate(name: str) -> str:
     """Return the error about a file that was given as text: how to translate its content instead."""
     ending, quoted = file_type(Path(name)), shlex.quote(name)
-    if ending in TABLES:
-        return f"{name} is a table: save its column of texts as a text file, one text a line, and give that to --input"
-    flags = f"--format {FORMAT_OF_ENDING[ending]} {quoted}" if ending in FORMAT_OF_ENDING else f"--input {quoted}"
+    if ending in SPREADSHEETS:
+        return f"{name} is a spreadsheet: save it as .csv, and translate a column of that, with --input and --column"
+    column = " --column NAME" if ending in TABLES else ""
     return (
-        f"{name} is a file: translate its text with {flags}\n"
+        f"{name} is a file: translate its text with --input {quoted}{column}\n"
         f"to translate the name itself, give it on standard input: echo {quoted} | …"
     )
 
@@ -149,6 +203,14 @@ class LineTranslation:
         with_doubts, with_score = self.options.doubts, self.search.n_best > 1
         results = translate_lines(self.translator, lines, self.search, with_doubts=with_doubts)
         return "".join(printed(one, with_score, with_doubts) for ranked in results for one in ranked)
+
+    def of_document(self, lines: Sequence[str], markup: Markup) -> list[Translation]:
+        """Return the best translation of each line of a document."""
+        if self.must_warn:
+            self.must_warn = not warn_of_unlearned(self.translator, lines)
+        with_doubts = self.options.report is not None
+        results = translate_lines(self.translator, lines, self.search, markup=markup, with_doubts=with_doubts)
+        return [ranked[0] for ranked in results]
 
 
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
@@ -238,37 +300,6 @@ def warn_of_unlearned(translator: Translator, lines: Sequence[str]) -> bool:
     return False
 
 
-def translate_document(
-    out: TextIO, file: Path | None, translator: Translator, options: TranslateOptions, search: Search
-) -> None:
-    """Write the translation of a document: of a file, or of standard input."""
-    name = str(file) if file else "standard input"
-    opened: AbstractContextManager[BinaryIO] = open_bytes(file) if file else nullcontext(sys.stdin.buffer)
-    with opened as raw:
-        document = decoded(raw.read(), name)
-    markup: Markup = options.format if options.format in ("html", "markdown") else ""
-
-    def translated(lines: Sequence[str]) -> list[str]:
-        if not options.source:
-            warn_of_unlearned(translator, lines)
-        return [ranked[0].text for ranked in translate_lines(translator, lines, search, markup=markup)]
-
-    result = FORMATS[options.format](document, translated)
-    if options.format == "srt":
-        warn_of_lines(name, list(srt_warnings(document)))
-    out.flush()
-    out.buffer.write(printable_on(out, result).encode("utf-8"))
-    out.buffer.flush()
-
-
-def warn_of_lines(name: str, warnings: Sequence[str]) -> None:
-    """Print the first MOST_WARNINGS warnings about lines of a document on standard error, and how many others are."""
-    for warning in warnings[:MOST_WARNINGS]:
-        say(f"warning: {name} {warning}")
-    if len(warnings) > MOST_WARNINGS:
-        say(f"warning: {name}: {len(warnings) - MOST_WARNINGS:,} more such lines")
-
-
 def printed(translation: Translation, with_score: bool, with_doubts: bool) -> str:
     """Return a line: the score if wanted, the text, and the doubts if wanted, separated by tabs."""
     score = f"{translation.score:.4f}\t" if with_score else ""
@@ -279,17 +310,6 @@ def printed(translation: Translation, with_score: bool, with_doubts: bool) -> st
 def printable_on(out: TextIO, text: str) -> str:
     """Return the text as it is; where a terminal would obey some of its characters, with escapes in their place."""
     return escape_controls(text) if out.isatty() else text
-
-
-def decoded(raw: bytes, name: str) -> str:
-    """Return the text of UTF-8. Raises TapisError, which begins with a name, for what is another encoding."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise TapisError(f"{name} is {not_utf8(raw)}") from None
-    if utf16_name(raw):  # of ASCII alone, which UTF-8 has no error in
-        raise TapisError(f"{name} is {not_utf8(raw)}")
-    return text
 
 
 def converse(translator: Translator, translated: Callable[[Sequence[str]], str]) -> None:

@@ -35,7 +35,7 @@ from starlette.requests import ClientDisconnect
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
-from tapis.serving.files import FORMATS, SUFFIXES, Document, Downloads, Upload, read_upload, translated_name
+from tapis.serving.files import SUFFIXES, Document, Downloads, Upload, document_of, read_upload, translated_name
 from tapis.serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from tapis.serving.metrics import MeasuredRequests, Metrics
 from tapis.serving.models import Answer, Kind, Models
@@ -160,7 +160,7 @@ class Limits:
     """Names of the server, besides those of the loopback interface"""
 
 
-def ranked_texts(document: Document, answers: Sequence[Answer]) -> list[str]:
+def ranked_texts(document: Document[str], answers: Sequence[Answer]) -> list[str]:
     """Return the translations of a document, best first, from the answers to its lines."""
     ranked = [answer.translations for answer in answers]
     n_ranks = min(map(len, ranked), default=1)
@@ -271,7 +271,7 @@ class Api:
                 rows_of.setdefault(source, []).append(row)
         kinds = [self.kind_for(source, request) for source in rows_of]
         is_html = request.format == "html"
-        documents = [Document(text, *FORMATS[".html" if is_html else ".txt"]) for text in texts]
+        documents = [document_of(text, is_html=is_html) for text in texts]
         is_long = is_html or sum(map(len, texts)) > LONG_TEXT
         lines_of = await self.away_if_long(is_long, lambda: [document.lines() for document in documents])
 
@@ -384,28 +384,25 @@ class Api:
         request = await self.read(http, FileRequest)
         if not isinstance(request.file, Upload):
             raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
+        self.check_length([request.file.content.decode("utf-8", "ignore")])
         try:
             document = request.file.document()
+            lines = await self.away_if_long(True, document.lines)
         except TapisError as error:
-            raise RequestError(400, str(error)) from None
-        self.check_length([document.text])
+            raise RequestError(400, f"the file {error}" if str(error).startswith("is ") else str(error)) from None
         source = request.source
         if source == AUTO:
-            source, _ = self.identify(visible_text(document.text, document.markup == "html"), request.target)
+            source, _ = self.identify(visible_text("\n".join(lines), document.markup == "html"), request.target)
         if source == request.target and source in self.models.languages:
-            result = document.text
+            result = document.content
         else:
             run = self.run_for(source, request.target)
-            try:
-                lines = await self.away_if_long(True, document.lines)
-            except TapisError as error:
-                raise RequestError(400, str(error)) from None
             kind = Kind(run, source, request.target, Search(self.beam), document.markup)
             (answers,) = await self.answers(http, request.api_key, [kind], [lines])
             translations = [answer.translations[0].text for answer in answers]
             result = await self.away_if_long(True, partial(document.joined, translations))
         name = self.downloads.add(
-            translated_name(request.file.name, request.target), result.encode(), self.client_of(http, request.api_key)
+            translated_name(request.file.name, request.target), result, self.client_of(http, request.api_key)
         )
         return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=name)))
 

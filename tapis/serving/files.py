@@ -7,65 +7,71 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from tapis.config import TapisError
-from tapis.text.documents import translated_html, translated_markdown, translated_srt
-from tapis.text.lines import not_utf8
+from tapis.documents.common import Translate
+from tapis.documents.formats import FORMATS as DOCUMENTS
+from tapis.documents.pages import translated_html
 from tapis.text.markup import Markup
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # damaged forms are answered, not logged
 
-Convert = Callable[[str, Callable[[Sequence[str]], list[str]]], str]
+C = TypeVar("C", str, bytes)
 
 KEPT_SECONDS = 600.0
 MAX_FILES = 100
 MAX_BYTES = 50_000_000  # of all files together
 
 
-def translated_lines(text: str, translate: Callable[[Sequence[str]], list[str]]) -> str:
-    """Return the text with each line translated."""
-    return "\n".join(translate(text.split("\n")))
-
-
-# By the end of a file's name: how it is translated, and the markup of its lines.
-FORMATS: dict[str, tuple[Convert, Markup]] = {
-    ".txt": (translated_lines, ""),
-    ".html": (translated_html, "html"),
-    ".htm": (translated_html, "html"),
-    ".md": (translated_markdown, "markdown"),
-    ".srt": (translated_srt, ""),
+# The formats of files by the ends of their names. Those that take far more memory or time than their size suggests are
+# for the command line alone.
+SERVED = ("html", "markdown", "srt", "vtt", "po", "json")
+FORMATS = {".txt": DOCUMENTS["text"]} | {
+    ending: DOCUMENTS[name] for name in SERVED for ending in DOCUMENTS[name].endings
 }
 SUFFIXES = tuple(FORMATS)
 
 
-@dataclass(frozen=True)
-class Document:
-    """A text, and what takes it apart into lines and puts their translations together."""
+def translated_lines(text: str, translate: Translate) -> str:
+    """Return the text with each line translated."""
+    return "\n".join(translate(text.split("\n")))
 
-    text: str
-    convert: Convert
+
+@dataclass(frozen=True)
+class Document(Generic[C]):
+    """A text or a file, and what takes it apart into lines and puts their translations together."""
+
+    content: C
+    convert: Callable[[C, Translate], C]
     markup: Markup
 
     def lines(self) -> list[str]:
-        """Return the lines to translate. Raises TapisError if the text is not in its format."""
+        """Return the lines to translate. Raises TapisError if the content is not in its format."""
         found: list[str] = []
 
         def collect(lines: Sequence[str]) -> list[str]:
             found.extend(lines)
             return list(lines)
 
-        self.convert(self.text, collect)
+        self.convert(self.content, collect)
         return found
 
-    def joined(self, translations: Sequence[str]) -> str:
+    def joined(self, translations: Sequence[str]) -> C:
         """Return the document with the translations of its lines."""
-        return self.convert(self.text, lambda _: list(translations))
+        rest = iter(translations)
+        return self.convert(self.content, lambda lines: list(islice(rest, len(lines))))
+
+
+def document_of(text: str, *, is_html: bool) -> Document[str]:
+    """Return a text of a request as a document: a page, or lines."""
+    return Document(text, translated_html, "html") if is_html else Document(text, translated_lines, "")
 
 
 @dataclass(frozen=True)
@@ -75,16 +81,13 @@ class Upload:
     name: str
     content: bytes
 
-    def document(self) -> Document:
-        """Return the text of the file. Raises TapisError if it is in none of FORMATS or not UTF-8."""
+    def document(self) -> Document[bytes]:
+        """Return the file as a document. Raises TapisError if it is in none of FORMATS."""
         suffix = PurePosixPath(self.name).suffix.lower()
         if suffix not in FORMATS:
             raise TapisError(f"files of this name are not translated, but {', '.join(FORMATS)}")
-        try:
-            text = self.content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise TapisError(f"the file is {not_utf8(self.content)}") from None
-        return Document(text, *FORMATS[suffix])
+        kind = FORMATS[suffix]
+        return Document(self.content, kind.translated, kind.markup)
 
 
 class _InMemoryParser(MultiPartParser):

@@ -45,10 +45,17 @@ class TranslateOptions(ModelOptions):
     sentences: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Sentences to translate, one line of output each, or with --format one file; without any, standard input is
     translated"""
-    format: Literal["text", "html", "markdown", "srt"] = "text"
-    """Lines of text, or a whole HTML page, Markdown document or SubRip file, of which only the text is translated"""
+    format: Literal[
+        "auto", "lines", "text", "html", "markdown", "srt", "vtt", "po", "json", "yaml", "xliff", "docx", "odt", "epub"
+    ] = "auto"
+    """Lines, or a document, of which only the text is translated; text is plain text wrapped at a column; auto chooses
+    by the name of --input: lines, unless it is that of a document"""
     input: Path | None = None
-    """File to translate: its lines, one line of output each, or with --format all of it; may be compressed"""
+    """File to translate, which may be compressed, or a folder or .zip archive of files"""
+    column: tuple[str, ...] = ()
+    """Columns to translate of a table (.csv, .tsv), by their names in the first row or their numbers from 1"""
+    report: Path | None = None
+    """File to write that lists the texts of documents with their translations and doubts: .tsv or .html"""
     output: Path | None = None
     """File to write instead of standard output; may be compressed. Until it is whole, it is called FILE.part, and the
     same command goes on where an interrupted one ended"""

@@ -9,9 +9,9 @@ from conftest import ROOT, Command
 from markdown_it import MarkdownIt
 
 from decoding.translator import Translator
+from tapis.documents.markdown import translated_markdown
 from tapis.doubts import numbers
 from tapis.search import Search
-from tapis.text.documents import translated_markdown
 from tapis.text.lines import lines
 from tapis.translation import Translation
 from tapis.typed_text import translate_lines

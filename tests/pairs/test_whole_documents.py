@@ -17,8 +17,9 @@ from markdown_it import MarkdownIt
 
 from tapis.attention import END, Attention
 from tapis.config import Learned, ModelConfig
+from tapis.documents.markdown import translated_markdown
+from tapis.documents.pages import translated_html
 from tapis.search import Search
-from tapis.text.documents import translated_html, translated_markdown
 from tapis.text.markup import Markup
 from tapis.text.tokenizer import Tokenizer
 from tapis.translation import Translation

@@ -8,7 +8,7 @@ import pytest
 from conftest import Command
 
 from checkpoint import RunFolder
-from tapis.commands.translate import print_translation
+from tapis.commands.translate import printable_on, printed
 from tapis.system.terminal import (
     LONGEST_LINE,
     MOST_LINES,
@@ -57,13 +57,11 @@ def test_a_strangers_config_cannot_write_to_the_terminal(run_folder: RunFolder, 
         run_folder.config_file.write_text(json.dumps(config), encoding="utf-8")
 
 
-def test_a_translation_is_escaped_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_translation_is_escaped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_terminal, expected in ((False, "a\x1bb\n"), (True, "a\\x1bb\n")):
         monkeypatch.setattr(sys.stdout, "isatty", lambda value=is_terminal: value)
-        print_translation(sys.stdout, Translation("a\x1bb", 0.0), with_score=False, with_doubts=False)
-        assert capsys.readouterr().out == expected
+        line = printed(Translation("a\x1bb", 0.0), with_score=False, with_doubts=False)
+        assert printable_on(sys.stdout, line) == expected
 
 
 def test_a_terminal_that_was_closed_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:

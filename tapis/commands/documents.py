@@ -1,0 +1,175 @@
+"""Documents that the command translates: files, folders and zip archives of files, and a report of what is in them."""
+
+import csv
+import html
+import io
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tapis.config import ConfigError, TapisError
+from tapis.documents.archives import changed_archive
+from tapis.documents.common import DocumentError
+from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
+from tapis.documents.subtitles import srt_warnings
+from tapis.system.cli import TranslateOptions
+from tapis.system.files import write_text, write_whole
+from tapis.system.terminal import say
+from tapis.text.lines import compressed, file_type, open_bytes
+from tapis.text.markup import Markup
+from tapis.translation import Translation
+
+LARGEST = 100_000_000  # bytes of a document, which is translated in memory
+MOST_WARNINGS = 10  # about lines of a document
+BOMB = "larger than {:,.0f} MB, as no document should be: translate it line by line, with --format lines"
+
+TranslateLines = Callable[[Sequence[str], Markup], list[Translation]]
+
+
+class Segment(NamedTuple):
+    """A text of a document."""
+
+    document: str
+    number: int
+    source: str
+    translation: str
+    doubts: tuple[str, ...]
+
+
+class Documents:
+    """Translates documents, and keeps what they hold for a report."""
+
+    def __init__(self, translate: TranslateLines, columns: Sequence[str]) -> None:
+        """Take what translates lines of a markup, and the columns of tables."""
+        self.translate = translate
+        self.columns = columns
+        self.segments: list[Segment] = []
+
+    def format_of(self, file: Path) -> DocumentFormat | None:
+        """Return the format of a file by its name; None if it is no document."""
+        ending = file_type(file)
+        if ending in TABLES:
+            return table_format(self.columns)
+        return FORMATS[FORMAT_OF_ENDING[ending]] if ending in FORMAT_OF_ENDING else None
+
+    def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
+        """Return a document, whose name is for messages, translated. Raises TapisError if it is not of its format."""
+
+        def translated(lines: Sequence[str]) -> list[str]:
+            found = self.translate(lines, kind.markup)
+            first = len(self.segments) + 1
+            self.segments += [
+                Segment(name, number, line, one.text, one.doubts)
+                for number, (line, one) in enumerate(zip(lines, found, strict=True), first)
+            ]
+            return [one.text for one in found]
+
+        try:
+            result = kind.translated(content, translated)
+        except DocumentError as error:
+            is_sentence = str(error).startswith(("is ", "larger "))
+            raise TapisError(f"{name} {error}" if is_sentence else f"{name}: {error}") from None
+        if kind is FORMATS["srt"]:
+            warn_of_lines(name, list(srt_warnings(content.decode())))
+        return result
+
+    def translated_archive(self, content: bytes, name: str) -> bytes:
+        """Return a zip archive with the documents in it translated."""
+
+        def change(member: str, one: bytes) -> bytes:
+            kind = self.format_of(Path(member)) or (FORMATS["text"] if member.lower().endswith(".txt") else None)
+            return self.translated(one, f"{name}/{member}", kind) if kind and not member.endswith("/") else one
+
+        try:
+            return changed_archive(content, change)
+        except DocumentError as error:
+            raise TapisError(f"{name}: {error}") from None
+
+    def translate_folder(self, folder: Path, output: Path) -> None:
+        """Write the files of a folder, with the documents among them translated, to the same paths in another folder.
+
+        Links are left out. A file that is there already is left as it is, so that a command that was interrupted can be
+        given again.
+        """
+        for file in files_in(folder):
+            target = output / file.relative_to(folder)
+            if target.exists():
+                continue
+            kind = self.format_of(file) or (FORMATS["text"] if file_type(file) == ".txt" else None)
+            if kind:
+                write_document(target, self.translated(read_document(file), str(file), kind))
+            else:
+                write_whole(target, lambda temporary, file=file: shutil.copyfile(file, temporary))  # type: ignore[misc]
+
+    def write_report(self, report: Path) -> None:
+        """Write the texts that were translated, with their translations and doubts, as a table or a page."""
+        rows = [
+            (one.document, str(one.number), one.source, one.translation, ", ".join(one.doubts)) for one in self.segments
+        ]
+        columns = ("document", "number", "source", "translation", "doubts")
+        if report.suffix == ".tsv":
+            table = io.StringIO()
+            writer = csv.writer(table, delimiter="\t", lineterminator="\n")
+            writer.writerows([columns, *rows])
+            write_text(report, table.getvalue())
+        else:
+            write_text(report, page_of(columns, rows))
+
+
+def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a page with a table; rows whose last cell is not empty are marked."""
+
+    def row(cells: Sequence[str], tag: str, of_row: str = "") -> str:
+        return f"<tr{of_row}>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>\n"
+
+    body = "".join(row(cells, "td", ' class="doubtful"' if cells[-1] else "") for cells in rows)
+    n_doubtful = sum(bool(cells[-1]) for cells in rows)
+    style = "table {border-collapse: collapse} td, th {border: 1px solid gray; padding: 4px; text-align: left}"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Translations</title>\n'
+        f"<style>{style} .doubtful {{background: #fff2cc; color: black}}</style></head>\n"
+        f"<body><p>{len(rows):,} texts, {n_doubtful:,} doubtful.</p>\n"
+        f"<table>\n{row(columns, 'th')}{body}</table></body></html>\n"
+    )
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and in those within it, in order, but no links."""
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink():
+            say(f"warning: {path} is a link, and left out")
+        elif path.is_dir():
+            yield from files_in(path)
+        elif path.is_file():
+            yield path
+
+
+def read_document(file: Path) -> bytes:
+    """Return the content of a document. Raises TapisError if it cannot be read, or is too large."""
+    with open_bytes(file) as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise TapisError(f"{file} is {BOMB.format(LARGEST / 1e6)}")
+    return content
+
+
+def write_document(output: Path, content: bytes) -> None:
+    """Write a document, compressed as its name says."""
+    write_whole(output, lambda temporary: temporary.write_bytes(compressed(content, output)))
+
+
+def check_report(options: TranslateOptions, is_document: bool) -> None:
+    """Raise ConfigError if a report is wanted that cannot be made."""
+    if options.report and options.report.suffix not in (".tsv", ".html"):
+        raise ConfigError(f"--report {options.report}: the name must end in .tsv or .html")
+    if options.report and not is_document:
+        raise ConfigError("--report is for documents; of lines, --doubts marks the doubtful ones")
+
+
+def warn_of_lines(name: str, warnings: Sequence[str]) -> None:
+    """Print the first MOST_WARNINGS warnings about lines of a document on standard error, and how many others are."""
+    for warning in warnings[:MOST_WARNINGS]:
+        say(f"warning: {name} {warning}")
+    if len(warnings) > MOST_WARNINGS:
+        say(f"warning: {name}: {len(warnings) - MOST_WARNINGS:,} more such lines")

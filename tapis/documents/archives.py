@@ -1,0 +1,42 @@
+"""Documents that are zip archives of XML: .docx, .odt and .epub. Members that are not translated stay as they are."""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Callable
+
+from tapis.documents.common import DocumentError
+from tapis.text.lines import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
+
+Change = Callable[[str, bytes], bytes]
+"""Translates the member of a name"""
+
+
+def changed_archive(content: bytes, change: Change, must_have: str = "") -> bytes:
+    """Return a zip archive with its members changed; the same bytes if none is.
+
+    Raises DocumentError if it is damaged, encrypted, far larger than it seems, or has no member must_have.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if must_have and must_have not in archive.namelist():
+                raise DocumentError(f"the archive has no {must_have}")
+            if any(member.flag_bits & 1 for member in members):
+                raise DocumentError("it is encrypted: save it without a password")
+            if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * len(content)):
+                raise DocumentError("it expands to far more than documents do")
+            before = [archive.read(member) for member in members]
+            comment = archive.comment
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+        raise DocumentError(f"this is no whole zip archive: {error}") from None
+    after = [change(member.filename, one) for member, one in zip(members, before, strict=True)]
+    if after == before:
+        return content
+
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.comment = comment
+        for member, one in zip(members, after, strict=True):
+            archive.writestr(member, one, member.compress_type)
+    return written.getvalue()

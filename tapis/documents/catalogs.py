@@ -1,0 +1,87 @@
+"""Catalogs of messages in the format of gettext (.po, .pot)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tapis.documents.common import DocumentError, Translate, splice, translated_texts
+
+_LITERAL = r'"(?:[^"\\\n]|\\.)*"'
+_STATEMENT = re.compile(
+    rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[(?P<number>\d{{1,3}})\])?[ \t]*"
+    rf"(?P<literals>{_LITERAL}(?:[ \t]*(?:\r\n|\r|\n)[ \t]*{_LITERAL})*)",
+    re.MULTILINE,
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))")
+_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items()} | {'"': '\\"', "\\": "\\\\"}
+_AROUND = re.compile(r"\A(\n?)(.*?)(\n?)\Z", re.DOTALL)
+
+
+@dataclass
+class _Entry:
+    """A message of a catalog."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    """By keyword"""
+    translations: list[re.Match[str]] = field(default_factory=list)
+    """Where its translations are: one, or one for each plural form"""
+
+
+def translated_po(catalog: str, translate: Translate) -> str:
+    """Return a catalog in which each message that had no translation has one.
+
+    The first plural form is the translation of the singular, all others are that of the plural. Everything else stays:
+    translations that are there, also fuzzy ones, the header, comments, obsolete messages. Raises DocumentError if there
+    are no messages.
+    """
+    entries = list(_entries(catalog))
+    if not entries and catalog.strip():
+        raise DocumentError("this is no catalog of gettext (.po): it has no msgid")
+    empty = [
+        (entry.texts["msgid_plural" if number and "msgid_plural" in entry.texts else "msgid"], statement)
+        for entry in entries
+        if entry.texts.get("msgid") and not any(_text(one["literals"]) for one in entry.translations)
+        for number, statement in enumerate(entry.translations)
+    ]
+    translations = translated_texts([text for text, _ in empty], translate)
+    changes = [
+        (*statement.span("literals"), _literals(translation, "\r\n" if "\r\n" in catalog else "\n"))
+        for (_, statement), translation in zip(empty, translations, strict=True)
+    ]
+    return splice(catalog, changes)
+
+
+def _entries(catalog: str) -> Iterator[_Entry]:
+    """Yield the messages of a catalog. A message begins with its context or its id, after a translation."""
+    entry = _Entry()
+    for statement in _STATEMENT.finditer(catalog):
+        keyword = statement["keyword"]
+        if keyword == "msgstr":
+            entry.translations.append(statement)
+            continue
+        if entry.translations:
+            yield entry
+            entry = _Entry()
+        entry.texts[keyword] = _text(statement["literals"])
+    if entry.translations:
+        yield entry
+
+
+def _text(literals: str) -> str:
+    """Return the text of one or several string literals."""
+
+    def character(match: re.Match[str]) -> str:
+        octal, hexadecimal, letter = match.groups()
+        if letter is None:
+            return chr(int(octal, 8) if octal else int(hexadecimal, 16))
+        return _CHARACTERS.get(letter, letter)
+
+    return "".join(_ESCAPE.sub(character, literal[1:-1]) for literal in re.findall(_LITERAL, literals))
+
+
+def _literals(text: str, newline: str) -> str:
+    """Return a text as string literals: one, or, of several lines, an empty one and one for each line."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    literals = ['"' + "".join(_ESCAPES.get(character, character) for character in line) + '"' for line in lines]
+    return literals[0] if len(literals) == 1 else newline.join(['""', *literals])

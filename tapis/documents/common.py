@@ -1,0 +1,54 @@
+"""What the formats of documents share."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from tapis.config import TapisError
+from tapis.text.marks import take_out
+from tapis.text.markup import Markup
+
+Translate = Callable[[Sequence[str]], list[str]]
+"""Translates lines, N lines to N lines, and keeps markup where it belongs (tapis/typed_text.py)"""
+
+CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
+
+
+class DocumentError(TapisError):
+    """A document is not in the format that it should be in."""
+
+
+def without_added_stop(line: str, translation: str) -> str:
+    """Return a translation without the full stop that a line has not: of a heading, a cell, the text of a picture.
+
+    A model of sentences adds it.
+    """
+    text = take_out(line).text
+    has_stop = translation.endswith(".") and not translation.endswith("..")
+    return translation[:-1].rstrip() if text[-1:].isalnum() and has_stop else translation
+
+
+def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
+    """Return content with other texts in some places, given in order: where each begins and ends, and what is there."""
+    parts, end = [], 0
+    for start, stop, text in changes:
+        parts += [content[end:start], text]
+        end = stop
+    return "".join([*parts, content[end:]])
+
+
+def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup = "") -> list[str]:
+    """Return texts of several lines each, translated line by line. Spaces around lines, and what is no text, stay."""
+    lines = [re.split(r"(\r\n|\r|\n)", text) for text in texts]
+    wanted = [line.strip() for parts in lines for line in parts if has_text(line, markup)]
+    translations = iter(translate(wanted))
+    for parts in lines:
+        for i, line in enumerate(parts):
+            if has_text(line, markup):
+                before, after = line[: len(line) - len(line.lstrip())], line[len(line.rstrip()) :]
+                parts[i] = before + next(translations) + after
+    return ["".join(parts) for parts in lines]
+
+
+def has_text(part: str, markup: Markup) -> bool:
+    """Return whether there are letters outside of marks."""
+    return any(map(str.isalpha, re.sub(CHARACTER, "", take_out(part, markup=markup).text)))

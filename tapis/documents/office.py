@@ -1,0 +1,156 @@
+"""Texts of word processors: .docx (Office Open XML) and .odt (OpenDocument).
+
+What is translated is paragraphs, with those of headers, footers, notes, comments and text boxes. Pictures, fields,
+formulas and deleted text stay as they are, styles stay with their words.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from tapis.documents.archives import changed_archive
+from tapis.documents.common import Translate
+from tapis.documents.xml_text import (
+    Element,
+    Line,
+    Pair,
+    Part,
+    Place,
+    Text,
+    Thing,
+    escaped,
+    inline_parts,
+    parse_xml,
+    text_parts,
+    with_translations,
+)
+
+_PARTS_OF_DOCX = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
+_AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "fldSimple", "sdt", "sdtContent"}
+_WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak"}  # spelling errors, and where pages ended
+_BREAKS = {"br", "cr", "tab"}
+_PARTS_OF_ODT = ("content.xml", "styles.xml")
+_BREAKS_OF_ODT = {"line-break", "tab"}
+_AROUND_TEXT_OF_ODT = {"span", "a", "meta", "meta-field", "ruby", "ruby-base"}
+
+
+def translated_docx(content: bytes, translate: Translate) -> bytes:
+    """Return a .docx file with its paragraphs translated. Raises DocumentError if it is none."""
+
+    def change(name: str, part: bytes) -> bytes:
+        return _translated_part_of_docx(part, translate) if _PARTS_OF_DOCX.fullmatch(name) else part
+
+    return changed_archive(content, change, "word/document.xml")
+
+
+def _translated_part_of_docx(part: bytes, translate: Translate) -> bytes:
+    places = []
+    for element in parse_xml(part).walk():
+        if element.tag == "p" and "wordprocessingml" in element.name:
+            children = element.children
+            if children and children[0].tag == "pPr":
+                children = children[1:]
+            start = children[0].start if children else element.inner_end
+            styled = partial(_run, prefix=element.prefix(part))
+            places.append(Place(Line(_parts_of_docx(part, children), styled), start, element.inner_end))
+    return with_translations(part, places, translate)
+
+
+def _run(text: str, style: bytes, prefix: bytes) -> bytes:
+    """Return text as a run. style is its element of properties."""
+    return b'<%br>%b<%bt xml:space="preserve">%b</%bt></%br>' % (prefix, style, prefix, escaped(text), prefix, prefix)
+
+
+def _parts_of_docx(part: bytes, elements: Sequence[Element]) -> list[Part]:
+    """Return what elements of a paragraph hold: runs of text, and elements around them."""
+    parts: list[Part] = []
+    waiting = list(reversed(elements))
+    while waiting:
+        element = waiting.pop()
+        if element.tag in _WITHOUT_MEANING:
+            continue
+        if field := _field(element, waiting):
+            # What a field says is between the element that separates it from its instruction, and its end.
+            last = next((i for i, one in enumerate(field) if _field_character(one) == "separate"), None)
+            if last is None:
+                parts.append(Thing(element.start, field[-1].end))
+            else:
+                before = part[element.start : field[last].end]
+                after = part[field[-1].start : field[-1].end]
+                parts.append(Pair(before, _parts_of_docx(part, field[last + 1 : -1]), after))
+        elif element.tag == "r":
+            parts += _parts_of_run(part, element)
+        elif element.tag in _AROUND_RUNS and element.children:
+            inner = next((child for child in element.children if child.tag == "sdtContent"), element)
+            within = _parts_of_docx(part, inner.children)
+            parts.append(Pair(part[element.start : inner.inner_start], within, part[inner.inner_end : element.end]))
+        else:
+            parts.append(Thing(element.start, element.end))
+    return parts
+
+
+def _field_character(run: Element) -> str:
+    """Return what a run is of a field: "begin", "separate", "end", or nothing."""
+    found = [child for child in run.children if child.tag == "fldChar"]
+    attributes = found[0].attributes if found else {}
+    return next((value for name, value in attributes.items() if name.endswith("fldCharType")), "")
+
+
+def _field(element: Element, following: list[Element]) -> list[Element]:
+    """Return the elements of a field from its beginning to its end, and take those that follow; none if it is none."""
+    if _field_character(element) != "begin":
+        return []
+    depth, found = 1, [element]
+    for one in reversed(following):
+        depth += {"begin": 1, "end": -1}.get(_field_character(one), 0)
+        found.append(one)
+        if not depth:
+            del following[len(following) - len(found) + 1 :]
+            return found
+    return []
+
+
+def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
+    """Yield the texts of a run, and what else it holds."""
+    properties = next((child for child in run.children if child.tag == "rPr"), None)
+    style = part[properties.start : properties.end] if properties else b""
+    others = [child for child in run.children if child is not properties and child.tag not in _WITHOUT_MEANING]
+    if not any(child.tag == "t" or child.tag in _BREAKS for child in others):
+        yield Thing(run.start, run.end)
+        return
+    before = part[run.start : run.inner_start] + style
+    for child in others:
+        if child.tag == "t":
+            yield from (
+                Text(one.text, style)
+                for one in text_parts(part, child.inner_start, child.inner_end)
+                if isinstance(one, Text)
+            )
+        else:
+            is_break = child.tag in _BREAKS
+            yield Thing(child.start, child.end, before, part[run.inner_end : run.end], is_break)
+
+
+def translated_odt(content: bytes, translate: Translate) -> bytes:
+    """Return an .odt file with its paragraphs and headings translated. Raises DocumentError if it is none."""
+
+    def change(name: str, part: bytes) -> bytes:
+        return _translated_part_of_odt(part, translate) if name in _PARTS_OF_ODT else part
+
+    return changed_archive(content, change, "content.xml")
+
+
+def _translated_part_of_odt(part: bytes, translate: Translate) -> bytes:
+    root = parse_xml(part)
+    deleted = [(one.start, one.end) for one in root.walk() if one.tag == "tracked-changes"]
+    places = [
+        Place(
+            Line(inline_parts(part, element, _AROUND_TEXT_OF_ODT, _BREAKS_OF_ODT), lambda text, style: escaped(text)),
+            element.inner_start,
+            element.inner_end,
+        )
+        for element in root.walk()
+        if element.tag in ("p", "h") and "opendocument" in element.name and element.inner_end > element.inner_start
+        if not any(start < element.start < end for start, end in deleted)
+    ]
+    return with_translations(part, places, translate)

@@ -1,0 +1,126 @@
+"""Settings and texts of programs: JSON and YAML. Their values are translated, never their keys."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import yaml
+
+from tapis.documents.common import DocumentError, Translate, splice, translated_texts
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
+# What programs read: without spaces, and with something else than letters, or small letters before a capital
+_NAME = re.compile(r"(?=\S*[^\W\d_]?[\d_/\\.:#@=|<>{}()\[\]$%&+*~^-]\S)\S+|[a-z]+[A-Z]\w*")
+_PLAIN_YAML = re.compile(r"[^\W\d_][\w ,.;!?'’()«»\u2013\u2014-]*")  # a text that YAML needs no quotation marks for
+_STANDARD_TAG = "tag:yaml.org,2002:"
+_WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+def is_prose(text: str) -> bool:
+    """Return whether a value is for people to read: no name, date, address, colour or path."""
+    return any(map(str.isalpha, text)) and not _NAME.fullmatch(text.strip())
+
+
+def translated_json(document: str, translate: Translate) -> str:
+    """Return a JSON document with its texts translated, but for names. Raises DocumentError if it is not JSON."""
+    try:
+        json.loads(document.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"this is not JSON: {error}") from None
+    strings = [match for match in _STRING.finditer(document) if not match["colon"]]
+    texts = [json.loads(match.group()) for match in strings]
+    prose = [i for i, text in enumerate(texts) if is_prose(text)]
+    translations = translated_texts([texts[i] for i in prose], translate)
+    is_ascii = document.isascii() and "\\u" in document
+    return splice(
+        document,
+        [
+            (*strings[i].span(), json.dumps(translation, ensure_ascii=is_ascii))
+            for i, translation in zip(prose, translations, strict=True)
+            if translation != texts[i]
+        ],
+    )
+
+
+def translated_yaml(document: str, translate: Translate) -> str:
+    """Return a YAML document with its texts translated, but for names. Raises DocumentError if it is not YAML."""
+    try:
+        scalars = list(_scalars(document))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise DocumentError(f"this is not YAML: {' '.join(str(error).split())}") from None
+    prose = [scalar for scalar in scalars if is_prose(scalar.value)]
+    pieces: list[list[str]] = []  # of each scalar, what is translated
+    for scalar in prose:
+        is_block = scalar.style in ("|", ">")
+        pieces.append(_block(document[scalar.start : scalar.end], scalar.style) if is_block else [scalar.value])
+    translations = iter(translated_texts([text for texts in pieces for text in texts], translate))
+    changes = []
+    for scalar, texts in zip(prose, pieces, strict=True):
+        translated = [next(translations) for _ in texts]
+        if translated != texts:
+            changes.append((scalar.start, scalar.end, _scalar(translated, scalar.style)))
+    return splice(document, changes)
+
+
+class _Scalar(NamedTuple):
+    """A text of a YAML document, and where it is."""
+
+    value: str
+    style: str
+    """Its first sign: a quotation mark, that of a block, or nothing"""
+    start: int
+    end: int
+
+
+def _scalars(document: str) -> Iterator[_Scalar]:
+    """Yield the scalars of a document that are texts and no keys, each once, however often it is referred to."""
+    # A node begins with its anchor; the token of its text has the same end.
+    tokens = yaml.scan(document, Loader=yaml.SafeLoader)
+    starts = {token.end_mark.index: token.start_mark.index for token in tokens if isinstance(token, yaml.ScalarToken)}
+    seen: set[int] = set()
+    for root in yaml.compose_all(document, Loader=yaml.SafeLoader):
+        waiting = [root]
+        while waiting:
+            node: Any = waiting.pop()
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if not node.tag.startswith(_STANDARD_TAG) or "/" in node.tag:
+                continue  # it is of a program
+            if isinstance(node, yaml.MappingNode):
+                waiting += [value for _, value in reversed(node.value)]
+            elif isinstance(node, yaml.SequenceNode):
+                waiting += reversed(node.value)
+            elif node.tag == f"{_STANDARD_TAG}str":
+                end = node.end_mark.index
+                yield _Scalar(node.value, node.style or "", starts.get(end, end), end)
+
+
+def _block(raw: str, style: str) -> list[str]:
+    """Return the pieces of a block of several lines: its header, and each line, or each paragraph of a folded one."""
+    header, *lines = re.findall(r"[^\n]*\n|[^\n]+", raw)
+    pieces = [header]
+    for line in lines:
+        is_new = style == "|" or not line.strip() or not pieces[-1].strip() or len(pieces) == 1
+        if is_new or _indent(line) != _indent(pieces[-1]):
+            pieces.append(line)
+        else:
+            pieces[-1] = f"{pieces[-1].rstrip()} {line.lstrip(' ')}"
+    return pieces
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _scalar(texts: list[str], style: str) -> str:
+    """Return a text in a style of YAML."""
+    if style in ("|", ">"):
+        return "".join(texts)
+    (text,) = texts
+    if style == "'" and "\n" not in text:
+        return "'" + text.replace("'", "''") + "'"
+    if not style and _PLAIN_YAML.fullmatch(text) and text == text.strip() and text.lower() not in _WORDS_OF_YAML:
+        return text
+    return json.dumps(text, ensure_ascii=False)

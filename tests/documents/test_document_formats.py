@@ -1,0 +1,452 @@
+"""Formats of documents: what is translated in each, and that everything else stays, byte for byte."""
+
+import contextlib
+import csv
+import io
+import json
+import random
+import re
+import time
+import zipfile
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from babel.messages.pofile import read_po
+from document_samples import DOCX, DOCX_BODY, EPUB, ODT, PO, SAMPLES, TABLE, VTT, WRAPPED, XLIFF, XLIFF_2, YAML, zipped
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapis.documents.archives import changed_archive
+from tapis.documents.common import DocumentError, without_added_stop
+from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
+from tapis.documents.tables import translated_csv, translated_table
+from tapis.documents.trees import is_prose, translated_json, translated_yaml
+from tapis.documents.wrapped import translated_text
+from tapis.documents.xml_text import parse_xml
+
+_TAG_OR_TEXT = re.compile(r"(<[^>]*>|&\w+;|%\w)|([^<&%]+)")
+
+
+def upper(lines: Sequence[str]) -> list[str]:
+    """Lines in capitals, with their tags as they were."""
+    return [_TAG_OR_TEXT.sub(lambda match: match[1] or match[2].upper(), line) for line in lines]
+
+
+def seen_in(kind: str, document: bytes) -> list[str]:
+    """The lines of a document that are translated."""
+    seen: list[str] = []
+    FORMATS[kind].translated(document, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    return seen
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_texts_are_found(kind: str) -> None:
+    document, texts = SAMPLES[kind]
+    assert seen_in(kind, document) == texts
+
+
+@pytest.mark.parametrize("kind", SAMPLES.keys() - {"po", "xliff"})  # which get what their sources have
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_what_is_not_translated_stays_byte_for_byte(kind: str, newline: bytes) -> None:
+    document, _ = SAMPLES[kind]
+    if not zipfile.is_zipfile(io.BytesIO(document)):
+        document = b"\xef\xbb\xbf" + document.replace(b"\n", newline)
+    assert FORMATS[kind].translated(document, list) == document
+
+
+def test_a_catalog_is_what_babel_reads() -> None:
+    catalog = read_po(io.BytesIO(FORMATS["po"].translated(PO.encode(), upper)))
+    found = {(message.id, message.context): message.string for message in catalog if message.id}
+    assert found == {
+        ('The %s is "here".\n', None): 'THE %s IS "HERE".\n',
+        (("One cat", "%d cats"), "menu"): ("ONE CAT", "%d CATS"),
+        ("old", None): "vieux",
+        ("Two\nlines", None): "TWO\nLINES",
+    }
+    lines = FORMATS["po"].translated(PO.encode(), upper).decode().splitlines()
+    assert [line for line in lines if line.startswith(("#", "msgid"))] == [
+        line for line in PO.splitlines() if line.startswith(("#", "msgid"))
+    ]
+
+
+@given(st.text(st.one_of(st.sampled_from('"\\\n\t%{}é'), st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_any_message_comes_back_from_a_catalog(text: str) -> None:
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    )
+    escaped = re.sub(r"[\x0b\x0c\x1c-\x1e\x85\u2028\u2029\x00-\x1f]", "?", escaped)
+    catalog = f'msgid "x {escaped}"\nmsgstr ""\n'
+    found = FORMATS["po"].translated(catalog.encode(), list).decode()
+    (message,) = [one for one in read_po(io.BytesIO(found.encode())) if one.id]
+    assert message.string == message.id
+
+
+@given(
+    st.recursive(
+        st.text() | st.none() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_json_keeps_its_keys_and_its_form(value: object) -> None:
+    for document in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        try:
+            raw = document.encode()
+        except UnicodeEncodeError:
+            continue
+        assert FORMATS["json"].translated(raw, list) == raw
+        found = json.loads(FORMATS["json"].translated(raw, lambda lines: [f"{line} x" for line in lines]))
+
+    def keys(one: object) -> object:
+        if isinstance(one, dict):
+            return {key: keys(inner) for key, inner in one.items()}
+        return [keys(inner) for inner in one] if isinstance(one, list) else None if isinstance(one, str) else one
+
+    assert keys(found) == keys(value)
+
+
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"])) | st.booleans(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc d", min_size=1), inner, max_size=4),
+        max_leaves=8,
+    ),
+    st.sampled_from([None, "'", '"', "|", ">"]),
+)
+def test_any_yaml_keeps_its_keys_and_its_form(value: object, style: str | None) -> None:
+    document = yaml.dump(value, default_style=style, allow_unicode=True)
+    assert translated_yaml(document, list) == document
+    found = yaml.safe_load(translated_yaml(document, upper))
+
+    def same(one: object, other: object) -> bool:
+        if isinstance(one, dict):
+            assert isinstance(other, dict)
+            return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        if isinstance(one, list):
+            assert isinstance(other, list)
+            return len(one) == len(other) and all(map(same, one, other))
+        return type(one) is type(other)
+
+    assert same(value, found)
+
+
+def test_yaml_in_capitals_is_the_same_tree() -> None:
+    tree = yaml.safe_load(translated_yaml(YAML, upper))
+    assert tree["title"] == "THE CAT"
+    assert tree["en"] == {
+        "k": "ISN'T IT",
+        "list": ["A DOG", "en-US", True, tree["en"]["list"][3], "TWO\nLINES"],
+        "block": "FIRST LINE\nSECOND LINE\n",
+        "folded": "THESE ARE TWO LINES.\nANOTHER.",
+        "anchor": "SOME TEXT",
+        "again": "SOME TEXT",
+    }
+
+
+@pytest.mark.parametrize("text", ["yes", "null", "- x", "a: b", "a # b", "'x", "*x", "12", "", " x ", "x:"])
+def test_translations_in_yaml_are_texts_whatever_they_say(text: str) -> None:
+    assert yaml.safe_load(translated_yaml("a: The cat\nb: c\n", lambda lines: [text for _ in lines])) == {
+        "a": text,
+        "b": text,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["en-US", "a_b", "x.y", "#fff", "/usr/bin", "2024-01-02T10:00Z", "userName", "a@b.c", "{x}"]
+)
+def test_names_are_no_prose(name: str) -> None:
+    assert (
+        not is_prose(name)
+        and is_prose("The cat")
+        and is_prose("Save")
+        and is_prose("Save!")
+        and is_prose("well-known cat")
+    )
+
+
+def test_units_of_xliff_get_targets() -> None:
+    translated = FORMATS["xliff"].translated(XLIFF.encode(), upper).decode()
+    source = '    <source>The <g id="1">cat</g> sits<x id="2"/> &amp; waits.</source>\n'
+    target = (
+        '    <target state="needs-review-translation">THE <g id="1">CAT</g> SITS<x id="2"/> &amp; WAITS.</target>\n'
+    )
+    assert source + target in translated
+    assert (
+        translated.replace(target, "")
+        .replace('new">A COPY', 'new">A copy')
+        .replace("<target>EMPTY</target>", "<target/>")
+        == XLIFF
+    )
+    assert FORMATS["xliff"].translated(translated.encode(), upper).decode() == translated  # all is done
+    translated = FORMATS["xliff"].translated(XLIFF_2.encode(), upper).decode()
+    assert '</source>\n<target>A <pc id="1">DOG</pc><ph id="2"/>.</target></segment>' in translated
+
+
+def test_subtitles_of_the_web_keep_their_times_notes_and_styles() -> None:
+    translated = FORMATS["vtt"].translated(VTT.encode(), upper).decode()
+    expected = VTT.replace(
+        "The cat <00:01.500>sleeps\nhere &amp; there.", "THE CAT <00:01.500>SLEEPS HERE &amp; THERE."
+    )
+    assert translated == expected.replace("A dog", "A DOG").replace("No.", "NO.")
+    with pytest.raises(DocumentError, match="first line must be WEBVTT"):
+        FORMATS["vtt"].translated(b"1\n00:01.000 --> 00:02.000\nx\n", list)
+
+
+def test_two_speakers_of_a_cue_stay_two_lines() -> None:
+    cue = "1\n00:01,000 --> 00:02,000\n<i>- Is it\nraining?</i>\n- Yes.\n"
+    assert seen_in("srt", cue.encode()) == ["<i>- Is it raining?</i>", "- Yes."]
+
+
+def test_paragraphs_are_wrapped_as_they_were_and_other_lines_stay() -> None:
+    lines = translated_text(WRAPPED, lambda texts: [text.replace(" a ", " a very very ") for text in texts]).split("\n")
+    paragraphs = "\n".join(lines).split("\n\n")
+    assert paragraphs[0] == "Dear John," and paragraphs[-1] == "12 Main Street\nSpringfield\n"
+    assert all(len(line) <= 68 for line in lines)
+    assert all(line.startswith("> ") for line in paragraphs[2].split("\n"))
+    assert [line[:2] for line in paragraphs[3].split("\n")] == ["- ", "  ", "- "]
+    words = " ".join(" ".join(paragraphs[1:2]).split())
+    assert words == " ".join(WRAPPED.split("\n")[2:4]).replace(" a ", " a very very ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Roses are red,\nviolets are blue,\nsugar is sweet.\n",
+        "Name: The long name of a person who lives here\nStreet: 12\nCity: Springfield\n",
+        "A line that is long enough to be a whole sentence by itself.\nShort.\nAnother line that is long, too.\n",
+    ],
+)
+def test_lines_that_were_not_wrapped_stay_lines(text: str) -> None:
+    seen: list[str] = []
+    translated_text(text, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert seen == text.splitlines()
+
+
+@given(st.text(st.sampled_from("ab \n\r\t>-.1é"), max_size=200))
+def test_any_text_comes_back_whole(text: str) -> None:
+    assert translated_text(text, list) == text
+
+
+def test_runs_of_word_keep_their_looks() -> None:
+    translated = FORMATS["docx"].translated(DOCX, upper)
+    with zipfile.ZipFile(io.BytesIO(translated)) as archive:
+        body = archive.read("word/document.xml").decode()
+        assert archive.read("word/media/a.png") == b"The cat" and archive.comment == b"a comment"
+        assert [info.date_time for info in archive.infolist()] == [(2020, 1, 2, 3, 4, 6)] * 3
+        assert [info.compress_type for info in archive.infolist()] == [zipfile.ZIP_STORED, *[zipfile.ZIP_DEFLATED] * 2]
+    name = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+    runs = [
+        (
+            "".join(text.text or "" for text in run.iter(f"{name}t")),
+            [one.tag.removeprefix(name) for one in run.iterfind(f"{name}rPr/*")],
+        )
+        for run in ElementTree.fromstring(body).iter(f"{name}r")
+        if run.find(f"{name}t") is not None
+    ]
+    assert runs == [
+        *[("THE CAT", []), ("A DOG", []), (" BARKS", ["b"]), (" AT <ME>.", []), ("A LINK", ["u"]), (" HERE", [])],
+        *[("ONE LINE", []), ("ANOTHER LINE", []), ("SEE PAGE ", []), ("SEVEN", []), ("IN A BOX", []), ("OUTSIDE", [])],
+        *[("INSERTED", []), ("12", [])],
+    ]
+    for kept in ("PAGEREF x", "Deleted", '<w:footnoteReference w:id="1"/>', '<w:pStyle w:val="Heading1"/>', "<w:br/>"):
+        assert kept in body
+
+
+def test_order_of_words_and_looks_may_change() -> None:
+    def turned(lines: Sequence[str]) -> list[str]:
+        return ["<x0/><g0>aboie</g0> un chien &lt;&amp;&gt;" if "barks" in line else line for line in lines]
+
+    with zipfile.ZipFile(io.BytesIO(FORMATS["docx"].translated(DOCX, turned))) as archive:
+        body = archive.read("word/document.xml").decode()
+    assert '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">aboie</w:t></w:r>' in body
+    assert '<w:t xml:space="preserve"> un chien &lt;&amp;&gt;</w:t>' in body
+    ElementTree.fromstring(body)
+
+
+@pytest.mark.parametrize(
+    "line", ["no tags", "<g0>x<x0/>", "</g0>x<g0><x0/>", "<g0>x</g0><x0/><x0/>", "<g1>x</g1><x0/>"]
+)
+def test_a_line_whose_tags_were_lost_stays_as_it_was(line: str) -> None:
+    def lost(lines: Sequence[str]) -> list[str]:
+        return [line if "barks" in one else one for one in lines]
+
+    assert FORMATS["docx"].translated(DOCX, lost) == DOCX
+
+
+def test_cells_of_a_table_are_translated_and_all_else_stays() -> None:
+    expected = TABLE.replace('The ""big"" cat', 'THE ""BIG"" CAT').replace("a dog", "A DOG")
+    for column in ("name", "2"):
+        capitals = expected if column == "name" else expected.replace("name", "NAME")
+        assert translated_table(TABLE, [column], upper) == capitals
+    assert translated_table(TABLE, ["3"], upper).endswith('3;;"TWO\nLINES"')
+    assert translated_table("a,b\n1,2", ["a"], lambda lines: ['x,"y"' for _ in lines]) == "a,b\n1,2"
+    assert translated_table("a,b\nx,2", ["a"], lambda lines: ['x,"y"' for _ in lines]) == 'a,b\n"x,""y""",2'
+    for columns in ([], ["no"], ["0"], ["-1"], ["9"], ["name", "no"]):
+        with pytest.raises(DocumentError, match="--column"):
+            translated_table(TABLE, columns, upper)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_tables_keep_their_encoding(encoding: str) -> None:
+    table = "nom\tx\ncafé noir\t1\n".encode(encoding)
+    translated = table_format(["nom"]).translated(table, upper)
+    assert translated.decode(encoding) == "nom\tx\nCAFÉ NOIR\t1\n"
+    assert translated_csv(table, ["nom"], list) == table
+    if encoding == "cp1252":
+        with pytest.raises(DocumentError, match="cp1252 has no 'ж'"):
+            translated_csv(table, ["nom"], lambda lines: ["ж" for _ in lines])
+
+
+@given(st.lists(st.lists(st.text('ab",;\n\r\té ', max_size=6), min_size=2, max_size=2), min_size=1, max_size=5))
+def test_any_table_comes_back_whole(rows: list[list[str]]) -> None:
+    for delimiter in ",;\t":
+        written = io.StringIO()
+        csv.writer(written, delimiter=delimiter).writerows([["one", "two"], *rows])
+        try:
+            assert translated_table(written.getvalue(), ["two"], list) == written.getvalue()
+            found = translated_table(written.getvalue(), ["1"], lambda lines: [f"x{line}" for line in lines])
+        except DocumentError:
+            continue  # another separator fits as well
+        assert translated_table(found, ["2"], list) == found
+
+
+def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
+    stops = {"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."}
+    expected = ["Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."]
+    assert [without_added_stop(line, translation) for line, translation in stops.items()] == expected
+    page = FORMATS["markdown"].translated(
+        b'![The cat](cat.png "The dog")\n', lambda lines: [f"{line}." for line in lines]
+    )
+    assert page == b'![The cat](cat.png "The dog")\n'
+
+
+# Documents that lie
+
+BOMB = zipped({"word/document.xml": "<a/>", "x": "0" * 50_000_000})
+ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><w:document>&b;</w:document>'
+OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "says"),
+    [
+        ("docx", b"", "no whole zip archive"),
+        ("docx", b"PK\x03\x04 and no more", "no whole zip archive"),
+        ("docx", DOCX[: len(DOCX) // 2], "no whole zip archive"),
+        ("docx", DOCX.replace(b"PK\x01\x02", b"PK\x01\x03"), "no whole zip archive"),
+        ("docx", ODT, "has no word/document.xml"),
+        ("docx", BOMB, "expands to far more"),
+        ("docx", zipped({"word/document.xml": ENTITIES}), "declares entities"),
+        ("docx", zipped({"word/document.xml": OUTSIDE}), "declares entities"),
+        ("docx", zipped({"word/document.xml": "<a>" * 1000 + "</a>" * 1000}), "deep"),
+        ("docx", zipped({"word/document.xml": DOCX_BODY[:-20]}), "XML is damaged"),
+        ("odt", EPUB, "has no content.xml"),
+        ("epub", ODT, "has no META-INF/container.xml"),
+        ("xliff", b"<tmx/>", "no XLIFF"),
+        ("xliff", OUTSIDE.encode(), "declares entities"),
+        ("xliff", XLIFF.encode("utf-16"), "UTF-16"),
+        ("xliff", b'<?xml version="1.0" encoding="iso-8859-1"?><xliff>\xe9</xliff>', "in iso-8859-1"),
+        ("xliff", b"\xff\x00\x01", "XML is damaged"),
+        ("json", b"{", "not JSON"),
+        ("json", b"[" * 100_000, "not JSON"),
+        ("json", b'"\xff"', "not UTF-8"),
+        ("yaml", b"a: [", "not YAML"),
+        ("yaml", b"[" * 1500, "not YAML"),
+        ("yaml", b"a: \x00", "not YAML"),
+        ("po", b"The cat\n", "no catalog"),
+        ("text", "The cat is here.".encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_a_document_that_lies_is_an_error_in_words(kind: str, document: bytes, says: str) -> None:
+    with pytest.raises(DocumentError, match=says) as caught:
+        FORMATS[kind].translated(document, list)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_an_encrypted_archive_is_an_error() -> None:
+    encrypted = bytearray(DOCX)
+    place = encrypted.index(b"PK\x01\x02")
+    encrypted[place + 8] |= 1
+    with pytest.raises(DocumentError, match="encrypted"):
+        FORMATS["docx"].translated(bytes(encrypted), list)
+
+
+def test_names_in_an_archive_are_no_paths() -> None:
+    archive = zipped({"../outside": "x", "/etc/passwd": "y"})
+    changed = changed_archive(archive, lambda name, content: content.upper())
+    with zipfile.ZipFile(io.BytesIO(changed)) as found:
+        assert {name: found.read(name) for name in found.namelist()} == {"../outside": b"X", "/etc/passwd": b"Y"}
+
+
+def test_references_in_yaml_are_not_multiplied() -> None:
+    laughs = "a: &a [one text, two texts]\n" + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    assert seen_in("yaml", laughs.encode()) == ["one text", "two texts"]
+
+
+def test_nothing_in_yaml_is_made_an_object() -> None:
+    document = "a: !!python/object/apply:os.system ['touch made']\nb: The cat\n"
+    assert seen_in("yaml", document.encode()) == ["The cat"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        *[("text", part) for part in ("a b ", "> ", "ab\n", "- a\n", "\n", " ", "a" * 50 + " b\n")],
+        *[("po", part) for part in ('msgid "a b"\nmsgstr ""\n', '"', "msgid ", 'msgid ""\n', '"a"\n', "\\")],
+        *[("json", part) for part in ('"a b",', '"', "\\", "[", " ")],
+        *[("vtt", part) for part in ("00:01.000 --> 00:02.000\n", "a b\n", "<", "<0", "- ", "\n\n")],
+        *[("table", part) for part in ('"', "a,", 'a"', '"a"', "\n", '""')],
+    ],
+)
+def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> None:
+    start = {"vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n", "json": '["a b", '}.get(kind, "")
+    end = {"json": '"a b"]'}.get(kind, "")
+
+    def seconds(size: int) -> float:
+        document = (start + part * (size // len(part)) + end).encode()
+        format_of_kind = table_format(["1"]) if kind == "table" else FORMATS[kind]
+        before = time.process_time()
+        with contextlib.suppress(DocumentError):
+            format_of_kind.translated(document, list)
+        return time.process_time() - before
+
+    seconds(1000)
+    short, long = seconds(20_000), seconds(80_000)
+    assert long < 8 * short + 0.5
+
+
+def test_changed_documents_are_read_or_refused_in_words() -> None:
+    draw = random.Random(1)
+    for kind, (document, _) in SAMPLES.items():
+        for _ in range(60):
+            changed = bytearray(document)
+            for _ in range(draw.choice((1, 3, 20))):
+                place, length = draw.randrange(len(changed)), draw.randrange(1, 9)
+                inserted = draw.choice((b"", bytes([draw.randrange(256)]), bytes(changed[:length])))
+                changed[place : place + length] = inserted
+                changed = changed or bytearray(b"x")
+            for translate in (list, upper):
+                try:
+                    FORMATS[kind].translated(bytes(changed), translate)
+                except DocumentError as error:
+                    assert len(str(error).splitlines()) == 1
+
+
+def test_each_ending_has_one_format() -> None:
+    endings = [ending for one in FORMATS.values() for ending in one.endings]
+    assert len(endings) == len(set(endings)) == len(FORMAT_OF_ENDING)
+
+
+def test_places_of_elements_are_those_of_their_tags() -> None:
+    content = "<?xml version='1.0'?><a x='1>2'><b/><c>é</c ><!-- > --></a>".encode()
+    root = parse_xml(content)
+    b, c = root.children
+    assert content[b.start : b.end] == b"<b/>" and content[c.start : c.end] == "<c>é</c >".encode()
+    assert (
+        content[c.inner_start : c.inner_end].decode() == "é"
+        and content[root.start : root.inner_start] == b"<a x='1>2'>"
+    )
+    assert translated_json('"a"', list) == '"a"'

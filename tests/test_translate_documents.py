@@ -1,0 +1,109 @@
+"""Documents given to the command: files by their names, folders, archives, columns of tables, and the report."""
+
+import csv
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from document_samples import DOCX, PO, VTT, XHTML, zipped
+
+from checkpoint import RunFolder
+
+FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
+
+
+@pytest.mark.parametrize("compressed", ["", ".gz"])
+def test_the_name_of_a_file_says_what_it_is(compressed: str, run_folder: RunFolder, called: Command) -> None:
+    from tapis.text.lines import compressed as as_named
+
+    documents = {"a.xhtml": XHTML.encode(), "a.po": PO.encode(), "a.vtt": VTT.encode(), "A.DOCX": DOCX}
+    for name, content in documents.items():
+        Path(f"{name}{compressed}").write_bytes(as_named(content, Path(f"x{compressed}")))
+        done = called(*FLAGS, "--input", f"{name}{compressed}", "--output", f"out-{name}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        translated = Path(f"out-{name}").read_bytes()
+        assert translated != content and translated[:20] == content[:20]
+        assert called(
+            *FLAGS, "--format", "lines", "--input", f"{name}{compressed}", "--output", "lines"
+        ).returncode == (1 if name == "A.DOCX" else 0)
+
+
+def test_a_column_of_a_table_is_translated(run_folder: RunFolder, called: Command) -> None:
+    Path("t.csv").write_text("id;text\n1;A cat.\n2;A dog.\n", encoding="utf-8")
+    done = called(*FLAGS, "--input", "t.csv", "--column", "text")
+    assert done.returncode == 0
+    rows = [line.split(";", 1) for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["id", "1", "2"] and rows[0][1] == "text" and rows[1][1] != "A cat."
+    for column in ([], ["--column", "no"]):
+        done = called(*FLAGS, "--input", "t.csv", *column)
+        assert done.returncode == 1 and "with --column: id, text, or its number" in done.stderr
+
+
+def test_folders_and_archives_keep_their_structure(run_folder: RunFolder, called: Command) -> None:
+    files = {"a.md": "# A cat\n", "in/b.txt": "A dog.\n", "in/c.png": "not text", "in/deeper/page.html": "<p>A cat</p>"}
+    for name, text in files.items():
+        Path("from", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("from", name).write_text(text, encoding="utf-8")
+    Path("from/link.md").symlink_to("/etc/hostname")
+    done = called(*FLAGS, "--input", "from", "--output", "to")
+    assert done.returncode == 0 and done.stderr == "warning: from/link.md is a link, and left out\n"
+    found = {str(path.relative_to("to")): path.read_text() for path in Path("to").rglob("*") if path.is_file()}
+    assert found.keys() == files.keys() and found["in/c.png"] == "not text"
+    assert all(found[name] != text for name, text in files.items() if name != "in/c.png")
+
+    Path("from.zip").write_bytes(zipped(files))
+    assert called(*FLAGS, "--input", "from.zip", "--output", "to.zip").returncode == 0
+    with zipfile.ZipFile("to.zip") as archive:
+        assert {name: archive.read(name).decode() for name in archive.namelist()} == found
+
+    # What is there already stays, and the rest is done.
+    Path("to/a.md").write_text("mine", encoding="utf-8")
+    Path("to/in/b.txt").unlink()
+    assert called(*FLAGS, "--input", "from", "--output", "to").returncode == 0
+    assert Path("to/a.md").read_text() == "mine" and Path("to/in/b.txt").read_text() == found["in/b.txt"]
+
+
+def test_the_report_lists_each_text_with_its_doubts(run_folder: RunFolder, called: Command) -> None:
+    Path("page.html").write_text("<h1>A cat</h1><p>A <b>dog</b> &amp; 12.</p>", encoding="utf-8")
+    args = [*FLAGS, "--input", "page.html", "--output", "out.html", "--report"]
+    assert called(*args, "r.tsv").returncode == 0
+    rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
+    assert [(row["document"], row["number"], row["source"]) for row in rows] == [
+        ("page.html", "1", "A cat"),
+        ("page.html", "2", "A <b>dog</b> &amp; 12."),
+    ]
+    assert any(row["doubts"] for row in rows)  # of an untrained model
+    assert called(*args, "r.html").returncode == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "A &lt;b&gt;dog&lt;/b&gt; &amp;amp; 12." in page and "2 texts, " in page
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.docx", b"no archive", "a.docx: this is no whole zip archive"),
+        ("a.zip", b"no archive", "a.zip: this is no whole zip archive"),
+        ("a.json", b"{", "a.json: this is not JSON"),
+        ("a.html", "<p>A cat".encode("utf-16"), "a.html is not UTF-8, but UTF-16"),
+        ("b.zip", zipped({"in/a.json": "{"}), "b.zip/in/a.json: this is not JSON"),
+    ],
+)
+def test_a_document_that_cannot_be_read_leaves_the_output_as_it_was(
+    name: str, content: bytes, says: str, run_folder: RunFolder, called: Command
+) -> None:
+    Path(name).write_bytes(content)
+    Path("out").write_text("before", encoding="utf-8")
+    done = called(*FLAGS, "--input", name, "--output", "out")
+    assert done.returncode == 1 and says in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert Path("out").read_text(encoding="utf-8") == "before"
+
+
+def test_a_document_is_not_larger_than_memory(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapis.commands.documents.LARGEST", 100)
+    Path("a.html").write_text("<p>A cat. " * 50, encoding="utf-8")
+    done = called(*FLAGS, "--input", "a.html")
+    assert done.returncode == 1 and "a.html is larger than" in done.stderr
