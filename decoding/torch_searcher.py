@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -25,7 +26,8 @@ from fast.replaced import edited_parts, edited_replaced_parts
 from fast.topk import best_continuations_in_blocks
 from machine.devices import choose_precision, spread
 from model import Transformer
-from tapis.config import ConfigError, TranslatingPrecision
+from tapis.config import EOS, ConfigError, TranslatingPrecision
+from tapis.constrained import LogitsStep
 from tapis.engine.engine import Engine, check_compiled, variants
 from tapis.search import AttentionOf, Hypothesis, Search, Searcher, finite, go_on
 
@@ -179,6 +181,22 @@ class TorchSearcher:
         check()
         with torch.inference_mode():
             return attentions(self.original, sources, targets, of)
+
+    @contextmanager
+    def steps(self, source: list[int], check: Callable[[], None] = go_on) -> Iterator[LogitsStep]:
+        with torch.inference_mode():
+            step = self._step([source], check)
+
+            def flat_step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> NDArray[np.float32]:
+                of_sentence = [None if ids is None else torch.from_numpy(ids)[None] for ids in (tokens, parents)]
+                moved = [None if ids is None else to_device(ids, self.device) for ids in of_sentence]
+                assert moved[0] is not None
+                logits = step(moved[0], moved[1])[0].float()
+                logits[:, :EOS] = -torch.inf  # those of NEVER_GENERATED
+                found: NDArray[np.float32] = logits.cpu().numpy()
+                return found
+
+            yield flat_step
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         # A thread that first computes while another has torch's threads set to one would stay at one.

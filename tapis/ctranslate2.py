@@ -16,6 +16,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +35,7 @@ from tapis.config import (
     TapisError,
     TranslatingPrecision,
 )
+from tapis.constrained import LogitsStep
 from tapis.release import MAX_BYTES
 from tapis.search import AttentionOf, Hypothesis, Search, go_on, length_penalty
 from tapis.system.files import check_regular, read_bounded
@@ -180,6 +182,9 @@ class CTranslate2Searcher:
         of: AttentionOf = "source",
     ) -> list[NDArray[np.float32]]:
         raise ConfigError("an exported model shows no attention; the run that it was made of does")
+
+    def steps(self, source: list[int], check: Callable[[], None] = go_on) -> AbstractContextManager[LogitsStep]:
+        raise ConfigError("an exported model does not say what may follow; the run that it was made of does")
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         return spread(work, items) if self.at_once > 1 else map(work, items)

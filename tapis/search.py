@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from tapis.config import LENGTH_PENALTY, ConfigError, TapisError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import numpy as np
     from numpy.typing import NDArray
+
+    from tapis.constrained import LogitsStep
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -94,6 +98,12 @@ class Searcher(Protocol):
         Of the encoder, what each token of a source attended to in it: (layers, H, S + 1, S + 1). Of the decoder, what
         each token of a target attended to among BOS and the tokens before it: (layers, H, T + 1, T + 1). Every row sums
         to 1. Raises ConfigError if the searcher cannot.
+        """
+
+    def steps(self, source: list[int], check: Callable[[], None] = go_on) -> "AbstractContextManager[LogitsStep]":
+        """Return the logits of one source, a step at a time: as tapis/constrained.py asks for them.
+
+        Raises ConfigError if the searcher does not give them.
         """
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:

@@ -7,13 +7,16 @@ weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar, overload
 
 from tapis.attention import Attention
 from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, TranslatingPrecision, names_of_pairs
+from tapis.constrained import Borders, constrained_search
 from tapis.ctranslate2 import exported_learned, is_exported, load_exported
 from tapis.engine.engine import Engine
+from tapis.glossary import Glossary, borders_of, missing_terms, phrase_of
 from tapis.lengths import Lengths
 from tapis.release import Release, RunFiles
 from tapis.search import GREEDY, AttentionOf, Hypothesis, Search, Searcher, go_on
@@ -31,6 +34,7 @@ T = TypeVar("T")
 ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
 ALWAYS_WHOLE = 20  # tokens: a sentence of fewer is not cut, however short those of the training were
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
+LENGTHENED = 1.2  # times the tokens of the usual translation: what saying terms may make of it, besides the terms
 UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
 
@@ -53,6 +57,7 @@ class Translator:
         target: str = "",
         source: str = "",
         check: Callable[[], None] = go_on,
+        glossary: Glossary | None = None,
     ) -> None:
         self.searcher = searcher
         self.tokenizer = tokenizer
@@ -66,6 +71,7 @@ class Translator:
         self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
         self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
         self.check = check
+        self.glossary = glossary
 
     @classmethod
     def load(
@@ -131,14 +137,32 @@ class Translator:
             ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
             hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
-        made_of = self.searcher, self.tokenizer, self.config, self.learned
-        return type(self)(*made_of, target=target, source=source, check=self.check)
+        return self._remade(target, source)
 
     def checked_by(self, check: Callable[[], None]) -> Self:
         """Return the same translator, which calls `check` every few steps. What it raises ends the translation."""
+        return self._remade(self.target if self.tag else "", self.source, check=check)
+
+    def with_glossary(self, glossary: Glossary) -> Self:
+        """Return the same translator, which translates terms as a glossary says. Raises ConfigError for an export.
+
+        A sentence whose translation lacks a term is searched for again, by `constrained_search`.
+        """
+        if not self.searcher.can_force:
+            raise ConfigError("--glossary is for a run or a release; an export for CTranslate2 is not told what to say")
+        return self._remade(self.target if self.tag else "", self.source, glossary=glossary)
+
+    def _remade(
+        self,
+        target: str,
+        source: str,
+        check: Callable[[], None] | None = None,
+        glossary: Glossary | None = None,
+    ) -> Self:
+        """Return a translator with the same model."""
         made_of = self.searcher, self.tokenizer, self.config, self.learned
-        target = self.target if self.tag else ""
-        return type(self)(*made_of, target=target, source=self.source, check=check)
+        check, glossary = check or self.check, glossary or self.glossary
+        return type(self)(*made_of, target=target, source=source, check=check, glossary=glossary)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -237,6 +261,9 @@ class Translator:
                 if progress:
                     progress.update(len(batch))
 
+        if self.glossary:
+            self._say_terms(sentences, sources, hypotheses, search)
+
         # Back to text, all at once.
         texts = self._texts([hypothesis for row in hypotheses for hypothesis in row])
         translations, start = [], 0
@@ -246,6 +273,29 @@ class Translator:
             translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
             start = end
         return translations
+
+    def _say_terms(
+        self, sentences: Sequence[str], sources: Sequence[list[int]], hypotheses: list[list[Hypothesis]], search: Search
+    ) -> None:
+        """Search again for the sentences whose best translation lacks a term, where there is one that has all."""
+        assert self.glossary
+        best = self._texts([of_sentence[0] for of_sentence in hypotheses])
+        terms = [self.glossary.terms_in(sentence) for sentence in sentences]
+        rows = [row for row, of_sentence in enumerate(terms) if missing_terms(of_sentence, best[row])]
+
+        def search_row(row: int) -> list[Hypothesis]:
+            phrases = [phrase_of(term, self.tokenizer) for term in terms[row]]
+            usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
+            limit = min(self.lengths.limit(len(sources[row])), int(usual) + 1)
+            with self.searcher.steps(sources[row], self.check) as step:
+                return constrained_search(step, limit, phrases, search, self._borders)
+
+        for row, found in zip(rows, self.searcher.spread(search_row, rows), strict=True):
+            hypotheses[row] = found or hypotheses[row]
+
+    @cached_property
+    def _borders(self) -> Borders:
+        return borders_of(self.tokenizer, self.target)
 
     @overload
     def text(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too

@@ -49,6 +49,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     keys = ApiKeys.read(options.api_key_file) if options.api_key_file else ApiKeys()
     load = partial(kind.load, device=options.device, precision=options.precision, plain=options.plain)
     models = find_models(options.run, kind.files, load, options.loaded)
+    for glossary in options.glossary:
+        models.read_glossary(glossary)
     # This takes most of a second, which requests that name their language need not wait for.
     threading.Thread(target=load_identifier, args=[models], name="identifier", daemon=True).start()
     app = application(options, models, keys)

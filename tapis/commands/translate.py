@@ -15,6 +15,7 @@ from tapis.commands.documents import Documents, check_report, read_document, wri
 from tapis.config import ConfigError, TapisError, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
+from tapis.glossary import Glossary
 from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, parse
@@ -41,6 +42,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     """Run the command. `kind` loads the translator: that of the package, or of a checkout."""
     options = parse(TranslateOptions, args)
     task = task_of(options)
+    glossary = Glossary.read(options.glossary) if options.glossary else None
     search = Search(options.beam, options.n_best, options.length_penalty)
     # PyTorch alone shows the attention within a stack of layers.
     is_for_torch = options.attention_of != "source" and options.precision == "auto"
@@ -48,6 +50,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     folder = kind.files.find(options.run)
     translator = kind.load(folder.path, options.device, precision, plain=options.plain)
     translator = translator.towards(options.target, options.source)
+    if glossary:
+        translator = translator.with_glossary(glossary)
     if not options.run:
         say(f"run {translator.config.name}")
     warn_of_unidentified(translator)
@@ -216,7 +220,8 @@ class LineTranslation:
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
     """Return a digest of a model and of the flags that change its translations."""
     files = [folder.path / name for name in FILES_OF_MODEL if (folder.path / name).is_file()]
-    flags = replace(options, run="", sentences=(), input=None, output=None, keep_going=False)
+    files += [options.glossary] if options.glossary else []
+    flags = replace(options, run="", sentences=(), input=None, output=None, keep_going=False, glossary=None)
     return digest(digest_files(files), flags)
 
 

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import c_float, c_int64, c_long, c_void_p
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import EOS, ConfigError, ModelConfig
+from tapis.constrained import LogitsStep
 from tapis.engine.weights import DEPTH, PANEL, Floats, block_names, check_shapes, pack_linear, sinusoids
 from tapis.search import AttentionOf, Hypothesis, Search, finite, go_on, length_penalty
 from tapis.threads import n_threads, spread
@@ -29,7 +31,7 @@ U = TypeVar("U")
 
 VARIANTS = ("avx512_vnni", "avx_vnni", "avx2", "neon_dotprod", "plain")  # of engine.c, best first
 SHORT_SUMS = ("avx2",)  # those that add products of four numbers in 16 bits
-LAYOUT_VERSION = 4  # as in engine.c
+LAYOUT_VERSION = 5  # as in engine.c
 EPSILON = 1e-5  # of the normalizations, as in model.py
 
 
@@ -265,6 +267,7 @@ class Engine:
         compiled = library()
         assert compiled
         name = variant or variants()[0]
+        self.variant = name
         self.translate, self.force = compiled[f"translate_{name}"], compiled[f"force_{name}"]
         self.config = config
         self.suppressed = list(suppressed)
@@ -386,6 +389,31 @@ class Engine:
         calls.end(self.force(*map(ctypes.byref, arguments)))
         parts = np.split(weights, ends[:-1]) if with_weights and len(ends) else []
         return log_p.tolist(), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=with_weights)]
+
+    @contextmanager
+    def steps(self, source: list[int], check: Callable[[], None] = go_on) -> Iterator[LogitsStep]:
+        compiled = library()
+        assert compiled
+        calls = Calls([], Search(), self.suppressed, self.first_positions, check)
+        sentences = _Sentences.of([source])
+        begin = compiled[f"begin_stepping_{self.variant}"]
+        begin.restype = c_void_p
+        stepping = c_void_p(begin(*map(ctypes.byref, (self.model, sentences, calls.settings))))
+        if not stepping:
+            raise MemoryError
+
+        def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> Floats:
+            logits = np.empty((len(tokens), self.model.projection.n_out), np.float32)
+            pointers = [
+                c_void_p(array.ctypes.data) for array in (tokens, tokens if parents is None else parents, logits)
+            ]
+            calls.end(compiled["next_logits"](stepping, c_long(len(tokens)), *pointers))
+            return logits
+
+        try:
+            yield step
+        finally:
+            compiled["end_stepping"](stepping)
 
     def spread(self, work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         return spread(work, items)

@@ -426,4 +426,42 @@ static int force(const struct model *m, const struct functions *functions, const
     return outcome;
 }
 
+/* A search by the caller, which asks for the logits of one step after another */
+
+struct stepping {
+    struct searching searching;
+    struct source source;
+};
+
+/* Encodes the sources; null without memory. The settings must live as long as what is returned. */
+static struct stepping *begin_stepping(const struct model *m, const struct functions *functions,
+                                       const struct sentences *sources, const struct search *search) {
+    struct stepping *stepping = calloc(1, sizeof *stepping);
+    if (!stepping) return NULL;
+    struct searching *s = &stepping->searching;
+    *s = (struct searching){.search = search, .functions = functions, .vocabulary = m->projection.n_out, .model = m};
+    if (begin(s, &stepping->source, sources) == DONE) return stepping;
+    free_memory(&s->memory);
+    free(stepping);
+    return NULL;
+}
+
+/* Writes logits (n_rows, V) of the tokens that may follow these, each of which continues a row of the step before; at
+   first, there is one for each sentence, and `parents` is not read. Returns an outcome. */
+int next_logits(struct stepping *stepping, long n_rows, const int64_t *tokens, const int64_t *parents, float *logits) {
+    struct searching *s = &stepping->searching;
+    if (!add_step(s, n_rows)) return NO_MEMORY;
+    memcpy(s->tokens[s->n_steps - 1], tokens, n_rows * sizeof *tokens);
+    struct step *now = s->steps + s->n_steps - 1;
+    if (now->parents) memcpy((int64_t *)now->parents, parents, n_rows * sizeof *parents);
+    enum outcome outcome = compute_logits(s);
+    if (outcome == DONE) memcpy(logits, s->logits, n_rows * s->vocabulary * sizeof *logits);
+    return outcome;
+}
+
+void end_stepping(struct stepping *stepping) {
+    free_memory(&stepping->searching.memory);
+    free(stepping);
+}
+
 void release(int64_t *ids) { free(ids); }

@@ -382,7 +382,7 @@ TARGET void FUNCTION(best_continuations)(const float *logits, const float *score
     }
 }
 
-/* What Python calls. All but the first return an outcome. */
+/* What Python calls. Those that translate return an outcome. */
 
 int FUNCTION(runs)(void) { return RUNS; }
 
@@ -403,6 +403,12 @@ int FUNCTION(translate)(const struct model *m, const struct sentences *sources, 
 int FUNCTION(force)(const struct model *m, const struct sentences *sources, const struct search *search,
                     const struct sentences *targets, struct forced *forced) {
     return force(m, &FUNCTION(functions), sources, search, targets, forced);
+}
+
+/* Begins a search by the caller. Returns what `next_logits` takes and `end_stepping` frees; null without memory. */
+struct stepping *FUNCTION(begin_stepping)(const struct model *m, const struct sentences *sources,
+                                          const struct search *search) {
+    return begin_stepping(m, &FUNCTION(functions), sources, search);
 }
 
 /* Searches B translations by a script in place of a model of V words. */

@@ -11,6 +11,7 @@ from unicodedata import category
 from tapis.attention import Attention
 from tapis.config import ConfigError, ModelConfig, names_of_pairs
 from tapis.ctranslate2 import exported_config, is_exported
+from tapis.glossary import Glossary
 from tapis.release import CheckpointError, Release, RunFiles
 from tapis.search import Search
 from tapis.serving.batches import Check, Translate
@@ -63,6 +64,8 @@ class Models:
         for run, config in configs.items():
             for pair in config.directions:
                 self.pairs.setdefault(pair, run)
+        self.glossaries: dict[tuple[str, str], Glossary] = {}
+        """By language pair; read before the first request"""
         self._load = load
         self._max_loaded = max_loaded
         self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
@@ -114,6 +117,25 @@ class Models:
         texts = [line for line in lines if line.strip()]
         return sum(map(len, translator.tokenizer.encode(texts))) if translator else 0
 
+    def read_glossary(self, file: Path) -> None:
+        """Read the glossary of a language pair, which the name of the file says: terms.en-fr.tsv.
+
+        With one language pair, the name need not say it. Raises ConfigError if it is of none, and TapisError if it
+        cannot be read.
+        """
+        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
+        pairs = named or (list(self.pairs) if len(self.pairs) == 1 else [])
+        if not pairs:
+            raise ConfigError(
+                f"--glossary {file}: its name must end in a language pair that is served, such as "
+                f"terms.{next(iter(names_of_pairs(self.pairs).split(', ')))}.tsv"
+            )
+        pair = max(pairs, key=lambda one: len(one[0]))
+        if pair in self.glossaries:
+            raise ConfigError(f"--glossary {file}: there is another one for {pair[0]}-{pair[1]}")
+        self.glossaries[pair] = Glossary.read(file)
+        self.load(self.pairs[pair]).with_glossary(self.glossaries[pair])  # an export takes none
+
     def load(self, run: str) -> Translator:
         """Return the translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
         with self._loading:
@@ -128,6 +150,10 @@ class Models:
     def translator_of(self, kind: Kind) -> Translate[Answer]:
         """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
         translator = self.load(kind.run).towards(kind.target, kind.source)
+        sources = [kind.source] if kind.source else translator.sources
+        glossary = self.glossaries.get((sources[0], kind.target)) if len(sources) == 1 else None
+        if glossary:
+            translator = translator.with_glossary(glossary)
         return partial(answers_of, translator, kind)
 
 

@@ -73,6 +73,8 @@ class TranslateOptions(ModelOptions):
     """Translations to print per line, best first, each as SCORE<tab>TEXT; at most --beam"""
     length_penalty: float = LENGTH_PENALTY
     """Exponent of the length penalty of beam search: higher values favour longer translations"""
+    glossary: Path | None = None
+    """File of terms that must be translated as it says: a term, a tab and its translation on each line"""
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
     """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, copied,
     invented, unsure"""
@@ -139,6 +141,9 @@ class ServeOptions:
     """Translate by the plain formulas of model.py in fp32, without fused or quantized layers"""
     beam: int = 1
     """Beam size of the API; 1 is greedy search"""
+    glossary: tuple[Path, ...] = ()
+    """Files of terms that must be translated as they say, each for the language pair that its name ends in:
+    terms.en-fr.tsv"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 accepts connections from other machines"""
     port: int = 7860

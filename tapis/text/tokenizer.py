@@ -168,6 +168,11 @@ class Tokenizer:
         prefixed = [WORD_PREFIX + text for text in texts]
         return [encoding.ids for encoding in self.inner.encode_batch_fast(prefixed, add_special_tokens=False)]
 
+    def encode_bound(self, text: str) -> list[int]:
+        """Return the token ids of a text that follows another one without a space."""
+        ids: list[int] = self.inner.encode(text, add_special_tokens=False).ids
+        return ids
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return each token as readable text: whitespace as ▁, an incomplete character as its bytes (⟨e2 80⟩)."""
         pieces = []

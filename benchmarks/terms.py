@@ -1,0 +1,143 @@
+"""Terms: how well `--glossary` is obeyed, on terms that references have.
+
+    python benchmarks/terms.py RUN FOLDER/train FOLDER/valid --source en --target de --terms 200
+
+A part is named without its languages: FOLDER/train are FOLDER/train.en and FOLDER/train.de. The glossary is made from
+the references, since no person's is at hand. A word of a source and one of its reference are a term if they belong
+together in the training part, by the Dice coefficient of the lines that have them, and each is the only word of its
+sentence that the other belongs to. Where the part has the source, at least LEAST_SHARE of the references must have the
+translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words have SHORTEST letters at least.
+
+Printed are, without the glossary and with it: the share of the terms in the sources that the translations have as the
+references do; BLEU (sacreBLEU, 13a) of the sentences with terms and of those without; and the seconds.
+"""
+
+import random
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT)]
+
+import sacrebleu  # noqa: E402
+import tyro  # noqa: E402
+
+from pairs.readers import lines  # noqa: E402
+from tapis.glossary import Glossary, Term, missing_terms  # noqa: E402
+from tapis.search import Search  # noqa: E402
+from tapis.translator import Translator  # noqa: E402
+
+SHORTEST = 4  # letters
+LEAST_DICE = 0.1
+LEAST_LINES = 2  # of the training part that have both words
+LEAST_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure how a glossary is obeyed."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """Run that translates, in int8"""
+    train: Annotated[Path, tyro.conf.Positional]
+    """Training part, without its languages"""
+    part: Annotated[Path, tyro.conf.Positional]
+    """Part to translate, without its languages"""
+    source: str = "en"
+    """Language to translate from"""
+    target: str = "de"
+    """Language to translate into"""
+    terms: int = 200
+    """Terms of the glossary"""
+    beam: int = 5
+    """Beam size"""
+    seed: int = 1
+    """Random seed of the choice of terms"""
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text that may be terms."""
+    return {word for word in re.findall(r"[^\W\d_]+", text) if len(word) >= SHORTEST}
+
+
+def dice(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """Return the Dice coefficient of each pair of words that occur in one pair of lines."""
+    source_counts: Counter[str] = Counter()
+    target_counts: Counter[str] = Counter()
+    both: Counter[tuple[str, str]] = Counter()
+    for source, target in pairs:
+        source_words, target_words = words_of(source), words_of(target)
+        source_counts.update(source_words)
+        target_counts.update(target_words)
+        both.update((one, other) for one in source_words for other in target_words)
+    return {
+        (one, other): 2 * n / (source_counts[one] + target_counts[other])
+        for (one, other), n in both.items()
+        if n >= LEAST_LINES
+    }
+
+
+def terms_of(source: str, reference: str, together: dict[tuple[str, str], float]) -> list[Term]:
+    """Return the words of a sentence and its reference that belong together, each to one other."""
+    found = [
+        Term(one, other)
+        for one in sorted(words_of(source))
+        for other in sorted(words_of(reference))
+        if together.get((one, other), 0.0) >= LEAST_DICE
+    ]
+    sources, targets = Counter(term.source for term in found), Counter(term.target for term in found)
+    return [term for term in found if sources[term.source] == targets[term.target] == 1]
+
+
+def choose(sources: Sequence[str], references: Sequence[str], options: Options) -> Glossary:
+    """Return a glossary of terms that references have."""
+    sides = (list(lines(Path(f"{options.train}.{language}"))) for language in (options.source, options.target))
+    together = dice(zip(*sides, strict=True))
+    translations: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for source, reference in zip(sources, references, strict=True):
+        for term in terms_of(source, reference, together):
+            translations[term.source][term.target] += 1
+    counts = Counter(word for source in sources for word in words_of(source))
+    usual = {source: found.most_common(1)[0] for source, found in translations.items()}
+    terms = [Term(source, target) for source, (target, n) in usual.items() if n >= LEAST_SHARE * counts[source]]
+    return Glossary(tuple(random.Random(options.seed).sample(sorted(terms), min(options.terms, len(terms)))))
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    sources, references = (list(lines(Path(f"{options.part}.{one}"))) for one in (options.source, options.target))
+    glossary = choose(sources, references, options)
+    # A term is given where the reference has its translation: elsewhere the translator chose another word.
+    given = [
+        [term for term in glossary.terms_in(source) if not missing_terms([term], reference)]
+        for source, reference in zip(sources, references, strict=True)
+    ]
+    with_terms = [i for i, terms in enumerate(given) if terms]
+    without = [i for i, terms in enumerate(given) if not glossary.terms_in(sources[i])]
+    n_given = sum(map(len, given))
+    print(f"{len(glossary.terms)} terms, {n_given} times in {len(with_terms)} of {len(sources)} sentences")
+    translator = Translator.load(options.run)
+    for name, one in (("without", translator), ("with", translator.with_glossary(glossary))):
+        start = time.perf_counter()
+        translations = one([sources[i] for i in (*with_terms, *without)], Search(options.beam))
+        seconds = time.perf_counter() - start
+        of_terms, others = translations[: len(with_terms)], translations[len(with_terms) :]
+        n_missing = sum(len(missing_terms(given[i], text)) for i, text in zip(with_terms, of_terms, strict=True))
+        scores = [
+            sacrebleu.corpus_bleu(texts, [[references[i] for i in rows]]).score
+            for texts, rows in ((of_terms, with_terms), (others, without))
+        ]
+        print(
+            f"{name:<8} terms said {1 - n_missing / n_given:6.1%}, BLEU with terms {scores[0]:.1f}, "
+            f"without terms {scores[1]:.1f}, {seconds:.1f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Glossaries: terms whose translations must not vary.
+
+A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
+begin with # are left out. A term in small letters is found in any letter case, another one only as it is written. Only
+whole words are found, of the longest term where several begin.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from tapis.config import TapisError, base_language
+from tapis.constrained import Borders, Phrase
+from tapis.system.terminal import in_one_line
+from tapis.text.lines import lines
+from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
+from tapis.text.tokenizer import Tokenizer
+
+MOST_TERMS = 100_000
+LONGEST_TERM = 200  # characters
+MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
+
+
+class Term(NamedTuple):
+    """A term, and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Terms by their sources."""
+
+    terms: tuple[Term, ...]
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a file. Raises TapisError, with the number of the line, for what is no glossary."""
+        found: dict[str, tuple[Term, int]] = {}
+        for number, line in enumerate(lines(file), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            cells = [" ".join(cell.split()) for cell in line.split("\t")]
+            where = f"{file} line {number:,}"
+            if len(cells) < 2 or not all(cells[:2]):
+                raise TapisError(
+                    f"{where}: a term, a tab and its translation are expected, not {in_one_line(line, 60)!r}"
+                )
+            term = Term(*cells[:2])
+            if max(map(len, term)) > LONGEST_TERM:
+                raise TapisError(f"{where}: a term of more than {LONGEST_TERM} characters")
+            if len(found) == MOST_TERMS:
+                raise TapisError(f"{file} has more than {MOST_TERMS:,} terms")
+            other, other_number = found.setdefault(term.source, (term, number))
+            if other.target != term.target:
+                raise TapisError(
+                    f"{where}: {in_one_line(term.source, 60)!r} is {in_one_line(term.target, 60)!r}, "
+                    f"but {in_one_line(other.target, 60)!r} in line {other_number:,}: keep one of them"
+                )
+        if not found:
+            raise TapisError(f"{file} has no terms: each line is a term, a tab, and its translation")
+        return cls(tuple(term for term, _ in found.values()))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """All words of the sources, as a pattern of one that begins a term."""
+        return re.compile(r"\w+|[^\w\s]")
+
+    @cached_property
+    def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:
+        """The words of each term, in small letters, by the first; longer ones first."""
+        found: dict[str, list[tuple[list[str], Term]]] = {}
+        for term in self.terms:
+            words = self._pattern.findall(term.source)
+            found.setdefault(words[0].lower(), []).append((words, term))
+        for of_word in found.values():
+            of_word.sort(key=lambda entry: -len(entry[0]))
+        return found
+
+    def terms_in(self, sentence: str) -> list[Term]:
+        """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
+        words = self._pattern.findall(sentence)
+        found: list[Term] = []
+        place = 0
+        while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
+            length = 1
+            for wanted, term in self._by_first_word.get(words[place].lower(), []):
+                is_any_case = term.source.islower()
+                there = words[place : place + len(wanted)]
+                if there == wanted or (is_any_case and [word.lower() for word in there] == wanted):
+                    found.append(term)
+                    length = len(wanted)
+                    break
+            place += length
+        return found
+
+
+def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
+    """Return the terms whose translations a text does not have as whole words, each as often as it is missing."""
+    missing = []
+    rest = translation
+    for term in sorted(terms, key=lambda term: -len(term.target)):
+        pattern = rf"(?<!\w){re.escape(term.target)}(?!\w)"
+        rest, n_found = re.subn(pattern, " ", rest, count=1)
+        if not n_found:
+            capital = term.target[:1].upper() + term.target[1:]
+            rest, n_found = re.subn(rf"\A\W*{re.escape(capital)}(?!\w)", " ", rest, count=1)
+        if not n_found:
+            missing.append(term)
+    return missing
+
+
+def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
+    """Return what a translation must say for a term."""
+    target = term.target
+    capital = target[:1].upper() + target[1:]
+    ids, ids_at_start = tokenizer.encode([target, capital])
+    return Phrase(ids, ids_at_start, tokenizer.encode_bound(target))
+
+
+def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
+    """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
+    pieces = [tokenizer.pieces([i])[0] if i >= tokenizer.first_text_id else "" for i in range(len(tokenizer))]
+    has_spaces = base_language(language) not in LANGUAGES_WITHOUT_SPACES
+    goes_on = [has_spaces and (piece[:1].isalnum() or piece.startswith("⟨")) for piece in pieces]
+    binds = [piece.endswith(("'", "’")) for piece in pieces]
+    return Borders(np.array(goes_on), np.array(binds))

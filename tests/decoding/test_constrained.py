@@ -1,0 +1,256 @@
+"""Translations that must say phrases: they say them, end well, and are the best of those when nothing is left out."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Command
+from numpy.typing import NDArray
+
+from checkpoint import RunFolder
+from decoding.torch_searcher import TorchSearcher
+from decoding.translator import Translator
+from tapis.config import BOS, EOS, ConfigError, TapisError
+from tapis.constrained import Borders, LogitsStep, Phrase, constrained_search
+from tapis.engine.engine import Engine
+from tapis.glossary import Glossary, Term, borders_of, missing_terms, phrase_of
+from tapis.search import Search, length_penalty
+from tapis.text.tokenizer import Tokenizer
+
+V = 8  # of scripted models
+FREE = Borders(np.zeros(V, bool), np.zeros(V, bool))
+
+
+def scripted(seed: int) -> LogitsStep:
+    """A model whose logits depend on all tokens before, of a few values."""
+    prefixes: list[tuple[int, ...]] = []
+
+    def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        nonlocal prefixes
+        before = [()] * len(tokens) if parents is None else [prefixes[row] for row in parents]
+        prefixes = [(*prefix, int(token)) for prefix, token in zip(before, tokens, strict=True)]
+        return np.stack([logits_of(seed, prefix) for prefix in prefixes])
+
+    return step
+
+
+def logits_of(seed: int, prefix: Sequence[int]) -> NDArray[np.float32]:
+    drawn = np.random.default_rng([seed, *prefix]).normal(size=V).astype(np.float32)
+    drawn[:EOS] = -np.inf
+    return drawn
+
+
+def log_p_of(seed: int, ids: Sequence[int]) -> float:
+    """Of ids and their end."""
+    total, prefix = 0.0, [BOS]
+    for token in ids:
+        logits = logits_of(seed, prefix).astype(np.float64)
+        total += float(logits[token] - np.log(np.exp(logits).sum()))
+        prefix.append(token)
+    return total
+
+
+def says(ids: Sequence[int], phrase: Sequence[int]) -> bool:
+    return any(list(ids[i : i + len(phrase)]) == list(phrase) for i in range(len(ids)))
+
+
+def phrase(*ids: int) -> Phrase:
+    return Phrase(list(ids), list(ids), list(ids))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("phrases", [[(4,)], [(5, 6)], [(4,), (5, 6)], [(4, 4), (7,)]], ids=str)
+def test_with_room_for_all_it_finds_the_best_that_says_everything(seed: int, phrases: list[tuple[int, ...]]) -> None:
+    limit = 5
+    search = Search(40, 1, 0.6)
+    # Every sequence that ends, and says all phrases in places of their own
+    best = -math.inf
+    for length in range(limit):
+        for ids in itertools.product(range(EOS + 1, V), repeat=length):
+            if all(says(ids, one) for one in phrases) and length >= sum(map(len, phrases)):
+                best = max(best, log_p_of(seed, [*ids, EOS]) / length_penalty(length + 1, 0.6))
+    (found,) = constrained_search(scripted(seed), limit, [phrase(*one) for one in phrases], search, FREE)
+    assert all(says(found.ids, one) for one in phrases)
+    assert found.score == pytest.approx(log_p_of(seed, [*found.ids, EOS]) / length_penalty(len(found.ids) + 1, 0.6))
+    assert found.score == pytest.approx(best) or len(phrases) > 1 or len(phrases[0]) > 1
+    assert found.score <= best + 1e-9
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_phrase_is_said_as_often_as_it_is_given(beam: int) -> None:
+    for seed in range(10):
+        (found,) = constrained_search(scripted(seed), 12, [phrase(5, 6), phrase(5, 6)], Search(beam), FREE)
+        assert str(found.ids).count("5, 6") >= 2 and EOS not in found.ids and len(found.ids) < 12
+
+
+def test_no_word_goes_on_behind_a_phrase() -> None:
+    borders = Borders(np.array([False] * 6 + [True, True]), np.zeros(V, bool))
+    for seed in range(20):
+        (found,) = constrained_search(scripted(seed), 9, [phrase(4, 5)], Search(5), borders)
+        place = str(found.ids).index("4, 5") // 3
+        assert found.ids[place + 2 : place + 3] in ([], [4], [5])
+
+
+def test_a_phrase_takes_the_form_of_its_place() -> None:
+    borders = Borders(np.zeros(V, bool), np.array([False] * 7 + [True]))
+    forms = Phrase([4], [5], [6])
+    seen = set()
+    for seed in range(100):
+        of_seed = scripted(seed)
+
+        def step(
+            tokens: NDArray[np.int64], parents: NDArray[np.int64] | None, of_seed: LogitsStep = of_seed
+        ) -> NDArray[np.float32]:
+            logits = of_seed(tokens, parents)
+            logits[:, 4:7] -= 20.0  # none is said by chance
+            return logits
+
+        (found,) = constrained_search(step, 4, [forms], Search(5), borders)
+        place = next(i for i, token in enumerate(found.ids) if token in (4, 5, 6))
+        wanted = 5 if not place else 6 if found.ids[place - 1] == 7 else 4
+        seen.add(wanted)
+        assert found.ids[place] == wanted
+    assert seen == {5, 6}  # there is no other token before it than 7
+
+
+def test_where_no_translation_is_long_enough_there_is_none() -> None:
+    assert constrained_search(scripted(1), 2, [phrase(4, 5, 6)], Search(5), FREE) == []
+    (found,) = constrained_search(scripted(1), 3, [phrase(4, 5, 6)], Search(5), FREE)
+    assert found.ids == [4, 5, 6]  # without an end
+
+
+@pytest.fixture(params=["engine", "torch", "plain"])
+def any_translator(request: pytest.FixtureRequest, run_folder: RunFolder) -> Iterator[Translator]:
+    precision, plain = {"engine": ("int8", False), "torch": ("fp32", False), "plain": ("fp32", True)}[request.param]
+    translator = Translator.load(run_folder.path, "cpu", precision, plain=plain)  # type: ignore[arg-type]
+    assert isinstance(translator.searcher, Engine if request.param == "engine" else TorchSearcher)
+    yield translator
+
+
+def test_steps_are_those_of_the_search(any_translator: Translator) -> None:
+    (source,) = any_translator.source_ids(["The cat is on the mat."])
+    searcher = any_translator.searcher
+    for limit in (1, 9):
+        ids: list[int] = []
+        with searcher.steps(source) as step:
+            for i in range(limit):
+                parents = np.array([0]) if i else None
+                logits = step(np.array([ids[-1] if ids else BOS]), parents)
+                assert logits.shape == (1, len(any_translator.tokenizer)) and np.isneginf(logits[0, :EOS]).all()
+                ids.append(int(logits[0].argmax()))
+                if ids[-1] == EOS:
+                    break
+        assert searcher([source], [limit], Search())[0][0].ids == [token for token in ids if token != EOS]
+
+
+def test_rows_of_steps_continue_their_parents(any_translator: Translator) -> None:
+    """What a row gives does not depend on the rows beside it."""
+    (source,) = any_translator.source_ids(["A dog sleeps."])
+    tokens = [[BOS], [10, 20, 30], [11, 21], [12, 22]]
+    parents: list[list[int]] = [[], [0, 0, 0], [2, 0], [1, 1]]
+    with any_translator.searcher.steps(source) as step:
+        for these, before in zip(tokens, parents, strict=True):
+            together = step(np.array(these), np.array(before) if before else None)
+    for row, path in enumerate(([BOS, 10, 21, 12], [BOS, 10, 21, 22])):
+        with any_translator.searcher.steps(source) as step:
+            for i, token in enumerate(path):
+                alone = step(np.array([token]), np.array([0]) if i else None)
+        finite = np.isfinite(alone[0])
+        np.testing.assert_allclose(together[row][finite], alone[0][finite], atol=1e-3)
+
+
+def test_a_translation_says_the_terms_of_its_source_and_others_stay(any_translator: Translator) -> None:
+    glossary = Glossary((Term("cat", "matou"), Term("mat", "paillasson rouge"), Term("unicorn", "licorne")))
+    with_terms = any_translator.with_glossary(glossary)
+    sentences = ["The cat is on the mat.", "A dog.", "Cat and cat.", "Concatenate."]
+    usual, translations = any_translator(sentences), with_terms(sentences)
+    assert translations[1] == usual[1] and translations[3] == usual[3]
+    for sentence, translation in zip(sentences, translations, strict=True):
+        assert not missing_terms(glossary.terms_in(sentence), translation), translation
+    assert not any("licorne" in translation for translation in translations)
+    ranked = with_terms.n_best(sentences[:1], Search(5, 3))[0]
+    assert len(ranked) == 3 and all("paillasson rouge" in one.text for one in ranked)
+    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+
+
+def test_terms_are_found_as_whole_words_the_longest_first() -> None:
+    glossary = Glossary(
+        (Term("cat", "a"), Term("cat food", "b"), Term("NATO", "c"), Term("e-mail", "d"), Term("C++", "e"))
+    )
+
+    def found(sentence: str) -> str:
+        return "".join(term.target for term in glossary.terms_in(sentence))
+
+    assert found("Cat food for the CAT, a cat; concatenate cats.") == "baa"
+    assert found("NATO nato Nato e-mail E-Mail C++ c++ C+") == "cdde"
+    assert len(glossary.terms_in("cat " * 50)) == 10
+
+
+def test_what_is_missing_is_counted() -> None:
+    cat, big_cat = Term("x", "chat"), Term("y", "grand chat")
+    assert missing_terms([cat, cat], "un chat, chaton") == [cat]
+    assert missing_terms([cat, big_cat], "un grand chat") == [cat]
+    assert missing_terms([cat, big_cat], "Chat et grand chat") == []
+    assert missing_terms([cat], "le CHAT") == [cat]
+
+
+def test_forms_of_a_phrase_and_borders_of_words(tokenizer: Tokenizer) -> None:
+    said = phrase_of(Term("x", "eau"), tokenizer)
+    assert tokenizer.decode([said.ids, said.ids_at_start]) == ["eau", "Eau"]
+    assert tokenizer.decode([[*tokenizer.encode(["l'"])[0], *said.ids_bound]]) == ["l'eau"]
+    borders = borders_of(tokenizer, "fr")
+    (ids,) = tokenizer.encode(["eaux l'"])
+    assert not borders.goes_on[ids[0]] and not borders.goes_on[EOS] and borders.goes_on[tokenizer.encode_bound("x")[0]]
+    assert borders.binds[ids[-1]] and not borders.binds[ids[0]]
+    assert not borders_of(tokenizer, "zh").goes_on.any()
+
+
+FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "terms.tsv has no terms"),
+        (b"# cat\tchat\n\n", "terms.tsv has no terms"),
+        (b"cat\n", "terms.tsv line 1: a term, a tab and its translation are expected, not 'cat'"),
+        (b"a\tb\ncat\t \n", "terms.tsv line 2: a term, a tab"),
+        (b"cat\tchat\ndog\tchien\ncat\tmatou\n", "line 3: 'cat' is 'matou', but 'chat' in line 1: keep one of them"),
+        (b"cat\t" + b"x" * 300 + b"\n", "line 1: a term of more than 200 characters"),
+        (b"caf\xe9\tx\n", "not UTF-8"),
+        ("cat\tchat\n".encode("utf-16"), "UTF-16"),
+        (b"".join(b"%d\tx\n" % i for i in range(100_001)), "more than 100,000 terms"),
+    ],
+)
+def test_a_glossary_that_is_none_is_an_error_in_words(
+    content: bytes, says: str, run_folder: RunFolder, called: Command
+) -> None:
+    Path("terms.tsv").write_bytes(content)
+    done = called(*FLAGS, "--glossary", "terms.tsv", "A cat.")
+    assert done.returncode == 1 and says in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert called(*FLAGS, "--glossary", "none.tsv", "A cat.").returncode == 1
+
+
+def test_the_command_says_terms_also_in_documents(run_folder: RunFolder, called: Command) -> None:
+    Path("terms.tsv").write_text(
+        "# a comment\ncat\tmatou\tnotes\ncat\tmatou\n\nBig Dog\tgros chien\n", encoding="utf-8"
+    )
+    flags = [*FLAGS, "--glossary", "terms.tsv"]
+    done = called(*flags, "A cat and a Big Dog.", "THE CAT.")
+    assert done.returncode == 0
+    first, second = done.stdout.splitlines()
+    assert "matou" in first and "gros chien" in first and "MATOU" in second
+    Path("page.html").write_text("<p>The <b>cat</b> sleeps.</p>", encoding="utf-8")
+    page = called(*flags, "--input", "page.html").stdout
+    assert "matou" in page and page.count("<b>") == page.count("</b>") == 1
+
+
+def test_an_export_is_told_no_terms(run_folder: RunFolder) -> None:
+    translator = Translator.load(run_folder.path, "cpu")
+    translator.searcher = type("Exported", (), {"can_force": False})()
+    with pytest.raises(ConfigError, match="--glossary is for a run or a release"):
+        translator.with_glossary(Glossary((Term("a", "b"),)))
+    assert issubclass(ConfigError, TapisError)

@@ -1,0 +1,52 @@
+"""Glossaries of the server: one for each language pair, by the names of the files."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from checkpoint import RunFolder
+from config import Config
+from decoding.translator import Translator
+from tapis.config import ConfigError, TapisError
+from tapis.search import Search
+from tapis.serving.models import Kind, Models, find_models
+
+pytest.importorskip("granian")
+
+
+def models_of(run_folder: RunFolder) -> Models:
+    return find_models(["tiny"], type(run_folder), lambda path: Translator.load(path, "cpu"), 1)
+
+
+def test_the_name_of_a_glossary_says_its_language_pair(run_folder: RunFolder) -> None:
+    models = models_of(run_folder)
+    for name in ("terms.tsv", "terms.en-fr.tsv"):
+        Path(name).write_text("cat\tmatou\n", encoding="utf-8")
+        models.glossaries.clear()
+        models.read_glossary(Path(name))
+        assert list(models.glossaries) == [("en", "fr")]
+    with pytest.raises(ConfigError, match=r"there is another one for en-fr"):
+        models.read_glossary(Path("terms.tsv"))
+
+    # It is for requests of that pair.
+    for source in ("en", ""):
+        (answer,) = models.translator_of(Kind("tiny", source, "fr", Search()))(["The cat."], lambda: None)
+        assert "matou" in answer.translations[0].text
+
+
+def test_a_glossary_of_no_pair_is_an_error(run_folder: RunFolder, tiny: Config) -> None:
+    models = models_of(run_folder)
+    models.pairs = {("en", "fr"): "tiny", ("fr", "en"): "tiny"}
+    Path("terms.tsv").write_text("cat\tmatou\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"must end in a language pair that is served, such as terms\.en-fr\.tsv"):
+        models.read_glossary(Path("terms.tsv"))
+    Path("terms.en-fr.tsv").write_text("cat\n", encoding="utf-8")
+    with pytest.raises(TapisError, match="line 1"):
+        models.read_glossary(Path("terms.en-fr.tsv"))
+
+
+def test_the_command_ends_before_it_listens_if_a_glossary_is_wrong(run_folder: RunFolder, called: Command) -> None:
+    Path("terms.tsv").write_text("cat\n", encoding="utf-8")
+    done = called("serve.py", "--run", "tiny", "--device", "cpu", "--glossary", "terms.tsv")
+    assert (done.returncode, done.stdout) == (1, "") and "terms.tsv line 1" in done.stderr
