@@ -6,7 +6,8 @@ A part is named without its languages: FOLDER/train are FOLDER/train.en and FOLD
 the references, since no person's is at hand. A word of a source and one of its reference are a term if they belong
 together in the training part, by the Dice coefficient of the lines that have them, and each is the only word of its
 sentence that the other belongs to. Where the part has the source, at least LEAST_SHARE of the references must have the
-translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words have SHORTEST letters at least.
+translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words are of SHORTEST letters at
+least.
 
 Printed are, without the glossary and with it: the share of the terms in the sources that the translations have as the
 references do; BLEU (sacreBLEU, 13a) of the sentences with terms and of those without; and the seconds.

@@ -27,9 +27,8 @@ from fast.topk import best_continuations_in_blocks
 from machine.devices import choose_precision, spread
 from model import Transformer
 from tapis.config import EOS, ConfigError, TranslatingPrecision
-from tapis.constrained import LogitsStep
 from tapis.engine.engine import Engine, check_compiled, variants
-from tapis.search import AttentionOf, Hypothesis, Search, Searcher, finite, go_on
+from tapis.search import AttentionOf, Hypothesis, LogitsStep, Search, Searcher, finite, go_on
 
 T = TypeVar("T")
 U = TypeVar("U")

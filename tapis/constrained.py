@@ -9,7 +9,7 @@ beam search, and is for sentences whose usual translation lacks a term.
 One sentence at a time is searched, in numpy, by the logits of a model that `Searcher.steps` gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,11 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import BOS, EOS
-from tapis.search import Hypothesis, Search, length_penalty
-
-LogitsStep = Callable[[NDArray[np.int64], NDArray[np.int64] | None], NDArray[np.float32]]
-"""(tokens, parents) → logits. tokens (K,) are the last ones of K hypotheses, parents (K,) the hypotheses of the call
-before that each continues; None at first. logits (K, V) score the next token; −∞ for what is never generated"""
+from tapis.search import Hypothesis, LogitsStep, Search, length_penalty
 
 LEAST_BEAM, LARGEST_BEAM = 5, 40
 PLACES_OF_A_BANK = 2  # at least, if the beam is not too large then

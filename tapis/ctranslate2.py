@@ -35,9 +35,8 @@ from tapis.config import (
     TapisError,
     TranslatingPrecision,
 )
-from tapis.constrained import LogitsStep
 from tapis.release import MAX_BYTES
-from tapis.search import AttentionOf, Hypothesis, Search, go_on, length_penalty
+from tapis.search import AttentionOf, Hypothesis, LogitsStep, Search, go_on, length_penalty
 from tapis.system.files import check_regular, read_bounded
 from tapis.system.hub import check_sums
 from tapis.system.terminal import in_one_line

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tapis.constrained import LogitsStep
-
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -58,6 +56,17 @@ class Hypothesis:
 def length_penalty(length: int, alpha: float) -> float:
     """((5 + length) / 6)^α, by which log P is divided (Wu et al. 2016, arXiv 1609.08144, formula 14)."""
     return float(((5 + length) / 6) ** alpha)
+
+
+class LogitsStep(Protocol):
+    """A model that is asked what may follow, one step after another."""
+
+    def __call__(self, tokens: "NDArray[np.int64]", parents: "NDArray[np.int64] | None") -> "NDArray[np.float32]":
+        """Return logits (K, V) of the next token of K hypotheses; −∞ for what is never generated.
+
+        tokens (K,) are their last ones. parents (K,) are the hypotheses of the call before that they continue; None at
+        first, when there is one hypothesis, of BOS.
+        """
 
 
 class Searcher(Protocol):

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import EOS, ConfigError, ModelConfig
-from tapis.constrained import LogitsStep
 from tapis.engine.weights import DEPTH, PANEL, Floats, block_names, check_shapes, pack_linear, sinusoids
-from tapis.search import AttentionOf, Hypothesis, Search, finite, go_on, length_penalty
+from tapis.search import AttentionOf, Hypothesis, LogitsStep, Search, finite, go_on, length_penalty
 from tapis.threads import n_threads, spread
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from checkpoint import RunFolder
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from tapis.config import BOS, EOS, ConfigError, TapisError
-from tapis.constrained import Borders, LogitsStep, Phrase, constrained_search
+from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary, Term, borders_of, missing_terms, phrase_of
-from tapis.search import Search, length_penalty
+from tapis.search import LogitsStep, Search, length_penalty
 from tapis.text.tokenizer import Tokenizer
 
 V = 8  # of scripted models

@@ -9,6 +9,7 @@ from checkpoint import RunFolder
 from config import Config
 from decoding.translator import Translator
 from tapis.config import ConfigError, TapisError
+from tapis.release import Release
 from tapis.search import Search
 from tapis.serving.models import Kind, Models, find_models
 
@@ -16,7 +17,7 @@ pytest.importorskip("granian")
 
 
 def models_of(run_folder: RunFolder) -> Models:
-    return find_models(["tiny"], type(run_folder), lambda path: Translator.load(path, "cpu"), 1)
+    return find_models([str(run_folder.path)], Release, lambda path: Translator.load(path, "cpu"), 1)
 
 
 def test_the_name_of_a_glossary_says_its_language_pair(run_folder: RunFolder) -> None:
