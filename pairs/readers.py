@@ -27,7 +27,6 @@ from pairs.columns import find_fields, is_number, quoted
 from pairs.moses_zip import read_moses_zip
 from pairs.parquet import RECORD, fields_of_parquet, read_parquet
 from pairs.spreadsheets import Table, open_table
-from pairs.tmx import read_tmx
 from pairs.unreadable import Unreadable, check_share, not_in_utf8, text_pairs
 from pairs.workbooks import open_workbook
 from tapis.system.files import digest, digest_files
@@ -45,6 +44,7 @@ from tapis.text.lines import (
     without_compressed_ending,
 )
 from tapis.text.sentences import replace_lone_surrogates
+from tapis.text.tmx import read_tmx
 
 __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
 

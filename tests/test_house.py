@@ -17,6 +17,7 @@ FLOORS = [
     {"tapis.search", "tapis.threads"},
     {"tapis.system", "tapis.web"},
     {"tapis.text"},
+    {"tapis.documents"},
     {"tapis.engine"},
     {"tapis.release"},
     {"tapis"},

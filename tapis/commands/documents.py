@@ -13,6 +13,7 @@ from tapis.documents.archives import changed_archive
 from tapis.documents.common import DocumentError
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
+from tapis.memory import Memory
 from tapis.system.cli import TranslateOptions
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import say
@@ -35,15 +36,18 @@ class Segment(NamedTuple):
     source: str
     translation: str
     doubts: tuple[str, ...]
+    memory: str
+    """What the translation memory has: the text, or one that is like it"""
 
 
 class Documents:
     """Translates documents, and keeps what they hold for a report."""
 
-    def __init__(self, translate: TranslateLines, columns: Sequence[str]) -> None:
-        """Take what translates lines of a markup, and the columns of tables."""
+    def __init__(self, translate: TranslateLines, columns: Sequence[str], memory: Memory | None = None) -> None:
+        """Take what translates lines of a markup, the columns of tables, and the memory that the report shows."""
         self.translate = translate
         self.columns = columns
+        self.memory = memory
         self.segments: list[Segment] = []
 
     def format_of(self, file: Path) -> DocumentFormat | None:
@@ -60,7 +64,7 @@ class Documents:
             found = self.translate(lines, kind.markup)
             first = len(self.segments) + 1
             self.segments += [
-                Segment(name, number, line, one.text, one.doubts)
+                Segment(name, number, line, one.text, one.doubts, self.in_memory(line))
                 for number, (line, one) in enumerate(zip(lines, found, strict=True), first)
             ]
             return [one.text for one in found]
@@ -73,6 +77,15 @@ class Documents:
         if kind is FORMATS["srt"]:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result
+
+    def in_memory(self, text: str) -> str:
+        """Return what the memory has of a text, for a person to read."""
+        if not self.memory:
+            return ""
+        if self.memory.exact(text):
+            return "100 %"
+        match = self.memory.near(text)
+        return f"{match.similarity:.0%}: {match.source} → {match.target}" if match else ""
 
     def translated_archive(self, content: bytes, name: str) -> bytes:
         """Return a zip archive with the documents in it translated."""
@@ -105,9 +118,10 @@ class Documents:
     def write_report(self, report: Path) -> None:
         """Write the texts that were translated, with their translations and doubts, as a table or a page."""
         rows = [
-            (one.document, str(one.number), one.source, one.translation, ", ".join(one.doubts)) for one in self.segments
+            (one.document, str(one.number), one.source, one.translation, one.memory, ", ".join(one.doubts))
+            for one in self.segments
         ]
-        columns = ("document", "number", "source", "translation", "doubts")
+        columns = ("document", "number", "source", "translation", "memory", "doubts")
         if report.suffix == ".tsv":
             table = io.StringIO()
             writer = csv.writer(table, delimiter="\t", lineterminator="\n")

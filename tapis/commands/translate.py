@@ -16,6 +16,7 @@ from tapis.config import ConfigError, TapisError, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary
+from tapis.memory import Memory, write_memory
 from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, parse
@@ -24,7 +25,7 @@ from tapis.system.parts import Part
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
-from tapis.text.lines import check_ending, compressed, file_type, open_bytes
+from tapis.text.lines import Pair, check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.sentences import has_letters
@@ -58,7 +59,11 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if options.attention:
         draw_attention(translator, options, search)
 
-    lines = LineTranslation(translator, options, search)
+    source = translator.sources[0]
+    memory = Memory.read(options.memory, source, translator.target) if options.memory else None
+    if options.write_memory and options.write_memory.exists():
+        Memory.read(options.write_memory, source, translator.target)  # an error comes now, not after the work
+    lines = LineTranslation(translator, options, search, memory)
     if task.kind == "sentences":
         sentences = [sentence.replace("\n", " ") for sentence in options.sentences]
         text = lines(sentences)
@@ -68,17 +73,22 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         converse(translator, lines)
     elif task.kind == "lines" and options.output:
         with Part(options.output, made_by(folder, options)) as part:
+            if options.write_memory and part.n_lines_before:
+                missing = f"the first {part.n_lines_before:,} lines, which an earlier command translated"
+                say(f"warning: {options.write_memory} will not have {missing}")
             translate_into(part, task.file, options, lines)
             part.finish()
     elif task.kind == "lines":
         translate_into(None, task.file, options, lines)
     else:
         translate_documents(task, options, lines)
+    if options.write_memory:
+        write_memory(options.write_memory, lines.translated, source, translator.target)
 
 
 def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> None:
     """Translate a document, an archive of documents or a folder of them, and write the report about them."""
-    documents = Documents(lines.of_document, options.column)
+    documents = Documents(lines.of_document, options.column, lines.memory)
     if task.kind == "folder":
         assert task.file and options.output
         documents.translate_folder(task.file, options.output)
@@ -123,6 +133,9 @@ def task_of(options: TranslateOptions) -> Task:
     input, and for flags that what is translated does not take.
     """
     check_shard(options.shard)
+    for name, file in (("memory", options.memory), ("write_memory", options.write_memory)):
+        if file and file_type(file) != ".tmx":
+            raise ConfigError(f"{flag(name)} {file}: a translation memory is a .tmx file")
     if options.output:
         check_ending(options.output)
     if options.input and options.sentences:
@@ -191,37 +204,49 @@ def how_to_translate(name: str) -> str:
 
 
 class LineTranslation:
-    """Translates lines, as the flags of the command ask for, into a text that has each on a line or several."""
+    """Translates lines, as the flags of the command ask for: from the memory what it has, and all else by the model."""
 
-    def __init__(self, translator: Translator, options: TranslateOptions, search: Search) -> None:
+    def __init__(
+        self, translator: Translator, options: TranslateOptions, search: Search, memory: Memory | None = None
+    ) -> None:
         self.translator = translator
         self.options = options
         self.search = search
+        self.memory = memory
         self.must_warn = not options.source
+        self.translated: list[Pair] = []  # what is to be written to a memory
         # Of two calls at the same time, one computes while the other takes lines apart, or puts them together.
-        self.at_once = 2 if isinstance(translator.searcher, Engine) else 1
+        self.at_once = 2 if isinstance(translator.searcher, Engine) and not options.write_memory else 1
 
     def __call__(self, lines: Sequence[str]) -> str:
-        if self.must_warn:
-            self.must_warn = not warn_of_unlearned(self.translator, lines)
+        """Return a text that has each line, translated, on a line or several."""
         with_doubts, with_score = self.options.doubts, self.search.n_best > 1
-        results = translate_lines(self.translator, lines, self.search, with_doubts=with_doubts)
+        results = self.ranked(lines, "", with_doubts)
         return "".join(printed(one, with_score, with_doubts) for ranked in results for one in ranked)
 
     def of_document(self, lines: Sequence[str], markup: Markup) -> list[Translation]:
         """Return the best translation of each line of a document."""
+        return [ranked[0] for ranked in self.ranked(lines, markup, self.options.report is not None)]
+
+    def ranked(self, lines: Sequence[str], markup: Markup, with_doubts: bool) -> list[list[Translation]]:
+        """Return the translations of each line, best first."""
         if self.must_warn:
             self.must_warn = not warn_of_unlearned(self.translator, lines)
-        with_doubts = self.options.report is not None
-        results = translate_lines(self.translator, lines, self.search, markup=markup, with_doubts=with_doubts)
-        return [ranked[0] for ranked in results]
+        known = [self.memory.exact(line) if self.memory else None for line in lines]
+        new = [line for line, text in zip(lines, known, strict=True) if text is None]
+        found = iter(translate_lines(self.translator, new, self.search, markup=markup, with_doubts=with_doubts))
+        results = [next(found) if text is None else [Translation(text, 0.0)] for text in known]
+        if self.options.write_memory:
+            self.translated += [(line, ranked[0].text) for line, ranked in zip(lines, results, strict=True)]
+        return results
 
 
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
     """Return a digest of a model and of the flags that change its translations."""
     files = [folder.path / name for name in FILES_OF_MODEL if (folder.path / name).is_file()]
-    files += [options.glossary] if options.glossary else []
-    flags = replace(options, run="", sentences=(), input=None, output=None, keep_going=False, glossary=None)
+    files += [file for file in (options.glossary, options.memory) if file]
+    flags = replace(options, run="", sentences=(), input=None, output=None, keep_going=False)
+    flags = replace(flags, glossary=None, memory=None, write_memory=None, report=None)
     return digest(digest_files(files), flags)
 
 

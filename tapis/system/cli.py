@@ -75,6 +75,10 @@ class TranslateOptions(ModelOptions):
     """Exponent of the length penalty of beam search: higher values favour longer translations"""
     glossary: Path | None = None
     """File of terms that must be translated as it says: a term, a tab and its translation on each line"""
+    memory: Path | None = None
+    """Translation memory (.tmx): lines and texts that it has are not translated again, but taken from it"""
+    write_memory: Path | None = None
+    """Translation memory (.tmx) to add the translations to, or to make"""
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
     """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, copied,
     invented, unsure"""

@@ -1,0 +1,112 @@
+"""Translation memories: what was translated before is taken as it was, and what is like it is found.
+
+A memory is a TMX file, as computer-aided translation tools export it. Texts are compared with single spaces. Of several
+translations of a text, the last one counts.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Self
+from xml.sax.saxutils import escape, quoteattr
+
+from tapis.system.files import write_text
+from tapis.text.lines import Pair
+from tapis.text.tmx import read_tmx
+
+LEAST_SIMILAR = 0.7  # of texts that are like each other
+MOST_COMPARED = 20  # texts of the memory that share the most words with a text
+MOST_FREQUENT = 1000  # texts of the memory with a word: one of more tells little
+_WORD = re.compile(r"\w+")
+_NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+class Match(NamedTuple):
+    """A text of a memory that is like another one."""
+
+    similarity: float
+    """From 0 to 1, which is the same text"""
+    source: str
+    target: str
+
+
+class Memory:
+    """Texts with their translations."""
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self.translations = {_normal(source): target.strip() for source, target in pairs}
+
+    @classmethod
+    def read(cls, file: Path, source: str, target: str) -> Self:
+        """Read a TMX file. Raises DataError if it is none, or has no unit of both languages."""
+        return cls(read_tmx(file, source, target))
+
+    def exact(self, text: str) -> str | None:
+        """Return the translation of a text; None if the memory does not have it."""
+        return self.translations.get(_normal(text)) or None
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return list(self.translations)
+
+    @cached_property
+    def _with_word(self) -> dict[str, list[int]]:
+        """The numbers of the texts that have a word."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for number, text in enumerate(self._texts):
+            for word in set(_WORD.findall(text.lower())):
+                found[word].append(number)
+        return found
+
+    def near(self, text: str) -> Match | None:
+        """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR.
+
+        The similarity is twice the words in common, in their order, by the words of both texts.
+        """
+        text = _normal(text)
+        words = _WORD.findall(text.lower())
+        shared: Counter[int] = Counter()
+        for word in set(words):
+            numbers = self._with_word.get(word, [])
+            if len(numbers) <= MOST_FREQUENT:
+                shared.update(numbers)
+        best: Match | None = None
+        for number, _ in shared.most_common(MOST_COMPARED):
+            other = self._texts[number]
+            similarity = SequenceMatcher(None, words, _WORD.findall(other.lower()), autojunk=False).ratio()
+            if other != text:
+                similarity = min(similarity, 0.99)  # signs differ
+            if similarity >= LEAST_SIMILAR and (best is None or similarity > best.similarity):
+                best = Match(similarity, other, self.translations[other])
+        return best
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.split())
+
+
+def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) -> None:
+    """Write texts and their translations as TMX 1.4, with those of the file if there is one, each text once.
+
+    The last translation of a text counts. Raises DataError if the file is no TMX of these languages, and OSError if it
+    cannot be written.
+    """
+    known: dict[str, str] = dict(read_tmx(file, source, target)) if file.exists() else {}
+    cleaned = [(_normal(_NOT_OF_XML.sub("", one)), _normal(_NOT_OF_XML.sub("", other))) for one, other in pairs]
+    known |= {one: other for one, other in cleaned if one and other}
+    units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in known.items())
+    language = quoteattr(source)
+    header = (
+        f'<header creationtool="tapis" creationtoolversion="1" segtype="block" o-tmf="tapis" adminlang="en" '
+        f'srclang={language} datatype="plaintext"/>'
+    )
+    write_text(
+        file, f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
+    )
+
+
+def _variant(language: str, text: str) -> str:
+    return f"<tuv xml:lang={quoteattr(language)}><seg>{escape(text)}</seg></tuv>"

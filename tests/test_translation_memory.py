@@ -1,0 +1,95 @@
+"""Translation memories: exact matches are taken, near ones shown, and what was translated is written."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import RunFolder
+from tapis.memory import Match, Memory, write_memory
+from tapis.text.tmx import read_tmx
+
+FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
+SIDE = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).map(lambda text: f"x {text} x")
+
+
+@given(st.dictionaries(SIDE, SIDE, min_size=1))
+def test_what_is_written_is_read_again(pairs: dict[str, str]) -> None:
+    Path("memory.tmx").unlink(missing_ok=True)
+    write_memory(Path("memory.tmx"), pairs.items(), "en", "fr")
+    memory = Memory.read(Path("memory.tmx"), "en", "fr")
+    for source in pairs:
+        assert memory.exact(f"  {source} ") is not None
+    again = Path("memory.tmx").read_bytes()
+    write_memory(Path("memory.tmx"), [], "en", "fr")
+    assert Path("memory.tmx").read_bytes() == again
+
+
+def test_the_last_translation_of_a_text_counts() -> None:
+    write_memory(Path("memory.tmx"), [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un chat.")], "en", "fr")
+    write_memory(Path("memory.tmx"), [("A cat.", "Un matou."), ("", "x"), ("y", " ")], "en", "fr")
+    pairs = list(read_tmx(Path("memory.tmx"), "en", "fr"))
+    assert pairs == [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un matou.")]
+
+
+def test_texts_that_are_like_each_other_are_found() -> None:
+    memory = Memory(
+        [("The cat is on the mat.", "a"), ("The dog is on the mat.", "b"), ("Another text altogether.", "c")]
+    )
+    assert memory.exact("The  cat is on the mat.") == "a" and memory.exact("The cat is on the mat") is None
+    assert memory.near("The cat is on the mat!") == Match(0.99, "The cat is on the mat.", "a")
+    near = memory.near("The dog is on the red mat.")
+    assert near and near.target == "b" and 0.9 < near.similarity < 0.99
+    assert memory.near("Nothing like it at all.") is None and Memory([]).near("x") is None and memory.near("") is None
+
+
+def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Command) -> None:
+    write_memory(Path("m.tmx"), [("A cat.", "Un matou !"), ("The dog sleeps.", "Le chien dort.")], "en", "fr")
+    flags = [*FLAGS, "--memory", "m.tmx"]
+    done = called(*flags, "A  cat.", "A dog.")
+    usual = called(*FLAGS, "A cat.", "A dog.")
+    assert done.stdout.splitlines() == ["Un matou !", usual.stdout.splitlines()[1]]
+
+    # In documents, with near matches in the report
+    Path("page.html").write_text("<p>A cat.</p><p>The big dog sleeps.</p>", encoding="utf-8")
+    done = called(*flags, "--input", "page.html", "--output", "out.html", "--report", "r.tsv")
+    assert done.returncode == 0 and "<p>Un matou !</p>" in Path("out.html").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
+    assert [row["memory"] for row in rows] == ["100 %", "86%: The dog sleeps. → Le chien dort."]
+
+
+def test_the_command_writes_what_it_translated(run_folder: RunFolder, called: Command) -> None:
+    write_memory(Path("m.tmx"), [("Old.", "Vieux.")], "en", "fr")
+    Path("in.en").write_text("A cat.\n\nA dog.\nA cat.\n", encoding="utf-8")
+    done = called(*FLAGS, "--input", "in.en", "--output", "out.fr", "--write-memory", "m.tmx")
+    assert (done.returncode, done.stderr) == (0, "")
+    written = re.sub("[\0-\x08\x0b\x0c\x0e-\x1f]", "", Path("out.fr").read_text(encoding="utf-8"))  # not of XML
+    translations = [" ".join(line.split()) for line in written.split("\n")]
+    expected = [("Old.", "Vieux."), ("A cat.", translations[0]), ("A dog.", translations[2])]
+    assert list(read_tmx(Path("m.tmx"), "en", "fr")) == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["--memory", "none.tmx"], 1, "none.tmx cannot be read"),
+        (["--memory", "x.tmx"], 1, "x.tmx line 1: not TMX"),
+        (["--memory", "other.tmx"], 1, "other.tmx: no unit has both en and fr"),
+        (["--memory", "x.txt"], 2, "a translation memory is a .tmx file"),
+        (["--write-memory", "x.txt"], 2, "a translation memory is a .tmx file"),
+        (["--write-memory", "x.tmx"], 1, "x.tmx line 1: not TMX"),
+    ],
+)
+def test_a_memory_that_is_none_is_an_error_in_words(
+    args: list[str], code: int, says: str, run_folder: RunFolder, called: Command
+) -> None:
+    Path("x.tmx").write_text("<x/>", encoding="utf-8")
+    write_memory(Path("other.tmx"), [("a", "b")], "de", "it")
+    done = called(*FLAGS, *args, "A cat.")
+    assert done.returncode == code and says in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert Path("x.tmx").read_text() == "<x/>" and done.stdout == ""
