@@ -77,6 +77,10 @@ def test_the_report_lists_each_text_with_its_doubts(run_folder: RunFolder, calle
     assert any(row["doubts"] for row in rows)  # of an untrained model
     assert called(*args, "r.html").returncode == 0
     page = Path("r.html").read_text(encoding="utf-8")
+    Path("a.po").write_text(PO, encoding="utf-8")
+    assert called(*FLAGS, "--input", "a.po", "--output", "out.po", "--report", "po.tsv").returncode == 0
+    rows = list(csv.DictReader(io.StringIO(Path("po.tsv").read_text(encoding="utf-8")), delimiter="\t"))
+    assert [row["source"] for row in rows if row["doubts"] == "left: it has a translation"] == ["old"]
     assert "A &lt;b&gt;dog&lt;/b&gt; &amp;amp; 12." in page and "2 texts, " in page
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tapis.config import ConfigError, TapisError
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError
+from tapis.documents.common import DocumentError, texts_left
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
 from tapis.memory import Memory
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
     source: str
     translation: str
     doubts: tuple[str, ...]
-    memory: str
+    memory: str = ""
     """What the translation memory has: the text, or one that is like it"""
 
 
@@ -70,10 +70,15 @@ class Documents:
             return [one.text for one in found]
 
         try:
-            result = kind.translated(content, translated)
+            with texts_left() as left:
+                result = kind.translated(content, translated)
         except DocumentError as error:
             is_sentence = str(error).startswith(("is ", "larger "))
             raise TapisError(f"{name} {error}" if is_sentence else f"{name}: {error}") from None
+        self.segments += [
+            Segment(name, number, one.text, "", (f"left: {one.reason}",))
+            for number, one in enumerate(left, len(self.segments) + 1)
+        ]
         if kind is FORMATS["srt"]:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result
@@ -113,6 +118,7 @@ class Documents:
             if kind:
                 write_document(target, self.translated(read_document(file), str(file), kind))
             else:
+                self.segments.append(Segment(str(file), len(self.segments) + 1, "", "", ("left: no document",)))
                 write_whole(target, lambda temporary, file=file: shutil.copyfile(file, temporary))  # type: ignore[misc]
 
     def write_report(self, report: Path) -> None:
@@ -121,7 +127,7 @@ class Documents:
             (one.document, str(one.number), one.source, one.translation, one.memory, ", ".join(one.doubts))
             for one in self.segments
         ]
-        columns = ("document", "number", "source", "translation", "memory", "doubts")
+        columns = ("document", "number", "source", "translation", "memory", "doubts")  # and what was left, and why
         if report.suffix == ".tsv":
             table = io.StringIO()
             writer = csv.writer(table, delimiter="\t", lineterminator="\n")
@@ -143,7 +149,7 @@ def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Translations</title>\n'
         f"<style>{style} .doubtful {{background: #fff2cc; color: black}}</style></head>\n"
-        f"<body><p>{len(rows):,} texts, {n_doubtful:,} doubtful.</p>\n"
+        f"<body><p>{len(rows):,} texts, {n_doubtful:,} doubtful or left.</p>\n"
         f"<table>\n{row(columns, 'th')}{body}</table></body></html>\n"
     )
 

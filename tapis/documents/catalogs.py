@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tapis.documents.common import DocumentError, Translate, splice, translated_texts
+from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
 
 _LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 _STATEMENT = re.compile(
@@ -38,12 +38,14 @@ def translated_po(catalog: str, translate: Translate) -> str:
     entries = list(_entries(catalog))
     if not entries and catalog.strip():
         raise DocumentError("this is no catalog of gettext (.po): it has no msgid")
-    empty = [
-        (entry.texts["msgid_plural" if number and "msgid_plural" in entry.texts else "msgid"], statement)
-        for entry in entries
-        if entry.texts.get("msgid") and not any(_text(one["literals"]) for one in entry.translations)
-        for number, statement in enumerate(entry.translations)
-    ]
+    empty = []
+    for entry in entries:
+        message = entry.texts.get("msgid", "")
+        if message and any(_text(one["literals"]) for one in entry.translations):
+            leave(message, "it has a translation")
+        elif message:
+            empty.append((message, entry.translations[0]))
+            empty += [(entry.texts.get("msgid_plural", message), plural) for plural in entry.translations[1:]]
     translations = translated_texts([text for text, _ in empty], translate)
     changes = [
         (*statement.span("literals"), _literals(translation, "\r\n" if "\r\n" in catalog else "\n"))

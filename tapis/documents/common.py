@@ -1,7 +1,10 @@
 """What the formats of documents share."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
 from tapis.config import TapisError
 from tapis.text.marks import take_out
@@ -15,6 +18,34 @@ CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are 
 
 class DocumentError(TapisError):
     """A document is not in the format that it should be in."""
+
+
+class Left(NamedTuple):
+    """A text of a document that was not translated."""
+
+    text: str
+    reason: str
+
+
+_LEFT: ContextVar[list[Left] | None] = ContextVar("left", default=None)
+
+
+def leave(text: str, reason: str) -> None:
+    """Note that a text is not translated, for `texts_left`."""
+    found = _LEFT.get()
+    if found is not None:
+        found.append(Left(text, reason))
+
+
+@contextmanager
+def texts_left() -> Iterator[list[Left]]:
+    """Collect the texts that the formats leave as they are within the block."""
+    found: list[Left] = []
+    token = _LEFT.set(found)
+    try:
+        yield found
+    finally:
+        _LEFT.reset(token)
 
 
 def without_added_stop(line: str, translation: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tapis.documents.common import DocumentError, Translate, splice, translated_texts
+from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 # What programs read: without spaces, and with something else than letters, or small letters before a capital
@@ -22,6 +22,13 @@ def is_prose(text: str) -> bool:
     return any(map(str.isalpha, text)) and not _NAME.fullmatch(text.strip())
 
 
+def _is_translated(text: str) -> bool:
+    """Return whether a value is prose; note it if it has letters and is none."""
+    if not is_prose(text) and any(map(str.isalpha, text)):
+        leave(text, "a name, not a text for people")
+    return is_prose(text)
+
+
 def translated_json(document: str, translate: Translate) -> str:
     """Return a JSON document with its texts translated, but for names. Raises DocumentError if it is not JSON."""
     try:
@@ -30,7 +37,7 @@ def translated_json(document: str, translate: Translate) -> str:
         raise DocumentError(f"this is not JSON: {error}") from None
     strings = [match for match in _STRING.finditer(document) if not match["colon"]]
     texts = [json.loads(match.group()) for match in strings]
-    prose = [i for i, text in enumerate(texts) if is_prose(text)]
+    prose = [i for i, text in enumerate(texts) if _is_translated(text)]
     translations = translated_texts([texts[i] for i in prose], translate)
     is_ascii = document.isascii() and "\\u" in document
     return splice(
@@ -49,7 +56,7 @@ def translated_yaml(document: str, translate: Translate) -> str:
         scalars = list(_scalars(document))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise DocumentError(f"this is not YAML: {' '.join(str(error).split())}") from None
-    prose = [scalar for scalar in scalars if is_prose(scalar.value)]
+    prose = [scalar for scalar in scalars if _is_translated(scalar.value)]
     pieces: list[list[str]] = []  # of each scalar, what is translated
     for scalar in prose:
         is_block = scalar.style in ("|", ">")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tapis.documents.common import DocumentError, Translate
+from tapis.documents.common import DocumentError, Translate, leave
 from tapis.documents.xml_text import Element, Line, Place, escaped, inline_parts, parse_xml, with_translations
 
 _PAIRS = {"g", "mrk", "pc"}
@@ -27,8 +27,8 @@ def _units(element: Element) -> Iterator[Element]:
     """Yield the units within an element that may be translated."""
     for child in element.children:
         if child.attributes.get("translate") == "no" or child.attributes.get("approved") == "yes":
-            continue
-        if child.tag in _UNITS:
+            leave(child.attributes.get("id", child.tag), "it must not be translated, or is approved")
+        elif child.tag in _UNITS:
             yield child
         else:
             yield from _units(child)
@@ -53,6 +53,7 @@ def _place(content: bytes, unit: Element) -> Place | None:
     state = target.attributes.get("state", unit.attributes.get("state", ""))
     is_copied = content[target.inner_start : target.inner_end] == content[source.inner_start : source.inner_end]
     if not (is_empty or (is_copied and state in _TO_DO)):
+        leave("".join(line.texts), "it has a target")
         return None
     if before.endswith(b"/>"):
         before = before[:-2].rstrip() + b">"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from xml.parsers import expat
 
-from tapis.documents.common import DocumentError, Translate, has_text
+from tapis.documents.common import DocumentError, Translate, has_text, leave
 
 DEEPEST = 200  # elements within each other
 MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
@@ -298,6 +298,8 @@ def with_translations(content: bytes, places: Sequence[Place], translate: Transl
         written = None
         if translations != place.line.texts or place.is_copy:
             written = place.line.written("".join(translations), partial(_with_changes, content, within))
+            if written is None:
+                leave("".join(place.line.texts), "its inline codes did not all come back")
         if written is None:
             changes += reversed(within)
         else:

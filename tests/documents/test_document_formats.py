@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, without_added_stop
+from tapis.documents.common import DocumentError, texts_left, without_added_stop
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
 from tapis.documents.tables import translated_csv, translated_table
 from tapis.documents.trees import is_prose, translated_json, translated_yaml
@@ -164,6 +164,21 @@ def test_names_are_no_prose(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("po", [("old", "it has a translation")]),
+        ("json", [(name, "a name, not a text for people") for name in ("x_y", "en-US", "#fff", "http://x.org/a")]),
+        ("xliff", [("2", "it must not be translated, or is approved"), ("No more", "it has a target")]),
+        ("docx", []),
+    ],
+)
+def test_what_is_left_is_noted_with_the_reason(kind: str, left: list[tuple[str, str]]) -> None:
+    with texts_left() as found:
+        FORMATS[kind].translated(SAMPLES[kind][0], upper)
+    assert sorted(found) == sorted(left)
+
+
 def test_units_of_xliff_get_targets() -> None:
     translated = FORMATS["xliff"].translated(XLIFF.encode(), upper).decode()
     source = '    <source>The <g id="1">cat</g> sits<x id="2"/> &amp; waits.</source>\n'
@@ -270,7 +285,9 @@ def test_a_line_whose_tags_were_lost_stays_as_it_was(line: str) -> None:
     def lost(lines: Sequence[str]) -> list[str]:
         return [line if "barks" in one else one for one in lines]
 
-    assert FORMATS["docx"].translated(DOCX, lost) == DOCX
+    with texts_left() as left:
+        assert FORMATS["docx"].translated(DOCX, lost) == DOCX
+    assert [one.reason for one in left] == ["its inline codes did not all come back"]
 
 
 def test_cells_of_a_table_are_translated_and_all_else_stays() -> None:
