@@ -9,7 +9,6 @@ FILE is repeated until it has --lines lines. "Search" has the model loaded, and 
 With --kills, the output must be, in the end, that of a command that nothing interrupted, byte for byte.
 """
 
-import resource
 import statistics
 import subprocess
 import sys
@@ -60,11 +59,20 @@ def command(options: Options, source: Path, output: Path) -> list[str]:
     return [sys.executable, "-m", "tapis", "translate", *flags]
 
 
-def seconds_of(args: Sequence[str]) -> float:
-    """Return how long a command takes."""
+# Runs a command, and prints the most memory that it took. A process of its own: what is started from one that has much
+# memory counts that, too.
+WRAPPER = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def measured(args: Sequence[str]) -> tuple[float, float]:
+    """Return how long a command takes, and the memory that it takes in MB."""
     start = time.perf_counter()
-    subprocess.run(args, check=True)
-    return time.perf_counter() - start
+    done = subprocess.run([sys.executable, "-c", WRAPPER, *args], check=True, stdout=subprocess.PIPE)
+    return time.perf_counter() - start, int(done.stdout) / 1024
 
 
 def compare(options: Options, source: Path, output: Path) -> None:
@@ -78,20 +86,23 @@ def compare(options: Options, source: Path, output: Path) -> None:
         translator.n_best(sentences, Search(options.beam))
         return len(sentences) / (time.perf_counter() - start)
 
+    memory: list[float] = []
+
     def whole_command() -> float:
-        return len(sentences) / seconds_of(command(options, source, output))
+        seconds, megabytes = measured(command(options, source, output))
+        memory.append(megabytes)
+        return len(sentences) / seconds
 
     rates = alternate({"search": search, "command": whole_command}, options.rounds)
     for name, figures in rates.items():
         print(f"{name:<8} {statistics.median(figures):7,.0f} lines/s  {ratio(figures, rates['search']):.3f}")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"memory of the command {peak:,.0f} MB")
+    print(f"memory of the command {max(memory):,.0f} MB")
 
 
 def interrupt(options: Options, source: Path, output: Path) -> None:
     """Kill the command at random moments, and compare its output with that of one that nothing interrupted."""
     expected = output.with_name("expected")
-    seconds = seconds_of(command(options, source, expected))
+    seconds, _ = measured(command(options, source, expected))
     print(f"uninterrupted: {seconds:.1f} s")
     draw = Random(options.seed)
     n_kills, n_finished = 0, 0
@@ -107,7 +118,7 @@ def interrupt(options: Options, source: Path, output: Path) -> None:
         n_finished += 1
         check(process.returncode == 0 and output.read_bytes() == expected.read_bytes(), "an output differs")
         output.unlink()
-    seconds_of(command(options, source, output))
+    measured(command(options, source, output))
     check(output.read_bytes() == expected.read_bytes(), "the last output differs")
     left = {path.name for path in output.parent.iterdir()} - {source.name, output.name, expected.name}
     check(not left, f"files are left: {left}")

@@ -9,7 +9,8 @@ import re
 # Two characters or more, three times in a row: parts of words, words, or several words.
 _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
 
-# A loop of three characters or more has six characters in a row twice; one of two characters is found at once.
+# What a loop of three characters or more says has six characters in a row three times, or twice within less than six
+# characters. One of two characters is found at once.
 _PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
 
@@ -36,12 +37,23 @@ def _times_repeated(text: str) -> int:
 def _times_in_loops(text: str) -> int:
     """Return how often its loops say the same, at most; 0 without a loop."""
     text = f" {text}"
-    # Most texts have no loop, which is seen in half of the time that the search takes.
-    n_probes = len(text) - _PROBE + 1
-    is_repeated = len({text[i : i + _PROBE] for i in range(n_probes)}) < n_probes
-    if not is_repeated and not _SHORT_LOOP.search(text):
+    if not _may_loop(text) and not _SHORT_LOOP.search(text):
         return 0
     return max((len(match[0]) // len(match[1]) for match in _LOOP.finditer(text) if _is_loop(match)), default=0)
+
+
+def _may_loop(text: str) -> bool:
+    """Return whether a text may have a loop of three characters or more, sooner than the search for it would."""
+    probes = [text[i : i + _PROBE] for i in range(len(text) - _PROBE + 1)]
+    if len(set(probes)) == len(probes):
+        return False
+    places: dict[str, list[int]] = {}
+    for place, probe in enumerate(probes):
+        before = places.setdefault(probe, [])
+        if len(before) == 2 or (before and place - before[-1] < _PROBE):
+            return True
+        before.append(place)
+    return False
 
 
 def _is_loop(match: re.Match[str]) -> bool:
