@@ -23,10 +23,15 @@ DOCX_BODY = f"""<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <w:r><w:t>Outside</w:t></w:r></w:p>
 <w:p><w:del><w:r><w:delText>Deleted</w:delText></w:r></w:del><w:ins><w:r><w:t>Inserted</w:t></w:r></w:ins></w:p>
 <w:p/><w:p><w:r><w:t>12</w:t></w:r></w:p>
+<w:p><w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> HYPERLINK "x"</w:instrText></w:r>
+<w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>By a field</w:t></w:r>
+<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>
+<w:p><w:r><w:t>Name:</w:t></w:r><w:r><w:rPr><w:u/></w:rPr><w:t xml:space="preserve">     </w:t></w:r></w:p>
 </w:body></w:document>"""
 DOCX_TEXTS = [
     *("The cat", "A dog<g0> barks</g0> at &lt;me&gt;.<x0/>", "<g0>A link</g0> here", "One line", "another line"),
-    *("See page <g0>seven</g0>", "<x0/>Outside", "In a box", "<x0/><g0>Inserted</g0>"),
+    *("See page <x0/>", "<x0/>Outside", "In a box", "<x0/><g0>Inserted</g0>"),
+    *("<g0>By a field</g0>", "Name:<x0/>"),
 ]
 ODF = 'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
 ODT_TEXT = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'

@@ -63,6 +63,15 @@ def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Co
     assert [row["memory"] for row in rows] == ["100 %", "86%: The dog sleeps. → Le chien dort."]
 
 
+def test_memories_hold_texts_and_documents_markup(run_folder: RunFolder, called: Command) -> None:
+    write_memory(Path("m.tmx"), [("Tom & Jerry", "R&D < <b>"), ("A cat", "x")], "en", "fr")
+    Path("page.html").write_text("<p>Tom &amp; Jerry</p><p>A <b>cat</b> &amp; a dog</p>", encoding="utf-8")
+    done = called(*FLAGS, "--input", "page.html", "--memory", "m.tmx", "--write-memory", "new.tmx")
+    assert done.returncode == 0 and "<p>R&amp;D &lt; &lt;b&gt;</p>" in done.stdout
+    pairs = list(read_tmx(Path("new.tmx"), "en", "fr"))
+    assert pairs[0] == ("Tom & Jerry", "R&D < <b>") and pairs[1][0] == "A cat & a dog" and "<b>" not in pairs[1][1]
+
+
 def test_the_command_writes_what_it_translated(run_folder: RunFolder, called: Command) -> None:
     write_memory(Path("m.tmx"), [("Old.", "Vieux.")], "en", "fr")
     Path("in.en").write_text("A cat.\n\nA dog.\nA cat.\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ class Documents:
         """Return the format of a file by its name; None if it is no document."""
         ending = file_type(file)
         if ending in TABLES:
-            return table_format(self.columns)
+            return table_format(self.columns, "" if ending == ".csv" else "\t")
         return FORMATS[FORMAT_OF_ENDING[ending]] if ending in FORMAT_OF_ENDING else None
 
     def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
@@ -64,7 +65,14 @@ class Documents:
             found = self.translate(lines, kind.markup)
             first = len(self.segments) + 1
             self.segments += [
-                Segment(name, number, line, one.text, one.doubts, self.in_memory(line))
+                Segment(
+                    name,
+                    number,
+                    plain(line, kind.markup),
+                    plain(one.text, kind.markup),
+                    one.doubts,
+                    self.in_memory(line, kind.markup),
+                )
                 for number, (line, one) in enumerate(zip(lines, found, strict=True), first)
             ]
             return [one.text for one in found]
@@ -83,10 +91,11 @@ class Documents:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result
 
-    def in_memory(self, text: str) -> str:
-        """Return what the memory has of a text, for a person to read."""
+    def in_memory(self, line: str, markup: Markup) -> str:
+        """Return what the memory has of a line, for a person to read."""
         if not self.memory:
             return ""
+        text = plain(line, markup)
         if self.memory.exact(text):
             return "100 %"
         match = self.memory.near(text)
@@ -97,12 +106,26 @@ class Documents:
 
         def change(member: str, one: bytes) -> bytes:
             kind = self.format_of(Path(member)) or (FORMATS["text"] if member.lower().endswith(".txt") else None)
-            return self.translated(one, f"{name}/{member}", kind) if kind and not member.endswith("/") else one
+            if member.endswith("/"):
+                return one
+            return self.translated_if_possible(one, f"{name}/{member}", kind)
 
         try:
             return changed_archive(content, change)
         except DocumentError as error:
             raise TapisError(f"{name}: {error}") from None
+
+    def translated_if_possible(self, content: bytes, name: str, kind: DocumentFormat | None) -> bytes:
+        """Return a document among others translated; as it was, with a warning, if it is not of its format."""
+        reason = "no document"
+        if kind:
+            try:
+                return self.translated(content, name, kind)
+            except TapisError as error:
+                say(f"warning: {error}; it stays as it is")
+                reason = str(error)
+        self.segments.append(Segment(name, len(self.segments) + 1, "", "", (f"left: {reason}",)))
+        return content
 
     def translate_folder(self, folder: Path, output: Path) -> None:
         """Write the files of a folder, with the documents among them translated, to the same paths in another folder.
@@ -110,16 +133,23 @@ class Documents:
         Links are left out. A file that is there already is left as it is, so that a command that was interrupted can be
         given again.
         """
+        n_before = 0
         for file in files_in(folder):
             target = output / file.relative_to(folder)
             if target.exists():
+                n_before += 1
+                self.segments.append(
+                    Segment(str(file), len(self.segments) + 1, "", "", ("left: it was there already",))
+                )
                 continue
             kind = self.format_of(file) or (FORMATS["text"] if file_type(file) == ".txt" else None)
             if kind:
-                write_document(target, self.translated(read_document(file), str(file), kind))
+                write_document(target, self.translated_if_possible(read_document(file), str(file), kind))
             else:
-                self.segments.append(Segment(str(file), len(self.segments) + 1, "", "", ("left: no document",)))
+                self.translated_if_possible(b"", str(file), None)
                 write_whole(target, lambda temporary, file=file: shutil.copyfile(file, temporary))  # type: ignore[misc]
+        if n_before:
+            say(f"{n_before:,} files were in {output} already, and stay as they are")
 
     def write_report(self, report: Path) -> None:
         """Write the texts that were translated, with their translations and doubts, as a table or a page."""
@@ -132,9 +162,15 @@ class Documents:
             table = io.StringIO()
             writer = csv.writer(table, delimiter="\t", lineterminator="\n")
             writer.writerows([columns, *rows])
-            write_text(report, table.getvalue())
+            content = table.getvalue()
         else:
-            write_text(report, page_of(columns, rows))
+            content = page_of(columns, rows)
+        write_text(report, content.encode("utf-8", "replace").decode("utf-8"))  # without lone surrogates
+
+
+def plain(line: str, markup: Markup) -> str:
+    """Return a line of a document as a person reads it: without tags and references of HTML."""
+    return html.unescape(re.sub(r"</?[A-Za-z][^<>]*>", "", line)) if markup == "html" else line
 
 
 def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
-from tapis.commands.documents import Documents, check_report, read_document, write_document
+from tapis.commands.documents import Documents, check_report, plain, read_document, write_document
 from tapis.config import ConfigError, TapisError, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
@@ -27,7 +27,7 @@ from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
 from tapis.text.lines import Pair, check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
-from tapis.text.markup import Markup
+from tapis.text.markup import ESCAPES, Markup
 from tapis.text.sentences import has_letters
 from tapis.threads import ahead
 from tapis.translation import Translation
@@ -154,8 +154,13 @@ def task_of(options: TranslateOptions) -> Task:
         if of_lines or options.n_best > 1:
             first = next(iter(of_lines), "--n-best")
             raise ConfigError(f"{first} is for lines, and {task.file or options.format} is a document: see --format")
-    if task.file and options.output and options.output.resolve() == task.file.resolve():
-        raise ConfigError(f"--output {options.output} is the file to translate, which is not overwritten")
+    for name, written in (
+        ("output", options.output),
+        ("report", options.report),
+        ("write_memory", options.write_memory),
+    ):
+        if task.file and written and written.resolve() == task.file.resolve():
+            raise ConfigError(f"{flag(name)} {written} is the file to translate, which is not overwritten")
     return task
 
 
@@ -232,13 +237,23 @@ class LineTranslation:
         """Return the translations of each line, best first."""
         if self.must_warn:
             self.must_warn = not warn_of_unlearned(self.translator, lines)
-        known = [self.memory.exact(line) if self.memory else None for line in lines]
+        known = [self.remembered(line, markup) for line in lines]
         new = [line for line, text in zip(lines, known, strict=True) if text is None]
         found = iter(translate_lines(self.translator, new, self.search, markup=markup, with_doubts=with_doubts))
         results = [next(found) if text is None else [Translation(text, 0.0)] for text in known]
         if self.options.write_memory:
-            self.translated += [(line, ranked[0].text) for line, ranked in zip(lines, results, strict=True)]
+            self.translated += [
+                (plain(line, markup), plain(ranked[0].text, markup))
+                for line, ranked in zip(lines, results, strict=True)
+            ]
         return results
+
+    def remembered(self, line: str, markup: Markup) -> str | None:
+        """Return the translation that the memory has of a line without tags, as markup; None if it has none."""
+        if not self.memory or (markup == "html" and "<" in line):
+            return None
+        text = self.memory.exact(plain(line, markup))
+        return None if text is None else ESCAPES[markup](text)
 
 
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
@@ -264,11 +279,11 @@ def translate_into(
     with opened as stream:
         # Skip the lines before the shard, and those whose translations the part has.
         reader = LineReader(stream, name, keep_going=options.keep_going)
-        while n_before := min(LINES_AT_ONCE, wanted.start - reader.n_taken):
-            reader.take(n_before)
-        while n_before := min(LINES_AT_ONCE, wanted.start + n_done - reader.n_taken):
-            if not reader.texts(n_before):
-                break
+        while reader.n_taken < wanted.start and reader.take(min(LINES_AT_ONCE, wanted.start - reader.n_taken)):
+            pass
+        n_skipped = wanted.start + n_done
+        while reader.n_taken < n_skipped and reader.texts(min(LINES_AT_ONCE, n_skipped - reader.n_taken)):
+            pass
         if part and n_done and reader.digest.hexdigest() != part.record.digest:
             raise TapisError(f"{part.path} was begun with another input than {name}: {part.how_to_start_again}")
 

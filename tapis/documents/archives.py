@@ -1,5 +1,6 @@
 """Documents that are zip archives of XML: .docx, .odt and .epub. Members that are not translated stay as they are."""
 
+import contextlib
 import io
 import zipfile
 import zlib
@@ -34,6 +35,12 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
     if after == before:
         return content
 
+    # Names in UTF-8 that are not marked as such, as macOS writes them, were taken for another encoding.
+    for member in members:
+        with contextlib.suppress(UnicodeError):
+            member.filename = (
+                member.filename.encode("cp437").decode("utf-8") if not member.flag_bits & 0x800 else member.filename
+            )
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         archive.comment = comment

@@ -1,7 +1,7 @@
 """Catalogs of messages in the format of gettext (.po, .pot)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
@@ -9,10 +9,12 @@ from tapis.documents.common import DocumentError, Translate, leave, splice, tran
 _LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 _STATEMENT = re.compile(
     rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[(?P<number>\d{{1,3}})\])?[ \t]*"
-    rf"(?P<literals>{_LITERAL}(?:[ \t]*(?:\r\n|\r|\n)[ \t]*{_LITERAL})*)",
+    rf"(?P<literals>{_LITERAL}(?:(?:\s|#[^\n]*\n)*+{_LITERAL})*+)",
     re.MULTILINE,
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))")
+_LITERALS = re.compile(rf"#[^\n]*\n|({_LITERAL})")
+_CHARSET = re.compile(r"(?<=charset=)[\w.:-]+")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items()} | {'"': '\\"', "\\": "\\\\"}
 _AROUND = re.compile(r"\A(\n?)(.*?)(\n?)\Z", re.DOTALL)
@@ -47,11 +49,26 @@ def translated_po(catalog: str, translate: Translate) -> str:
             empty.append((message, entry.translations[0]))
             empty += [(entry.texts.get("msgid_plural", message), plural) for plural in entry.translations[1:]]
     translations = translated_texts([text for text, _ in empty], translate)
-    changes = [
+    changes = _utf8_in_header(catalog, entries) if empty else []
+    changes += [
         (*statement.span("literals"), _literals(translation, "\r\n" if "\r\n" in catalog else "\n"))
         for (_, statement), translation in zip(empty, translations, strict=True)
     ]
     return splice(catalog, changes)
+
+
+def _utf8_in_header(catalog: str, entries: Sequence[_Entry]) -> list[tuple[int, int, str]]:
+    """Return what makes the header say UTF-8, if it says something else of ASCII alone.
+
+    Raises DocumentError if it says something else of other characters.
+    """
+    headers = [entry.translations[0] for entry in entries if entry.texts.get("msgid") == ""]
+    charset = _CHARSET.search(catalog, *headers[0].span("literals")) if headers else None
+    if not charset or charset.group().lower() in ("utf-8", "utf8"):
+        return []
+    if not catalog.isascii():
+        raise DocumentError(f"its header says charset={charset.group()}: convert it with msgconv -t UTF-8")
+    return [(*charset.span(), "UTF-8")]
 
 
 def _entries(catalog: str) -> Iterator[_Entry]:
@@ -75,11 +92,12 @@ def _text(literals: str) -> str:
 
     def character(match: re.Match[str]) -> str:
         octal, hexadecimal, letter = match.groups()
-        if letter is None:
-            return chr(int(octal, 8) if octal else int(hexadecimal, 16))
+        if letter is None:  # a byte, perhaps one of several of a character
+            return chr(0xDC00 + (int(octal, 8) if octal else int(hexadecimal, 16)) % 256)
         return _CHARACTERS.get(letter, letter)
 
-    return "".join(_ESCAPE.sub(character, literal[1:-1]) for literal in re.findall(_LITERAL, literals))
+    text = "".join(_ESCAPE.sub(character, literal[1:-1]) for literal in _LITERALS.findall(literals) if literal)
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _literals(text: str, newline: str) -> str:

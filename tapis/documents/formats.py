@@ -44,6 +44,8 @@ class DocumentFormat:
         if self.of_bytes:
             return self.of_bytes(content, in_documents)
         assert self.of_text
+        if not content.strip():
+            return content
         return self.of_text(decoded(content), in_documents).encode("utf-8", "replace")
 
 
@@ -76,10 +78,10 @@ FORMAT_OF_ENDING = {ending: name for name, one in FORMATS.items() for ending in 
 TABLES = (".csv", ".tsv", ".tab")
 
 
-def table_format(columns: Sequence[str]) -> DocumentFormat:
-    """Return the format of a table of which some columns are translated."""
+def table_format(columns: Sequence[str], separator: str = "") -> DocumentFormat:
+    """Return the format of a table of which some columns are translated; without a separator, it is found."""
 
     def translated(content: bytes, translate: Translate) -> bytes:
-        return translated_csv(content, columns, translate)
+        return translated_csv(content, columns, translate, separator)
 
     return DocumentFormat(TABLES, "columns of a table", of_bytes=translated)

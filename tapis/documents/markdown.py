@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 _NEWLINE = r"(?:\r\n?|\n)"
 # Settings before a Markdown document
-_FRONT_MATTER = re.compile(rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)", re.DOTALL)
+_FRONT_MATTER = re.compile(
+    rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
+    re.DOTALL,
+)
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(

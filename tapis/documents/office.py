@@ -26,7 +26,8 @@ from tapis.documents.xml_text import (
 )
 
 _PARTS_OF_DOCX = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
-_AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "fldSimple", "sdt", "sdtContent"}
+_AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "customXml", "bdo", "dir"}
+_FIELDS_OF_TEXT = ("HYPERLINK", "TOC")  # whose results are texts of the document
 _WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak"}  # spelling errors, and where pages ended
 _BREAKS = {"br", "cr", "tab"}
 _PARTS_OF_ODT = ("content.xml", "styles.xml")
@@ -72,7 +73,10 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element]) -> list[Part]:
         if field := _field(element, waiting):
             # What a field says is between the element that separates it from its instruction, and its end.
             last = next((i for i, one in enumerate(field) if _field_character(one) == "separate"), None)
-            if last is None:
+            instruction = re.sub(rb"<[^>]*>", b"", part[element.start : field[last or -1].start]).decode(
+                "utf-8", "replace"
+            )
+            if last is None or not instruction.strip().startswith(_FIELDS_OF_TEXT):
                 parts.append(Thing(element.start, field[-1].end))
             else:
                 before = part[element.start : field[last].end]
@@ -118,6 +122,9 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
     if not any(child.tag == "t" or child.tag in _BREAKS for child in others):
         yield Thing(run.start, run.end)
         return
+    if style and not _text_of(part, others).strip() and len(_text_of(part, others)) > 1:
+        yield Thing(run.start, run.end)  # a line to write on, of underlined spaces
+        return
     before = part[run.start : run.inner_start] + style
     for child in others:
         if child.tag == "t":
@@ -129,6 +136,13 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
         else:
             is_break = child.tag in _BREAKS
             yield Thing(child.start, child.end, before, part[run.inner_end : run.end], is_break)
+
+
+def _text_of(part: bytes, elements: Sequence[Element]) -> str:
+    """Return the text of the elements of a run; anything else than text counts as some."""
+    return "".join(
+        part[one.inner_start : one.inner_end].decode("utf-8", "replace") if one.tag == "t" else "x" for one in elements
+    )
 
 
 def translated_odt(content: bytes, translate: Translate) -> bytes:

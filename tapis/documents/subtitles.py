@@ -60,12 +60,11 @@ def translated_vtt(subtitles: str, translate: Translate) -> str:
     lines = _lines_of_srt(subtitles)
     if not lines or not _VTT.match(lines[0]):
         raise DocumentError("these are no subtitles in the format WebVTT (.vtt): the first line must be WEBVTT")
-    bounds = [-1, *(i for i, line in enumerate(lines) if not line.strip()), len(lines)]
+    ends = [i for i, line in enumerate(lines) if not line.strip() or "-->" in line]
     blocks = []
-    for before, end in pairwise(bounds):
-        times = next((i for i in range(before + 1, min(before + 3, end)) if "-->" in lines[i]), None)
-        if times is not None and before >= 0:
-            blocks += [speech for speech in _speeches(lines, times + 1, end) if speech[0] < speech[1]]
+    for place, end in pairwise([*ends, len(lines)]):
+        if "-->" in lines[place]:
+            blocks += [speech for speech in _speeches(lines, place + 1, end) if speech[0] < speech[1]]
 
     # A time within a text is a tag that has no letter.
     def translated(texts: Sequence[str]) -> list[str]:

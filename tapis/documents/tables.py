@@ -24,7 +24,7 @@ class _Cell(NamedTuple):
     is_quoted: bool
 
 
-def translated_csv(content: bytes, columns: Sequence[str], translate: Translate) -> bytes:
+def translated_csv(content: bytes, columns: Sequence[str], translate: Translate, separator: str = "") -> bytes:
     """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else Windows-1252.
 
     Raises DocumentError, too, if that encoding lacks a character of a translation.
@@ -41,7 +41,7 @@ def translated_csv(content: bytes, columns: Sequence[str], translate: Translate)
         table = content.decode(encoding)
     except UnicodeDecodeError:
         raise DocumentError("the table is neither in UTF-8 nor in UTF-16 or Windows-1252") from None
-    translated = translated_table(table, columns, translate)
+    translated = translated_table(table, columns, translate, separator)
     if translated == table:
         return content
     try:
@@ -51,13 +51,13 @@ def translated_csv(content: bytes, columns: Sequence[str], translate: Translate)
         raise DocumentError(f"{encoding} has no {missing!r} of a translation: save the table as UTF-8") from None
 
 
-def translated_table(table: str, columns: Sequence[str], translate: Translate) -> str:
+def translated_table(table: str, columns: Sequence[str], translate: Translate, separator: str = "") -> str:
     """Return a table with the cells of some columns translated. All else stays: separators, quotes, other cells.
 
     A column is given by its name in the first row, which then stays, or by its number from 1. Raises DocumentError if
     the table has no such column, or is damaged.
     """
-    separator = separator_of(table)
+    separator = separator or separator_of(table)
     rows = _rows(table, separator)
     if not rows:
         return table

@@ -12,7 +12,7 @@ from tapis.documents.common import DocumentError, Translate, leave, splice, tran
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 # What programs read: without spaces, and with something else than letters, or small letters before a capital
 _NAME = re.compile(r"(?=\S*[^\W\d_]?[\d_/\\.:#@=|<>{}()\[\]$%&+*~^-]\S)\S+|[a-z]+[A-Z]\w*")
-_PLAIN_YAML = re.compile(r"[^\W\d_][\w ,.;!?'’()«»\u2013\u2014-]*")  # a text that YAML needs no quotation marks for
+_PLAIN_YAML = re.compile(r"[^\W\d_][\w .;!?'’()«»\u2013\u2014-]*")  # a text that YAML needs no quotation marks for
 _STANDARD_TAG = "tag:yaml.org,2002:"
 _WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
@@ -43,11 +43,15 @@ def translated_json(document: str, translate: Translate) -> str:
     return splice(
         document,
         [
-            (*strings[i].span(), json.dumps(translation, ensure_ascii=is_ascii))
+            (*strings[i].span(), json.dumps(translation, ensure_ascii=is_ascii or _has_surrogates(translation)))
             for i, translation in zip(prose, translations, strict=True)
             if translation != texts[i]
         ],
     )
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def translated_yaml(document: str, translate: Translate) -> str:
@@ -60,13 +64,15 @@ def translated_yaml(document: str, translate: Translate) -> str:
     pieces: list[list[str]] = []  # of each scalar, what is translated
     for scalar in prose:
         is_block = scalar.style in ("|", ">")
-        pieces.append(_block(document[scalar.start : scalar.end], scalar.style) if is_block else [scalar.value])
+        pieces.append(_block(document[scalar.start : scalar.end], scalar.style)[1:] if is_block else [scalar.value])
     translations = iter(translated_texts([text for texts in pieces for text in texts], translate))
     changes = []
     for scalar, texts in zip(prose, pieces, strict=True):
         translated = [next(translations) for _ in texts]
         if translated != texts:
-            changes.append((scalar.start, scalar.end, _scalar(translated, scalar.style)))
+            # The header of a block, with its comment, stays.
+            start = document.index("\n", scalar.start) + 1 if scalar.style in ("|", ">") else scalar.start
+            changes.append((start, scalar.end, _scalar(translated, scalar.style)))
     return splice(document, changes)
 
 
@@ -96,6 +102,7 @@ def _scalars(document: str) -> Iterator[_Scalar]:
             if not node.tag.startswith(_STANDARD_TAG) or "/" in node.tag:
                 continue  # it is of a program
             if isinstance(node, yaml.MappingNode):
+                seen.update(id(key) for key, _ in node.value)  # also where it is a value, too
                 waiting += [value for _, value in reversed(node.value)]
             elif isinstance(node, yaml.SequenceNode):
                 waiting += reversed(node.value)

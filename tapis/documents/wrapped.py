@@ -59,7 +59,7 @@ def _paragraphs(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
 def _could_go_on(lines: Sequence[_Line], start: int, end: int) -> bool:
     """Return whether a line could be of the paragraph that the lines before it, from the first one, are of."""
     first, last, line = lines[start], lines[end - 1], lines[end]
-    if not (last.text and line.text) or _MARKER.match(line.text):
+    if not (last.text.strip() and line.text.strip()) or _MARKER.match(line.text):
         return False
     if end - start > 1 or line.prefix == last.prefix:
         return line.prefix == last.prefix

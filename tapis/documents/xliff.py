@@ -40,17 +40,19 @@ def _place(content: bytes, unit: Element) -> Place | None:
     target = next((child for child in unit.children if child.tag == "target"), None)
     if not source:
         return None
-    line = Line(inline_parts(content, source, _PAIRS), lambda text, style: escaped(text))
+    line = Line(inline_parts(content, source, _PAIRS), lambda text, style: escaped(text), keeps_lines=True)
     prefix = source.prefix(content)
     closing = b"</%btarget>" % prefix
     if not target:
-        # After the source, on a line of its own if the source is.
+        # After the source and its segmentation, on a line of its own if the source is.
+        last = next((child for child in unit.children if child.tag == "seg-source"), source)
         indent = content[: source.start][len(content[: source.start].rstrip()) :]
         is_1_2 = unit.tag == "trans-unit"
         opening = b"<%btarget%b>" % (prefix, b' state="needs-review-translation"' if is_1_2 else b"")
-        return Place(line, source.end, source.end, indent + opening, closing, is_copy=True)
+        return Place(line, last.end, last.end, indent + opening, closing, is_copy=True)
     before, is_empty = content[target.start : target.inner_start], target.inner_start == target.inner_end
-    state = target.attributes.get("state", unit.attributes.get("state", ""))
+    default = "initial" if unit.tag == "segment" else ""
+    state = target.attributes.get("state", unit.attributes.get("state", default))
     is_copied = content[target.inner_start : target.inner_end] == content[source.inner_start : source.inner_end]
     if not (is_empty or (is_copied and state in _TO_DO)):
         leave("".join(line.texts), "it has a target")

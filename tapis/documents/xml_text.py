@@ -138,9 +138,10 @@ Styled = Callable[[str, bytes], bytes]
 class Line:
     """The content of an element, as a line with tags, and back."""
 
-    def __init__(self, parts: list[Part], styled: Styled) -> None:
-        """Take the content, and what writes text in a style."""
+    def __init__(self, parts: list[Part], styled: Styled, *, keeps_lines: bool = False) -> None:
+        """Take the content, and what writes text in a style. With keeps_lines, line feeds divide the text."""
         self.styled = styled
+        self.keeps_lines = keeps_lines
         self.things: list[Thing] = []
         self.pairs: list[tuple[bytes, bytes, bytes]] = []  # what is before and after, and the style within
         self.pairs_around = 0
@@ -157,7 +158,9 @@ class Line:
             elif isinstance(part, Pair):
                 result += self._tagged((part.before, part.after, _usual_style(part.parts)), part.parts)
             elif part.style == base or not part.text.strip():
-                result += html.escape(part.text, quote=False)
+                text = html.escape(part.text, quote=False)
+                divides = self.keeps_lines and not self.pairs_around
+                result += text.replace("\n", f"{_BREAK}\n{_BREAK}") if divides else text
             else:
                 result += self._tagged((b"", b"", part.style), [part])
         return result
@@ -258,7 +261,8 @@ def inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[
     for child in element.children:
         parts += text_parts(content, end, child.start)
         end = child.end
-        if child.tag in pairs and child.inner_end > child.inner_start:
+        is_protected = child.attributes.get("translate") == "no" or child.attributes.get("mtype") == "protected"
+        if child.tag in pairs and child.inner_end > child.inner_start and not is_protected:
             within = inline_parts(content, child, pairs, breaks)
             parts.append(Pair(content[child.start : child.inner_start], within, content[child.inner_end : child.end]))
         else:

@@ -260,8 +260,8 @@ def test_runs_of_word_keep_their_looks() -> None:
     ]
     assert runs == [
         *[("THE CAT", []), ("A DOG", []), (" BARKS", ["b"]), (" AT <ME>.", []), ("A LINK", ["u"]), (" HERE", [])],
-        *[("ONE LINE", []), ("ANOTHER LINE", []), ("SEE PAGE ", []), ("SEVEN", []), ("IN A BOX", []), ("OUTSIDE", [])],
-        *[("INSERTED", []), ("12", [])],
+        *[("ONE LINE", []), ("ANOTHER LINE", []), ("SEE PAGE ", []), ("seven", []), ("IN A BOX", []), ("OUTSIDE", [])],
+        *[("INSERTED", []), ("12", []), ("BY A FIELD", []), ("NAME:", []), ("     ", ["u"])],
     ]
     for kept in ("PAGEREF x", "Deleted", '<w:footnoteReference w:id="1"/>', '<w:pStyle w:val="Heading1"/>', "<w:br/>"):
         assert kept in body
@@ -335,6 +335,111 @@ def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
         b'![The cat](cat.png "The dog")\n', lambda lines: [f"{line}." for line in lines]
     )
     assert page == b'![The cat](cat.png "The dog")\n'
+
+
+def in_format(kind: str, document: str) -> str:
+    return FORMATS[kind].translated(document.encode(), upper).decode()
+
+
+@pytest.mark.parametrize(
+    ("document", "translated"),
+    [
+        ('msgid "Hello " "you"\nmsgstr ""\n', 'msgid "Hello " "you"\nmsgstr "HELLO YOU"\n'),
+        ('msgid ""\n"a "\n# c\n\n"b"\nmsgstr ""\n', 'msgid ""\n"a "\n# c\n\n"b"\nmsgstr "A B"\n'),
+        ('msgid "x"\nmsgstr "" "there"\n', 'msgid "x"\nmsgstr "" "there"\n'),
+        ('msgid "caf\\303\\251"\nmsgstr ""', 'msgid "caf\\303\\251"\nmsgstr "CAFÉ"'),
+        (
+            'msgid ""\nmsgstr "Content-Type: text/plain; charset=CHARSET\\n"\nmsgid "x"\nmsgstr ""',
+            'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\nmsgid "x"\nmsgstr "X"',
+        ),
+    ],
+)
+def test_catalogs_as_people_have_them(document: str, translated: str) -> None:
+    assert in_format("po", document) == translated
+
+
+def test_a_catalog_in_another_charset_is_an_error() -> None:
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n'
+    with pytest.raises(DocumentError, match="charset=ISO-8859-1: convert it"):
+        in_format("po", header + 'msgid "é"\nmsgstr ""\n')
+
+
+@pytest.mark.parametrize(
+    ("document", "translated"),
+    [
+        ("a: | # a comment\n  hello\n", "a: | # a comment\n  HELLO\n"),
+        ("? &k Good morning\n: 1\nx: *k\n", "? &k Good morning\n: 1\nx: *k\n"),
+        ("a: [A man, b c]\n", "a: [A MAN, B C]\n"),
+        ("a: !foo hello there\n", "a: !foo hello there\n"),
+        ("a: hello there # note\n--- \n- x y\n", "a: HELLO THERE # note\n--- \n- X Y\n"),
+    ],
+)
+def test_yaml_as_people_write_it(document: str, translated: str) -> None:
+    assert in_format("yaml", document) == translated
+
+
+def test_a_comma_in_a_translation_makes_no_further_item() -> None:
+    found = translated_yaml("a: [A man]\nb: {x: hello there}\n", lambda lines: ["Oui, un homme" for _ in lines])
+    assert yaml.safe_load(found) == {"a": ["Oui, un homme"], "b": {"x": "Oui, un homme"}}
+
+
+def test_half_a_character_in_json_stays() -> None:
+    document = b'{"a": "\\ud800 hello \xc3\xa9"}'
+    assert json.loads(FORMATS["json"].translated(document, upper)) == {"a": "\ud800 HELLO É"}
+
+
+def test_times_of_subtitles_end_the_cue_before() -> None:
+    document = "WEBVTT\n00:01.000 --> 00:02.000\nHello\n00:03.000 --> 00:04.000\nBye\nnow\n"
+    assert seen_in("vtt", document.encode()) == ["Hello", "Bye now"]
+
+
+@pytest.mark.parametrize("blank", ["\x0c", "\u00a0", "\t", " \x0b "])
+def test_lines_of_other_spaces_end_a_paragraph(blank: str) -> None:
+    document = f"This is a line that is long enough to be full wrapped text\n{blank}\nhello world\n"
+    assert in_format("text", document) == document.upper()
+
+
+@pytest.mark.parametrize(
+    ("document", "translated"),
+    [
+        ("<source>A man.\n  A dog.</source>", "<source>A man.\n  A dog.</source><target>A MAN.\n  A DOG.</target>"),
+        (
+            '<source>A <mrk id="m" translate="no">name</mrk> here</source>',
+            '<source>A <mrk id="m" translate="no">name</mrk> here</source>'
+            '<target>A <mrk id="m" translate="no">name</mrk> HERE</target>',
+        ),
+        ("<source>A b</source><target>A b</target>", "<source>A b</source><target>A B</target>"),
+        (
+            "<source>A b</source><seg-source>A b</seg-source>",
+            "<source>A b</source><seg-source>A b</seg-source><target>A B</target>",
+        ),
+    ],
+)
+def test_units_as_people_have_them(document: str, translated: str) -> None:
+    start, end = '<xliff version="2.0"><file><unit><segment>', "</segment></unit></file></xliff>"
+    assert in_format("xliff", f"{start}{document}{end}") == f"{start}{translated}{end}"
+
+
+def test_front_matter_of_either_kind_stays() -> None:
+    for sign in ("---", "+++"):
+        assert (
+            in_format("markdown", f'{sign}\ntitle = "x y"\n{sign}\nbody\n') == f'{sign}\ntitle = "x y"\n{sign}\nBODY\n'
+        )
+
+
+def test_names_in_an_archive_that_are_not_marked_as_utf8_stay_what_they_are() -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("XX.txt", "x")
+    raw = content.getvalue().replace(b"XX.txt", "é.txt".encode())
+    changed = changed_archive(raw, lambda name, one: one.upper())
+    with zipfile.ZipFile(io.BytesIO(changed)) as archive:
+        assert archive.namelist() == ["é.txt"]
+
+
+def test_the_ending_of_a_table_says_its_separator() -> None:
+    table = b"text\nHello, my man\nA dog, a cat\n"
+    assert table_format(["text"], "\t").translated(table, upper) == b"text\nHELLO, MY MAN\nA DOG, A CAT\n"
 
 
 # Documents that lie
