@@ -72,6 +72,7 @@ class Translator:
         self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
         self.check = check
         self.glossary = glossary
+        self._encoded: dict[str, list[int]] = {}  # the latest texts that were split, most of which are translated next
 
     @classmethod
     def load(
@@ -177,8 +178,11 @@ class Translator:
         """Return the ids of sentences, each after the tag of the target language if the model has several pairs."""
         if self.tokenizer.tags and not self.tag:
             return self.towards().source_ids(sentences)
-        encoded = self.tokenizer.encode([replace_lone_surrogates(sentence) for sentence in sentences])
-        return [[*self.tag, *ids] for ids in encoded]
+        texts = [replace_lone_surrogates(sentence) for sentence in sentences]
+        known = self._encoded
+        new = [text for text in texts if text not in known]
+        found = dict(zip(new, self.tokenizer.encode(new), strict=True)) if new else {}
+        return [[*self.tag, *(known[text] if text in known else found[text])] for text in texts]
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -344,7 +348,10 @@ class Translator:
 
     def _n_tokens(self, texts: Sequence[str]) -> dict[str, int]:
         """Return how many tokens each text has in usual letter case."""
-        encoded = self.tokenizer.encode([usual_case(text, self.tokenizer) for text in texts])
+        usual = [usual_case(text, self.tokenizer) for text in texts]
+        encoded = self.tokenizer.encode(usual)
+        if len(texts) > 1:
+            self._encoded = dict(zip(usual, encoded, strict=True))
         return {text: len(ids) for text, ids in zip(texts, encoded, strict=True)}
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
