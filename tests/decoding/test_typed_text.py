@@ -198,7 +198,7 @@ def test_the_command_translates_pages_and_subtitles(
         (("html", "missing.html"), "cannot be read"),
         (("srt", str(page)), "no line has times"),
         (("html", str(page), str(page)), "translates one file"),
-        (("html", str(page), "--attention", "a.html"), "--attention draws one sentence"),
+        (("html", str(page), "--attention", "a.html"), "--attention is for lines"),
     ):
         done = called(*run, *args)
         assert done.returncode and says in done.stderr and not done.stdout and len(done.stderr.splitlines()) <= 2
@@ -291,7 +291,7 @@ def test_the_commands_tell_doubts(trained: object, called: Command, monkeypatch:
     scored = called("translate.py", "--run", "demo", "--doubts", "--beam", "2", "--n-best", "2", SENTENCE)
     assert [line.count("\t") for line in scored.stdout.splitlines()] == [2, 2]
     document = called("translate.py", "--run", "demo", "--doubts", "--format", "html", "PAGE.html")
-    assert document.returncode == 2 and "--doubts marks lines" in document.stderr
+    assert document.returncode == 2 and "--doubts is for lines" in document.stderr
     Path("two.en").write_text(f"{SENTENCE}\nzq zq xv bk jw qq xz.\n", encoding="utf-8")
     Path("two.fr").write_text(f"{FRENCH}\n?\n", encoding="utf-8")
     counted = called("evaluate.py", "--run", "demo", "--doubts", "--source", "two.en", "--reference", "two.fr")
