@@ -392,7 +392,7 @@ def translated_file(client: TestClient, name: str, content: bytes, **fields: str
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.txt", "One.\n\nTwo.", "fr:One.\nfr:\nfr:Two."),
+        ("a.txt", "One.\n\nTwo.", "fr:One.\n\nfr:Two."),
         ("../../a b.html", "<p>One <b>two</b>.</p>", "<p>fr:One <b>two</b>.</p>"),
         ("C:\\a.MD", "# One\n\n`code`\n", "# fr:One\n\n`code`\n"),
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nOne.\n", "1\n00:00:01,000 --> 00:00:02,000\nfr:One.\n"),
