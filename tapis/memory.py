@@ -4,6 +4,7 @@ A memory is a TMX file, as computer-aided translation tools export it. Texts are
 translations of a text, the last one counts.
 """
 
+import html
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -11,7 +12,6 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
-from xml.sax.saxutils import escape, quoteattr
 
 from tapis.system.files import write_text
 from tapis.text.lines import Pair
@@ -98,10 +98,9 @@ def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) ->
     cleaned = [(_normal(_NOT_OF_XML.sub("", one)), _normal(_NOT_OF_XML.sub("", other))) for one, other in pairs]
     known |= {one: other for one, other in cleaned if one and other}
     units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in known.items())
-    language = quoteattr(source)
     header = (
         f'<header creationtool="tapis" creationtoolversion="1" segtype="block" o-tmf="tapis" adminlang="en" '
-        f'srclang={language} datatype="plaintext"/>'
+        f'srclang="{html.escape(source)}" datatype="plaintext"/>'
     )
     write_text(
         file, f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
@@ -109,4 +108,4 @@ def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) ->
 
 
 def _variant(language: str, text: str) -> str:
-    return f"<tuv xml:lang={quoteattr(language)}><seg>{escape(text)}</seg></tuv>"
+    return f'<tuv xml:lang="{html.escape(language)}"><seg>{html.escape(text, quote=False)}</seg></tuv>'

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import yaml
-
 from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
@@ -56,6 +54,8 @@ def _has_surrogates(text: str) -> bool:
 
 def translated_yaml(document: str, translate: Translate) -> str:
     """Return a YAML document with its texts translated, but for names. Raises DocumentError if it is not YAML."""
+    import yaml  # noqa: PLC0415 - only when it is needed
+
     try:
         scalars = list(_scalars(document))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -88,6 +88,8 @@ class _Scalar(NamedTuple):
 
 def _scalars(document: str) -> Iterator[_Scalar]:
     """Yield the scalars of a document that are texts and no keys, each once, however often it is referred to."""
+    import yaml  # noqa: PLC0415
+
     # A node begins with its anchor; the token of its text has the same end.
     tokens = yaml.scan(document, Loader=yaml.SafeLoader)
     starts = {token.end_mark.index: token.start_mark.index for token in tokens if isinstance(token, yaml.ScalarToken)}
