@@ -18,6 +18,7 @@ _FRONT_MATTER = re.compile(
     rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
     re.DOTALL,
 )
+_FENCE = re.compile(r"\s*(?::::|\$\$)")
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(
@@ -92,7 +93,14 @@ def _places(body: str) -> Iterator[_Place]:
         texts: list[str] = []  # of the lines since the last hard break
         start = 0
         parts = block.content.split("\n")
+        is_formula = False
         for i, part in enumerate(parts):
+            if is_formula or _FENCE.match(part):  # of a directive or a formula, which other programs read
+                if texts:
+                    yield _Place(full(" ".join(texts)), start, end, is_cell)
+                    texts = []
+                is_formula ^= part.count("$$") % 2 == 1
+                continue
             # Where the part is: in a line after the signs of the block, or after the cell before.
             is_broken = i + 1 < len(parts) and _HARD_BREAK.search(part) is not None
             stripped = _HARD_BREAK.sub(r"\g<escaped>", part).strip() if is_broken else part.strip()

@@ -420,6 +420,12 @@ def test_units_as_people_have_them(document: str, translated: str) -> None:
     assert in_format("xliff", f"{start}{document}{end}") == f"{start}{translated}{end}"
 
 
+def test_fences_of_directives_and_formulas_stay() -> None:
+    document = "text one\n:::note\ninside it\n:::\n\n$$\nx = y\n$$\nafter $$z$$ it\n"
+    translated = document.replace("text one", "TEXT ONE").replace("inside it", "INSIDE IT")
+    assert in_format("markdown", document) == translated.replace("after $$z$$ it", "AFTER $$Z$$ IT")
+
+
 def test_front_matter_of_either_kind_stays() -> None:
     for sign in ("---", "+++"):
         assert (
