@@ -23,6 +23,7 @@ from tapis.text.tokenizer import Tokenizer
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
+_WORD = re.compile(r"\w+|[^\w\s]")
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
 
 
@@ -68,16 +69,11 @@ class Glossary:
         return cls(tuple(term for term, _ in found.values()))
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        """All words of the sources, as a pattern of one that begins a term."""
-        return re.compile(r"\w+|[^\w\s]")
-
-    @cached_property
     def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:
         """The words of each term, in small letters, by the first; longer ones first."""
         found: dict[str, list[tuple[list[str], Term]]] = {}
         for term in self.terms:
-            words = self._pattern.findall(term.source)
+            words = _WORD.findall(term.source)
             found.setdefault(words[0].lower(), []).append((words, term))
         for of_word in found.values():
             of_word.sort(key=lambda entry: -len(entry[0]))
@@ -85,7 +81,7 @@ class Glossary:
 
     def terms_in(self, sentence: str) -> list[Term]:
         """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
-        words = self._pattern.findall(sentence)
+        words = _WORD.findall(sentence)
         found: list[Term] = []
         place = 0
         while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
@@ -126,8 +122,7 @@ def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
 
 def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
     """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
-    pieces = [tokenizer.pieces([i])[0] if i >= tokenizer.first_text_id else "" for i in range(len(tokenizer))]
-    has_spaces = base_language(language) not in LANGUAGES_WITHOUT_SPACES
-    goes_on = [has_spaces and (piece[:1].isalnum() or piece.startswith("⟨")) for piece in pieces]
-    binds = [piece.endswith(("'", "’")) for piece in pieces]
-    return Borders(np.array(goes_on), np.array(binds))
+    goes_on, binds = tokenizer.word_borders
+    if base_language(language) in LANGUAGES_WITHOUT_SPACES:
+        goes_on = np.zeros_like(goes_on)
+    return Borders(goes_on, binds)

@@ -15,13 +15,13 @@ from typing import NamedTuple, Self
 
 from tapis.system.files import write_text
 from tapis.text.lines import Pair
+from tapis.text.markup import NOT_OF_XML
 from tapis.text.tmx import read_tmx
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
 MOST_COMPARED = 20  # texts of the memory that share the most words with a text
 MOST_FREQUENT = 1000  # texts of the memory with a word: one of more tells little
 _WORD = re.compile(r"\w+")
-_NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Match(NamedTuple):
@@ -95,7 +95,7 @@ def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) ->
     cannot be written.
     """
     known: dict[str, str] = dict(read_tmx(file, source, target)) if file.exists() else {}
-    cleaned = [(_normal(_NOT_OF_XML.sub("", one)), _normal(_NOT_OF_XML.sub("", other))) for one, other in pairs]
+    cleaned = [(_normal(NOT_OF_XML.sub("", one)), _normal(NOT_OF_XML.sub("", other))) for one, other in pairs]
     known |= {one: other for one, other in cleaned if one and other}
     units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in known.items())
     header = (

@@ -7,13 +7,12 @@ weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar, overload
 
 from tapis.attention import Attention
 from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, TranslatingPrecision, names_of_pairs
-from tapis.constrained import Borders, constrained_search
+from tapis.constrained import constrained_search
 from tapis.ctranslate2 import exported_learned, is_exported, load_exported
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary, borders_of, missing_terms, phrase_of
@@ -287,19 +286,17 @@ class Translator:
         terms = [self.glossary.terms_in(sentence) for sentence in sentences]
         rows = [row for row, of_sentence in enumerate(terms) if missing_terms(of_sentence, best[row])]
 
+        borders = borders_of(self.tokenizer, self.target)
+
         def search_row(row: int) -> list[Hypothesis]:
             phrases = [phrase_of(term, self.tokenizer) for term in terms[row]]
             usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
             limit = min(self.lengths.limit(len(sources[row])), int(usual) + 1)
             with self.searcher.steps(sources[row], self.check) as step:
-                return constrained_search(step, limit, phrases, search, self._borders)
+                return constrained_search(step, limit, phrases, search, borders)
 
         for row, found in zip(rows, self.searcher.spread(search_row, rows), strict=True):
             hypotheses[row] = found or hypotheses[row]
-
-    @cached_property
-    def _borders(self) -> Borders:
-        return borders_of(self.tokenizer, self.target)
 
     @overload
     def text(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -334,25 +331,21 @@ class Translator:
             longest = min(longest, max(ALWAYS_WHOLE, int(self.learned.usual_length)))
 
         # Most lines are one sentence. They are encoded together.
-        n_tokens = self._n_tokens([line for line in lines if len(line.encode()) > longest])
+        long = [line for line in lines if len(line.encode()) > longest]
+        usual = [usual_case(line, self.tokenizer) for line in long]
+        encoded = self.tokenizer.encode(usual)
+        self._encoded = dict(zip(usual, encoded, strict=True))
+        n_tokens = dict(zip(long, map(len, encoded), strict=True))
 
         def fits(piece: str) -> bool:
             # A token has at least one byte, so that short pieces need not be encoded to know.
             if len(piece.encode()) <= longest:
                 return True
             if piece not in n_tokens:
-                n_tokens.update(self._n_tokens([piece]))
+                n_tokens[piece] = len(self.tokenizer.encode([usual_case(piece, self.tokenizer)])[0])
             return n_tokens[piece] <= longest
 
         return [split_line(line, language, fits) for line, language in zip(lines, languages, strict=True)]
-
-    def _n_tokens(self, texts: Sequence[str]) -> dict[str, int]:
-        """Return how many tokens each text has in usual letter case."""
-        usual = [usual_case(text, self.tokenizer) for text in texts]
-        encoded = self.tokenizer.encode(usual)
-        if len(texts) > 1:
-            self._encoded = dict(zip(usual, encoded, strict=True))
-        return {text: len(ids) for text, ids in zip(texts, encoded, strict=True)}
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
         """Return log P(target | source) of each pair in nats, without length penalty, and its target tokens.

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from checkpoint import RunFolder
 from decoding.translator import Translator
 from machine.devices import choose_device
-from tapis.documents.common import DocumentError
-from tapis.documents.formats import decoded
+from tapis.documents.common import DocumentError, decoded
 from tapis.search import Search
 from tapis.typed_text import translate_lines
 

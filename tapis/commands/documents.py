@@ -24,7 +24,6 @@ from tapis.translation import Translation
 
 LARGEST = 100_000_000  # bytes of a document, which is translated in memory
 MOST_WARNINGS = 10  # about lines of a document
-BOMB = "larger than {:,.0f} MB, as no document should be: translate it line by line, with --format lines"
 
 TranslateLines = Callable[[Sequence[str], Markup], list[Translation]]
 
@@ -58,6 +57,10 @@ class Documents:
             return table_format(self.columns, "" if ending == ".csv" else "\t")
         return FORMATS[FORMAT_OF_ENDING[ending]] if ending in FORMAT_OF_ENDING else None
 
+    def format_among_others(self, file: Path) -> DocumentFormat | None:
+        """Return the format of a file in a folder or an archive, where .txt is text that is wrapped at a column."""
+        return self.format_of(file) or (FORMATS["text"] if file_type(file) == ".txt" else None)
+
     def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
         """Return a document, whose name is for messages, translated. Raises TapisError if it is not of its format."""
 
@@ -81,12 +84,10 @@ class Documents:
             with texts_left() as left:
                 result = kind.translated(content, translated)
         except DocumentError as error:
-            is_sentence = str(error).startswith(("is ", "larger "))
-            raise TapisError(f"{name} {error}" if is_sentence else f"{name}: {error}") from None
-        self.segments += [
-            Segment(name, number, one.text, "", (f"left: {one.reason}",))
-            for number, one in enumerate(left, len(self.segments) + 1)
-        ]
+            separator = " " if str(error).startswith("is ") else ": "
+            raise TapisError(f"{name}{separator}{error}") from None
+        for one in left:
+            self.leave(name, one.reason, one.text)
         if kind is FORMATS["srt"]:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result
@@ -105,10 +106,9 @@ class Documents:
         """Return a zip archive with the documents in it translated."""
 
         def change(member: str, one: bytes) -> bytes:
-            kind = self.format_of(Path(member)) or (FORMATS["text"] if member.lower().endswith(".txt") else None)
-            if member.endswith("/"):
+            if member.endswith("/"):  # a folder
                 return one
-            return self.translated_if_possible(one, f"{name}/{member}", kind)
+            return self.translated_if_possible(one, f"{name}/{member}", self.format_among_others(Path(member)))
 
         try:
             return changed_archive(content, change)
@@ -124,8 +124,12 @@ class Documents:
             except TapisError as error:
                 say(f"warning: {error}; it stays as it is")
                 reason = str(error)
-        self.segments.append(Segment(name, len(self.segments) + 1, "", "", (f"left: {reason}",)))
+        self.leave(name, reason)
         return content
+
+    def leave(self, name: str, reason: str, text: str = "") -> None:
+        """Add to the report a file that is left, or a text of it."""
+        self.segments.append(Segment(name, len(self.segments) + 1, text, "", (f"left: {reason}",)))
 
     def translate_folder(self, folder: Path, output: Path) -> None:
         """Write the files of a folder, with the documents among them translated, to the same paths in another folder.
@@ -138,15 +142,13 @@ class Documents:
             target = output / file.relative_to(folder)
             if target.exists():
                 n_before += 1
-                self.segments.append(
-                    Segment(str(file), len(self.segments) + 1, "", "", ("left: it was there already",))
-                )
+                self.leave(str(file), "it was there already")
                 continue
-            kind = self.format_of(file) or (FORMATS["text"] if file_type(file) == ".txt" else None)
+            kind = self.format_among_others(file)
             if kind:
                 write_document(target, self.translated_if_possible(read_document(file), str(file), kind))
             else:
-                self.translated_if_possible(b"", str(file), None)
+                self.leave(str(file), "no document")
                 write_whole(target, lambda temporary, file=file: shutil.copyfile(file, temporary))  # type: ignore[misc]
         if n_before:
             say(f"{n_before:,} files were in {output} already, and stay as they are")
@@ -206,7 +208,7 @@ def read_document(file: Path) -> bytes:
     with open_bytes(file) as stream:
         content = stream.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise TapisError(f"{file} is {BOMB.format(LARGEST / 1e6)}")
+        raise TapisError(f"{file} is larger than {LARGEST / 1e6:,.0f} MB: translate its lines, with --format lines")
     return content
 
 

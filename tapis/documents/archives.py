@@ -9,6 +9,8 @@ from collections.abc import Callable
 from tapis.documents.common import DocumentError
 from tapis.text.lines import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
+_IS_UTF8 = 0x800  # the flag of a member whose name is in UTF-8
+
 Change = Callable[[str, bytes], bytes]
 """Translates the member of a name"""
 
@@ -37,10 +39,9 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
 
     # Names in UTF-8 that are not marked as such, as macOS writes them, were taken for another encoding.
     for member in members:
-        with contextlib.suppress(UnicodeError):
-            member.filename = (
-                member.filename.encode("cp437").decode("utf-8") if not member.flag_bits & 0x800 else member.filename
-            )
+        if not member.flag_bits & _IS_UTF8:
+            with contextlib.suppress(UnicodeError):
+                member.filename = member.filename.encode("cp437").decode("utf-8")
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         archive.comment = comment

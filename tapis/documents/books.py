@@ -1,10 +1,9 @@
 """Electronic books (.epub): their pages, and the titles of their table of contents."""
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, Translate
+from tapis.documents.common import DocumentError, Translate, decoded
 from tapis.documents.pages import translated_html
-from tapis.documents.xml_text import Line, Place, escaped, inline_parts, parse_xml, with_translations
-from tapis.text.lines import not_utf8
+from tapis.documents.xml_text import Line, Place, inline_parts, parse_xml, with_translations
 
 PAGES = (".xhtml", ".html", ".htm")
 
@@ -15,9 +14,10 @@ def translated_epub(content: bytes, translate: Translate) -> bytes:
     def change(name: str, part: bytes) -> bytes:
         if name.lower().endswith(PAGES):
             try:
-                return translated_html(part.decode(), translate).encode()
-            except UnicodeDecodeError:
-                raise DocumentError(f"{name} is {not_utf8(part)}") from None
+                page = decoded(part)
+            except DocumentError as error:
+                raise DocumentError(f"{name} {error}") from None
+            return translated_html(page, translate).encode()
         return _translated_contents(part, translate) if name.lower().endswith(".ncx") else part
 
     return changed_archive(content, change, "META-INF/container.xml")
@@ -26,11 +26,7 @@ def translated_epub(content: bytes, translate: Translate) -> bytes:
 def _translated_contents(part: bytes, translate: Translate) -> bytes:
     """Return a table of contents (.ncx), whose titles are elements <text>."""
     places = [
-        Place(
-            Line(inline_parts(part, element, set()), lambda text, style: escaped(text)),
-            element.inner_start,
-            element.inner_end,
-        )
+        Place(Line(inline_parts(part, element, set())), element.inner_start, element.inner_end)
         for element in parse_xml(part).walk()
         if element.tag == "text"
     ]

@@ -8,7 +8,7 @@ from tapis.documents.common import DocumentError, Translate, leave, splice, tran
 
 _LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 _STATEMENT = re.compile(
-    rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[(?P<number>\d{{1,3}})\])?[ \t]*"
+    rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[\d{{1,3}}\])?[ \t]*"
     rf"(?P<literals>{_LITERAL}(?:(?:\s|#[^\n]*\n)*+{_LITERAL})*+)",
     re.MULTILINE,
 )
@@ -17,7 +17,6 @@ _LITERALS = re.compile(rf"#[^\n]*\n|({_LITERAL})")
 _CHARSET = re.compile(r"(?<=charset=)[\w.:-]+")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items()} | {'"': '\\"', "\\": "\\\\"}
-_AROUND = re.compile(r"\A(\n?)(.*?)(\n?)\Z", re.DOTALL)
 
 
 @dataclass

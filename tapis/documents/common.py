@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from tapis.config import TapisError
+from tapis.text.lines import not_utf8, utf16_name
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 
@@ -53,9 +54,9 @@ def without_added_stop(line: str, translation: str) -> str:
 
     A model of sentences adds it.
     """
-    text = take_out(line).text
-    has_stop = translation.endswith(".") and not translation.endswith("..")
-    return translation[:-1].rstrip() if text[-1:].isalnum() and has_stop else translation
+    if not translation.endswith(".") or translation.endswith(".."):
+        return translation
+    return translation[:-1].rstrip() if take_out(line).text[-1:].isalnum() else translation
 
 
 def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
@@ -75,9 +76,26 @@ def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup 
     for parts in lines:
         for i, line in enumerate(parts):
             if has_text(line, markup):
-                before, after = line[: len(line) - len(line.lstrip())], line[len(line.rstrip()) :]
+                before, after = spaces_around(line)
                 parts[i] = before + next(translations) + after
     return ["".join(parts) for parts in lines]
+
+
+def spaces_around(text: str) -> tuple[str, str]:
+    """Return the spaces before a text and those behind it; a text of spaces alone has them before it."""
+    stripped = text.lstrip()
+    return text[: len(text) - len(stripped)], stripped[len(stripped.rstrip()) :]
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of UTF-8. Raises DocumentError for what is another encoding."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DocumentError(f"is {not_utf8(content)}") from None
+    if utf16_name(content):  # of ASCII alone, which UTF-8 has no error in
+        raise DocumentError(f"is {not_utf8(content)}")
+    return text
 
 
 def has_text(part: str, markup: Markup) -> bool:

@@ -159,7 +159,7 @@ def _translated_part_of_odt(part: bytes, translate: Translate) -> bytes:
     deleted = [(one.start, one.end) for one in root.walk() if one.tag == "tracked-changes"]
     places = [
         Place(
-            Line(inline_parts(part, element, _AROUND_TEXT_OF_ODT, _BREAKS_OF_ODT), lambda text, style: escaped(text)),
+            Line(inline_parts(part, element, _AROUND_TEXT_OF_ODT, _BREAKS_OF_ODT)),
             element.inner_start,
             element.inner_end,
         )

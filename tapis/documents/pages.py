@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from tapis.documents.common import CHARACTER, Translate, has_text
+from tapis.documents.common import CHARACTER, Translate, has_text, spaces_around
 from tapis.text.mark_patterns import ATTRIBUTES, KEPT
 
 # Elements within a sentence. All others begin a new one.
@@ -169,8 +169,7 @@ def translated_html(page: str, translate: Translate) -> str:
     typed = {i: _as_typed(parts[i]) for i in lines}
     typed = {i: text for i, text in typed.items() if has_text(text, "html")}
     for i, translation in zip(typed, translate(list(typed.values())), strict=True):
-        before = parts[i][: len(parts[i]) - len(parts[i].lstrip())]
-        after = parts[i][len(parts[i].rstrip()) :]
+        before, after = spaces_around(parts[i])
         parts[i] = before + translation + after
     return "".join(parts)
 

@@ -63,15 +63,15 @@ def translated_yaml(document: str, translate: Translate) -> str:
     prose = [scalar for scalar in scalars if _is_translated(scalar.value)]
     pieces: list[list[str]] = []  # of each scalar, what is translated
     for scalar in prose:
-        is_block = scalar.style in ("|", ">")
-        pieces.append(_block(document[scalar.start : scalar.end], scalar.style)[1:] if is_block else [scalar.value])
+        raw = document[scalar.start : scalar.end]
+        pieces.append(_block(raw, scalar.style) if scalar.is_block else [scalar.value])
     translations = iter(translated_texts([text for texts in pieces for text in texts], translate))
     changes = []
     for scalar, texts in zip(prose, pieces, strict=True):
         translated = [next(translations) for _ in texts]
         if translated != texts:
             # The header of a block, with its comment, stays.
-            start = document.index("\n", scalar.start) + 1 if scalar.style in ("|", ">") else scalar.start
+            start = document.index("\n", scalar.start) + 1 if scalar.is_block else scalar.start
             changes.append((start, scalar.end, _scalar(translated, scalar.style)))
     return splice(document, changes)
 
@@ -84,6 +84,11 @@ class _Scalar(NamedTuple):
     """Its first sign: a quotation mark, that of a block, or nothing"""
     start: int
     end: int
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it has a header, and lines of its own."""
+        return self.style in ("|", ">")
 
 
 def _scalars(document: str) -> Iterator[_Scalar]:
@@ -114,11 +119,10 @@ def _scalars(document: str) -> Iterator[_Scalar]:
 
 
 def _block(raw: str, style: str) -> list[str]:
-    """Return the pieces of a block of several lines: its header, and each line, or each paragraph of a folded one."""
-    header, *lines = re.findall(r"[^\n]*\n|[^\n]+", raw)
-    pieces = [header]
-    for line in lines:
-        is_new = style == "|" or not line.strip() or not pieces[-1].strip() or len(pieces) == 1
+    """Return what is translated of a block without its header: each line, or each paragraph of a folded block."""
+    pieces: list[str] = []
+    for line in re.findall(r"[^\n]*\n|[^\n]+", raw)[1:]:
+        is_new = style == "|" or not pieces or not line.strip() or not pieces[-1].strip()
         if is_new or _indent(line) != _indent(pieces[-1]):
             pieces.append(line)
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tapis.documents.common import DocumentError, Translate, leave
-from tapis.documents.xml_text import Element, Line, Place, escaped, inline_parts, parse_xml, with_translations
+from tapis.documents.xml_text import Element, Line, Place, inline_parts, parse_xml, with_translations
 
 _PAIRS = {"g", "mrk", "pc"}
 _UNITS = {"trans-unit", "segment"}  # of XLIFF 1.2 and 2
@@ -40,13 +40,16 @@ def _place(content: bytes, unit: Element) -> Place | None:
     target = next((child for child in unit.children if child.tag == "target"), None)
     if not source:
         return None
-    line = Line(inline_parts(content, source, _PAIRS), lambda text, style: escaped(text), keeps_lines=True)
+    line = Line(inline_parts(content, source, _PAIRS), keeps_lines=True)
     prefix = source.prefix(content)
     closing = b"</%btarget>" % prefix
     if not target:
         # After the source and its segmentation, on a line of its own if the source is.
         last = next((child for child in unit.children if child.tag == "seg-source"), source)
-        indent = content[: source.start][len(content[: source.start].rstrip()) :]
+        start = source.start
+        while content[start - 1 : start].isspace():
+            start -= 1
+        indent = content[start : source.start]
         is_1_2 = unit.tag == "trans-unit"
         opening = b"<%btarget%b>" % (prefix, b' state="needs-review-translation"' if is_1_2 else b"")
         return Place(line, last.end, last.end, indent + opening, closing, is_copy=True)

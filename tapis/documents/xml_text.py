@@ -13,13 +13,13 @@ from functools import partial
 from typing import NamedTuple
 from xml.parsers import expat
 
-from tapis.documents.common import DocumentError, Translate, has_text, leave
+from tapis.documents.common import DocumentError, Translate, has_text, leave, spaces_around
+from tapis.text.markup import NOT_OF_XML
 
 DEEPEST = 200  # elements within each other
 MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
 _START_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 _NO_TEXT = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<cdata>.*?)\]\]>", re.DOTALL)
-_NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _BREAK = "\x1e"  # between the texts of a line; XML cannot have it
 _TAG_OF_LINE = re.compile(r"<(?P<slash>/?)g(?P<pair>\d+)>|<x(?P<thing>\d+)/>")
 
@@ -135,10 +135,15 @@ Styled = Callable[[str, bytes], bytes]
 """Writes text in a style"""
 
 
+def unstyled(text: str, style: bytes) -> bytes:
+    """Write text as it is in XML, in formats whose elements around text say how it looks."""
+    return escaped(text)
+
+
 class Line:
     """The content of an element, as a line with tags, and back."""
 
-    def __init__(self, parts: list[Part], styled: Styled, *, keeps_lines: bool = False) -> None:
+    def __init__(self, parts: list[Part], styled: Styled = unstyled, *, keeps_lines: bool = False) -> None:
         """Take the content, and what writes text in a style. With keeps_lines, line feeds divide the text."""
         self.styled = styled
         self.keeps_lines = keeps_lines
@@ -209,7 +214,7 @@ class Line:
 
 def escaped(text: str) -> bytes:
     """Return text as it is in XML, without the characters that XML cannot have."""
-    return html.escape(_NOT_OF_XML.sub("", text), quote=False).encode()
+    return html.escape(NOT_OF_XML.sub("", text), quote=False).encode()
 
 
 def _joined(parts: list[Part]) -> Iterator[Part]:
@@ -290,7 +295,7 @@ def with_translations(content: bytes, places: Sequence[Place], translate: Transl
 
     def translated(text: str) -> str:
         stripped = text.strip()
-        before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :] if stripped else ""
+        before, after = spaces_around(text)
         return before + translation_of.get(stripped, stripped) + after
 
     changes: list[tuple[int, int, bytes]] = []  # the last one first

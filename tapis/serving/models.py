@@ -9,7 +9,7 @@ from typing import NamedTuple
 from unicodedata import category
 
 from tapis.attention import Attention
-from tapis.config import ConfigError, ModelConfig, names_of_pairs
+from tapis.config import ConfigError, ModelConfig, name_of_pair, names_of_pairs
 from tapis.ctranslate2 import exported_config, is_exported
 from tapis.glossary import Glossary
 from tapis.release import CheckpointError, Release, RunFiles
@@ -128,7 +128,7 @@ class Models:
         if not pairs:
             raise ConfigError(
                 f"--glossary {file}: its name must end in a language pair that is served, such as "
-                f"terms.{next(iter(names_of_pairs(self.pairs).split(', ')))}.tsv"
+                f"terms.{name_of_pair(*next(iter(self.pairs)))}.tsv"
             )
         pair = max(pairs, key=lambda one: len(one[0]))
         if pair in self.glossaries:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,7 +31,7 @@ class Record:
     """How far an unfinished file is."""
 
     made_by: str
-    """A digest of what makes it: another maker must not go on with it"""
+    """A digest of what makes it: a command with another one must not continue it"""
     n_lines: int = 0
     """Lines of the input that are done"""
     digest: str = ""
@@ -91,7 +91,7 @@ class Part:
                 raise TapisError(f"{self.path} is being written by another command") from None
 
     def _earlier_record(self, made_by: str) -> Record | None:
-        """Return the record of an earlier command. Raises TapisError if it cannot be gone on from."""
+        """Return the record of an earlier command. Raises TapisError if this command cannot continue there."""
         size = os.fstat(self.file.fileno()).st_size
         if not size:  # new, or an earlier command ended between its last two steps, `finish`
             return None
@@ -111,12 +111,8 @@ class Part:
     def add(self, content: bytes, n_lines: int, digest: str) -> None:
         """Add what was made from further lines. digest is that of all lines so far. Now and then, all is saved."""
         self.file.write(content)
-        made_by, n_done, n_bytes = (
-            self.record.made_by,
-            self.record.n_lines + n_lines,
-            self.record.n_bytes + len(content),
-        )
-        self.record = Record(made_by, n_done, digest, n_bytes)
+        n_done, n_bytes = self.record.n_lines + n_lines, self.record.n_bytes + len(content)
+        self.record = replace(self.record, n_lines=n_done, digest=digest, n_bytes=n_bytes)
         if time.monotonic() > self.saved_at + SECONDS_BETWEEN_SAVES:
             self.save()
 
@@ -145,7 +141,7 @@ class Part:
         with contextlib.suppress(OSError):  # the error that ends the block matters more
             if self.record.n_lines > self.n_lines_before:
                 self.save()
-                say(f"{self.path} has the first {self.record.n_lines:,} lines: the same command goes on from there")
+                say(f"{self.path} has the first {self.record.n_lines:,} lines: the same command continues there")
             elif not self.record.n_lines:
                 self.path.unlink()
                 self.record_path.unlink()

@@ -33,6 +33,7 @@ def is_first_on_machine() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
+SECONDS_BETWEEN_REPORTS = 60  # of progress, where there is no terminal
 LONGEST_LINE, MOST_LINES = 1000, 40  # characters of a line of a message, and its lines
 # Control characters but ends of lines and tabs, those that turn the direction of what follows, and lone surrogates,
 # which no file can hold.
@@ -112,9 +113,6 @@ def progress_bar(
         disable=True if is_hidden else None,  # None: tqdm shows the bar only on a terminal
         dynamic_ncols=True,
     )
-
-
-SECONDS_BETWEEN_REPORTS = 60
 
 
 class Progress:

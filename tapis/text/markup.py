@@ -8,6 +8,7 @@ from typing import Literal
 
 Markup = Literal["", "html", "markdown"]  # "" for plain text
 
+NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that no XML has
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII: what a backslash escapes in Markdown
 # What is escaped already; then what begins a tag, a comment, an address in angle brackets, code, emphasis or the target
 # of a link, and a backslash that would escape what follows the word

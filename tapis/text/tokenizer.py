@@ -159,6 +159,13 @@ class Tokenizer:
         texts = (self._bytes_of(i).decode(errors="ignore") for i in range(self.first_text_id, len(self)))
         return frozenset(character for text in texts for character in text)
 
+    @cached_property
+    def word_borders(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """(V,) which tokens continue the word before them, and (V,) which bind the next word by an apostrophe."""
+        pieces = [self.pieces([i])[0] if i >= self.first_text_id else "" for i in range(len(self))]
+        goes_on = np.array([piece[:1].isalnum() or piece.startswith("⟨") for piece in pieces])
+        return goes_on, np.array([piece.endswith(("'", "’")) for piece in pieces])
+
     def _bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that a token of text stands for."""
         return str(self.inner.id_to_token(token_id)).translate(_TO_BYTES).encode("latin-1")

@@ -9,6 +9,8 @@ import re
 import time
 import zipfile
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -25,6 +27,7 @@ from tapis.documents.tables import translated_csv, translated_table
 from tapis.documents.trees import is_prose, translated_json, translated_yaml
 from tapis.documents.wrapped import translated_text
 from tapis.documents.xml_text import parse_xml
+from tapis.system.cli import TranslateOptions
 
 _TAG_OR_TEXT = re.compile(r"(<[^>]*>|&\w+;|%\w)|([^<&%]+)")
 
@@ -561,6 +564,11 @@ def test_changed_documents_are_read_or_refused_in_words() -> None:
                     FORMATS[kind].translated(bytes(changed), translate)
                 except DocumentError as error:
                     assert len(str(error).splitlines()) == 1
+
+
+def test_the_flag_has_each_format() -> None:
+    (kinds,) = [field.type for field in fields(TranslateOptions) if field.name == "format"]
+    assert set(get_args(kinds)) == {"auto", "lines", *FORMATS}
 
 
 def test_each_ending_has_one_format() -> None:
