@@ -100,6 +100,9 @@ class TrainingSettings:
     """Share of training tokens to split into the two tokens that they were merged from"""
     augment: float = setting(0.0, range=(0.0, 0.9), since=4, before=0.0)
     """Share of the training sources to rewrite as people type them: in small letters, without a full stop, mistyped"""
+    terms: float = setting(0.0, range=(0.0, 0.9), since=8, before=0.0)
+    """Share of the training sources in which one to three terms are followed by their translations, as a --glossary
+    of translate.py has them: the model learns to use them, and to inflect them"""
     # --minutes fixes the number of steps half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
@@ -252,15 +255,14 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
         Raises ConfigError if the format is newer, or if a field is unknown, missing, ill-typed or out of range.
         """
         values = read_config_json(text)
-        format_number = values.pop("format")
+        format_number = values["format"]
         if format_number < 2 and isinstance(values.get("data"), str):
             values["data"] = [values["data"]]  # one source, then
         if format_number < 5:
             for field in fields(Learned):
                 values.pop(field.name, None)  # `Learned.from_json` reads them
-        added: dict[str, Any] = {name: facts.before for name, facts in FACTS.items() if format_number < facts.since}
-        values = added | values
-        check_names(values.keys() ^ FACTS.keys())
+        known_later = {name for name, facts in FACTS.items() if format_number < facts.since}
+        check_names(values.keys() - {"format"} ^ FACTS.keys() - (known_later - values.keys()))
         return cls._from_values(values)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pairs.mistyping import mistyped
 from pairs.tables import Ints, Pairs, Ragged, cached_table, places_of
+from pairs.terms import Lexicon, annotate_rows
 from tapis.config import BOS, EOS, PAD
 from tapis.system.files import digest
 from tapis.system.terminal import progress_bar
@@ -325,17 +326,26 @@ class EncodedPairs:
         return len(self.rows)
 
     def ids(
-        self, rows: Ints, split: float = 0.0, random: np.random.Generator | None = None, mistype: float = 0.0
+        self,
+        rows: Ints,
+        split: float = 0.0,
+        random: np.random.Generator | None = None,
+        mistype: float = 0.0,
+        terms: float = 0.0,
+        lexicons: Sequence[Lexicon] = (),
     ) -> tuple[FlatRows, FlatRows]:
         """Return the token ids of these pairs, of their sources and of their targets.
 
-        With random, the share mistype of the sources is rewritten as people type them, and the share split of all
-        tokens is split again.
+        With random, the share mistype of the sources is rewritten as people type them, the share terms is given terms
+        from the lexicon of their origin, and the share split of all tokens is split again.
         """
         chosen = self.rows[rows]
         sources, targets = (FlatRows(*side.take(chosen)) for side in (self.sources, self.targets))
         if random and mistype:
             sources = FlatRows.of(mistype_rows(sources, self.tokenizer, mistype, random))
+        if random and terms:
+            of_rows = [lexicons[origin] for origin in self.origins[rows].tolist()]
+            sources = FlatRows.of(annotate_rows(sources, targets, of_rows, self.tokenizer, terms, random))
         if random and split:
             sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
             targets = split_tokens(targets, self.tokenizer.merged_from, split, random)

@@ -23,7 +23,7 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 TranslatingPrecision = Literal[Precision, "int8"]
 
 # The format of config.json. A version of Tapis reads its own and all before it; CHANGELOG.md says what each changed.
-FORMAT = 7
+FORMAT = 8
 
 MAX_LANGUAGES = 300  # of --pairs all, which is 89,700 pairs
 
@@ -116,6 +116,8 @@ class ModelConfig(ModelSettings):
     """Cleaning rules that its pairs skipped: without "unicode", sentences are translated as they are"""
     pairs: tuple[str, ...] = setting(("en-fr",), defines_model=True, init_from="fixed", since=5)
     """The language pairs that the model translates, as `name_of_pair` writes them"""
+    terms: float = setting(0.0, range=(0.0, 0.9), since=8, before=0.0)
+    """Share of its training sources that had terms with their translations: a model of any share but 0 obeys them"""
 
     def __post_init__(self) -> None:
         # Each field alone: one of its choices, text that fits on a line, or within its range
@@ -189,7 +191,12 @@ class ModelConfig(ModelSettings):
 
     @classmethod
     def _from_values(cls, values: dict[str, Any]) -> Self:
-        """Return the fields of this class, once read. Raises ConfigError if one is missing, ill-typed or no value."""
+        """Return the fields of this class, once read. Raises ConfigError if one is missing, ill-typed or no value.
+
+        Those that were added after the format of the values are as they were before.
+        """
+        facts = facts_of(cls)
+        values = {name: one.before for name, one in facts.items() if values["format"] < one.since} | values
         types = {field.name: field.type for field in fields(cls)}
         check_names(types.keys() - values.keys())
         return cls(**{name: from_json_value(name, values[name], expected) for name, expected in types.items()})

@@ -3,6 +3,9 @@
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
 begin with # are left out. A term in small letters is found in any letter case, another one only as it is written. Only
 whole words are found, of the longest term where several begin.
+
+A model that was trained with --terms reads the translation of a term behind it (`annotate`), and inflects it where the
+sentence asks for that. Any other is made to say it as it is written (`phrase_of`, tapis/constrained.py).
 """
 
 import re
@@ -14,12 +17,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from tapis.config import TapisError, base_language
+from tapis.config import UNK, TapisError, base_language
 from tapis.constrained import Borders, Phrase
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import lines
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
-from tapis.text.tokenizer import Tokenizer
+from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
@@ -81,8 +84,13 @@ class Glossary:
 
     def terms_in(self, sentence: str) -> list[Term]:
         """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
-        words = _WORD.findall(sentence)
-        found: list[Term] = []
+        return [term for term, _ in self.places_in(sentence)]
+
+    def places_in(self, sentence: str) -> list[tuple[Term, int]]:
+        """Return what `terms_in` returns, each term with the place in the sentence where it ends."""
+        matches = list(_WORD.finditer(sentence))
+        words = [match.group() for match in matches]
+        found: list[tuple[Term, int]] = []
         place = 0
         while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
             length = 1
@@ -90,11 +98,32 @@ class Glossary:
                 is_any_case = term.source.islower()
                 there = words[place : place + len(wanted)]
                 if there == wanted or (is_any_case and [word.lower() for word in there] == wanted):
-                    found.append(term)
+                    found.append((term, matches[place + len(wanted) - 1].end()))
                     length = len(wanted)
                     break
             place += length
         return found
+
+
+class Annotation(NamedTuple):
+    """The translation of a term, and where in the source the term ends."""
+
+    end: int
+    text: str
+
+
+def annotate(source: str, annotations: Sequence[Annotation], tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of a source in which each term is followed by its translation, between two UNK.
+
+    The annotations are in the order of their places. Text is never encoded as UNK: it has no other meaning.
+    """
+    ids: list[int] = []
+    before, start = WORD_PREFIX, 0
+    for end, text in annotations:
+        ids += tokenizer.encode_bound(before + source[start:end])
+        ids += [UNK, *tokenizer.encode_bound(WORD_PREFIX + text), UNK]
+        before, start = "", end
+    return ids + tokenizer.encode_bound(before + source[start:])
 
 
 def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:

@@ -15,7 +15,7 @@ from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, Translat
 from tapis.constrained import constrained_search
 from tapis.ctranslate2 import exported_learned, is_exported, load_exported
 from tapis.engine.engine import Engine
-from tapis.glossary import Glossary, borders_of, missing_terms, phrase_of
+from tapis.glossary import Annotation, Glossary, annotate, borders_of, missing_terms, phrase_of
 from tapis.lengths import Lengths
 from tapis.release import Release, RunFiles
 from tapis.search import GREEDY, AttentionOf, Hypothesis, Search, Searcher, go_on
@@ -144,12 +144,15 @@ class Translator:
         return self._remade(self.target if self.tag else "", self.source, check=check)
 
     def with_glossary(self, glossary: Glossary) -> Self:
-        """Return the same translator, which translates terms as a glossary says. Raises ConfigError for an export.
+        """Return the same translator, which translates terms as a glossary says.
 
-        A sentence whose translation lacks a term is searched for again, by `constrained_search`.
+        A model of --terms reads the translations of terms in its source. With any other, a sentence whose translation
+        lacks a term is searched for again, by `constrained_search`. Raises ConfigError for an export of such a model.
         """
-        if not self.searcher.can_force:
-            raise ConfigError("--glossary is for a run or a release; an export for CTranslate2 is not told what to say")
+        if not (self.config.terms or self.searcher.can_force):
+            raise ConfigError(
+                "--glossary is for a run or a release, or for an export of a model that was trained with --terms"
+            )
         return self._remade(self.target if self.tag else "", self.source, glossary=glossary)
 
     def _remade(
@@ -247,6 +250,8 @@ class Translator:
 
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
         sources = self.source_ids(sentences)
+        if self.glossary and self.config.terms:
+            sources = [self._with_terms(*one) for one in zip(sentences, sources, strict=True)]
         longest_first = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
         rows = [row for row in longest_first if sentences[row].strip()]
         lengths = [max(SHORTEST, len(ids) + 1) for ids in sources]
@@ -264,7 +269,7 @@ class Translator:
                 if progress:
                     progress.update(len(batch))
 
-        if self.glossary:
+        if self.glossary and not self.config.terms:
             self._say_terms(sentences, sources, hypotheses, search)
 
         # Back to text, all at once.
@@ -276,6 +281,14 @@ class Translator:
             translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
             start = end
         return translations
+
+    def _with_terms(self, sentence: str, ids: list[int]) -> list[int]:
+        """Return the ids of a sentence with the translations of its terms; those that it has, where it has none."""
+        assert self.glossary
+        sentence = replace_lone_surrogates(sentence)
+        places = self.glossary.places_in(sentence)
+        annotations = [Annotation(end, term.target) for term, end in places]
+        return [*self.tag, *annotate(sentence, annotations, self.tokenizer)] if annotations else ids
 
     def _say_terms(
         self, sentences: Sequence[str], sources: Sequence[list[int]], hypotheses: list[list[Hypothesis]], search: Search

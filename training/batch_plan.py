@@ -18,6 +18,7 @@ from fast.packed_batch import PackedBatch
 from fast.packing import ROUND
 from machine.distributed import Group
 from pairs.tables import Ints
+from pairs.terms import Lexicon
 from tapis.config import PAD
 
 
@@ -51,6 +52,7 @@ class BatchPlan:
         after_step: int = 0,
         first_epoch: int = 0,
         in_ranges: bool = False,
+        lexicons: Sequence[Lexicon] = (),
     ) -> None:
         """Plan the steps after `after_step`.
 
@@ -63,6 +65,7 @@ class BatchPlan:
             after_step: the step before the first one of this plan.
             first_epoch: the number of its first epoch, from 0.
             in_ranges: whether attention works on ranges of rows, without padding.
+            lexicons: that of each origin, for --terms.
 
         """
         self.config = config
@@ -73,6 +76,7 @@ class BatchPlan:
         self.after_step = after_step
         self.first_epoch = first_epoch
         self.in_ranges = in_ranges
+        self.lexicons = lexicons
         # Rows of which a batch has a multiple: few enough shapes to capture, few enough rows without a token.
         self.unit = max(ROUND, config.batch_tokens // 16 // ROUND * ROUND)
         self.batches_of_first_epoch = self.batches_of_epoch(first_epoch)
@@ -128,7 +132,10 @@ class BatchPlan:
 
         def batch(i: int, rows: Ints) -> Batch | PackedBatch:
             random = np.random.default_rng((config.seed, step, i))
-            return self.batch(*self.pairs.ids(rows, config.subword_dropout, random, config.augment))
+            changed = self.pairs.ids(
+                rows, config.subword_dropout, random, config.augment, config.terms, self.lexicons
+            )
+            return self.batch(*changed)
 
         local_batches = [(i, batch(i, rows)) for i, rows in local]
         if len(local) < math.ceil(len(rows_of_step) / self.group.size):

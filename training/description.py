@@ -57,6 +57,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
             steps=training.total_steps,
             warmup_steps=training.resolved.warmup_steps,
         ),
+        terms=len({word for lexicon in training.lexicons for word in lexicon.dice}),
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         hardware=device_label(training.device),
         precision=training.resolved.precision,

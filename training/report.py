@@ -82,6 +82,8 @@ class Metrics:
     rare_tokens: str | None = None
     """Their ids, separated by spaces"""
     batches: BatchReport = field(default_factory=BatchReport)
+    terms: int = 0
+    """Words of the source languages that --terms may give translations to"""
     parameters: int = 0
     hardware: str = ""
     precision: str = ""

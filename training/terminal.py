@@ -81,7 +81,9 @@ def ancestor_lines(report: Metrics) -> list[str]:
 def model_lines(report: Metrics) -> list[str]:
     """Return the batches, the size of the model, and where it is computed."""
     batches = report.batches
+    terms = [f"terms     {report.terms:,} words of the sources may be given translations"] if report.terms else []
     return [
+        *terms,
         f"batches   {batches.in_an_epoch:,} an epoch, at most {batches.tokens_a_side_at_most:,} tokens a side, "
         f"{batches.padding:.1%} padding; {batches.steps:,} steps in all",
         f"model     {report.parameters:,} parameters",

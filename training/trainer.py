@@ -39,6 +39,7 @@ from machine.distributed import ALONE, Group, local_part, mean_in_order, whole
 from model import Transformer
 from pairs.corpus import Corpus
 from pairs.readers import DataError
+from pairs.terms import lexicons
 from tapis.config import Learned
 from tapis.doubts import words_of
 from tapis.lengths import Lengths
@@ -91,6 +92,7 @@ class Training:
         self.origin_weights = weights_of_origins(
             config, np.bincount(self.train_pairs.origins, minlength=len(corpus.origins))
         )
+        self.lexicons = lexicons(corpus) if config.terms else []
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
         self.translated: Translated | None = None
 
@@ -165,6 +167,7 @@ class Training:
             after_step=after_step,
             first_epoch=first_epoch,
             in_ranges=self._attends_in_ranges(),
+            lexicons=self.lexicons,
         )
 
     def loss_of(self, model: Transformer) -> BatchLoss | PackedBatchLoss:

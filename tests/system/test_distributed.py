@@ -72,6 +72,8 @@ def test_two_processes_train_as_one(launch: type[Launched], called: Command, few
         "0.1",
         "--augment",
         "0.3",
+        "--terms",
+        "0.3",
         "--precision",
         "fp32",
         "--batch-tokens",

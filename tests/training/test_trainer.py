@@ -83,7 +83,15 @@ def test_ten_steps_equal_six_and_four_resumed(
 ) -> None:
     """With self-distillation too, whether the translations were made before the run was saved or after."""
     config = replace(
-        tiny, steps=10, max_length=60, batch_tokens=64, dropout=0.2, subword_dropout=0.1, augment=0.3, **change
+        tiny,
+        steps=10,
+        max_length=60,
+        batch_tokens=64,
+        dropout=0.2,
+        subword_dropout=0.1,
+        augment=0.3,
+        terms=0.5,
+        **change,
     )
     small = replace(small, train=first(small.train, 60))
     if config.data_weights:

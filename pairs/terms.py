@@ -1,0 +1,198 @@
+"""Terms in training sources: a few words are followed by their translations, so that a model learns to obey a glossary.
+
+No dictionary is needed. Words of two languages belong together if they often occur in the same pairs, and those that do
+in a pair at hand are its terms (Dinu et al. 2019, arXiv 1906.01105, who take them from dictionaries and alignments).
+`tapis.glossary.annotate` writes them into a source. A part of them is given in another form than the target has, so
+that the model learns to inflect a term where the sentence asks for it (after Bergmanis and Pinnis 2021, arXiv
+2101.10035, who give lemmas).
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairs.corpus import Corpus
+from tapis.glossary import Annotation, annotate
+from tapis.text.lines import DataError, Pair
+from tapis.text.tokenizer import Tokenizer
+
+Row = Sequence[int] | NDArray[np.integer[Any]]  # the token ids of a sentence
+
+LEAST_LETTERS = 3  # of a word that may be a term
+LEAST_PAIRS = 2  # that have both of two words that belong together
+LEAST_DICE = 0.1
+LONGEST_TERM = 3  # words of a source
+LONGEST_TRANSLATION = 5  # words
+MOST_TERMS = 3  # of a source
+OTHER_FORM = 0.25  # share of the terms of one word that are given in another form, where there is one
+SAMPLE = 50_000  # pairs of a language pair that its lexicon is learned from
+MOST_WORDS = 60  # of a side, from its start
+
+_WORD = re.compile(r"[^\W\d_]+")
+_HIGH = 1 << 32
+
+
+class Span(NamedTuple):
+    """A term of a pair: the words from start on, before end, on either side."""
+
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+
+
+class Lexicon(NamedTuple):
+    """Which words of a source and a target language belong together. All are in small letters."""
+
+    dice: Mapping[str, Mapping[str, float]]
+    """For each word of the source language, words of the target language: 2 · pairs that have both, divided by the
+    pairs that have either, counted with those that have both twice (Dice 1945)"""
+    usual_case: Mapping[str, str]
+    """Words of the target language, as they are usually written within a sentence"""
+
+    @classmethod
+    def of(cls, pairs: Iterable[Pair]) -> "Lexicon":
+        """Learn from pairs. Of a million distinct words it takes a gigabyte; `SAMPLE` pairs have fewer."""
+        numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+        forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        together = []
+        for pair in pairs:
+            words_of_sides = [_WORD.findall(side)[:MOST_WORDS] for side in pair]
+            for word in words_of_sides[1][1:]:
+                forms[word.lower()][word] += 1
+            of_sides = []
+            for words, numbers_of_side, counts_of_side in zip(words_of_sides, numbers, counts, strict=True):
+                found = {word.lower() for word in words if len(word) >= LEAST_LETTERS}
+                ids = sorted(numbers_of_side.setdefault(word, len(numbers_of_side)) for word in found)
+                counts_of_side.update(ids)
+                of_sides.append(np.array(ids, dtype=np.int64))
+            together.append((of_sides[0][:, None] * _HIGH + of_sides[1]).ravel())
+        both, n_both = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *together]), return_counts=True)
+
+        names = tuple(list(one) for one in numbers)
+        dice: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        is_often = n_both >= LEAST_PAIRS
+        for key, n in zip(both[is_often].tolist(), n_both[is_often].tolist(), strict=True):
+            source, target = divmod(key, _HIGH)
+            share = 2 * n / (counts[0][source] + counts[1][target])
+            if share >= LEAST_DICE:
+                dice[names[0][source]][names[1][target]] = share
+        return cls(dict(dice), {word: max(sorted(of_word), key=of_word.get) for word, of_word in forms.items()})  # type: ignore[arg-type]
+
+    def spans(self, source_words: Sequence[str], target_words: Sequence[str]) -> list[Span]:
+        """Return the terms that a pair may have: words that belong together, and the phrases that they make.
+
+        Two words are aligned if each belongs to the other more than to any other word of the pair. A phrase begins and
+        ends with aligned words, and none of its words is aligned with one outside it (Koehn et al. 2003, section 4.1).
+        """
+        sources, targets = ([word.lower() for word in words] for words in (source_words, target_words))
+        shares = np.array([[self.dice.get(one, {}).get(other, 0.0) for other in targets] for one in sources])
+        if not shares.size or not shares.any():
+            return []
+        best = shares.argmax(axis=1)
+        target_of = {i: int(j) for i, j in enumerate(best) if shares[i, j] > 0 and shares[:, j].argmax() == i}
+        source_of = {j: i for i, j in target_of.items()}
+        found = []
+        for start in target_of:
+            for end in range(start + 1, start + 1 + LONGEST_TERM):
+                if end - 1 not in target_of:
+                    continue
+                inside = [target_of[i] for i in range(start, end) if i in target_of]
+                low, high = min(inside), max(inside) + 1
+                is_whole = all(start <= source_of[j] < end for j in range(low, high) if j in source_of)
+                if is_whole and high - low <= LONGEST_TRANSLATION:
+                    found.append(Span(start, end, low, high))
+        return found
+
+    def other_forms(self, source_word: str, target_word: str) -> list[str]:
+        """Return other forms of a target word that belong to the same source word: words that begin like it."""
+        word = target_word.lower()
+        n_letters = max(LEAST_LETTERS, (2 * len(word)) // 3)
+        others = self.dice.get(source_word.lower(), {})
+        return sorted(
+            self.usual_case.get(other, other) for other in others if other != word and other[:n_letters] == word[:n_letters]
+        )
+
+
+def lexicons(corpus: Corpus) -> list[Lexicon]:
+    """Return the lexicon of each origin of a corpus: origins of one language pair share it.
+
+    Raises DataError if no words belong together: there are too few pairs, or no spaces between words.
+    """
+    origins = corpus.train.origins()
+    of_direction: dict[tuple[str, str], Lexicon] = {}
+    for direction in dict.fromkeys((origin.source, origin.target) for origin in corpus.origins):
+        numbers = [
+            number
+            for number, origin in enumerate(corpus.origins)
+            if (origin.source, origin.target) == direction and not origin.is_monolingual
+        ]
+        rows = np.flatnonzero(np.isin(origins, numbers))
+        sample = rows[:: max(1, -(-len(rows) // SAMPLE))]
+        lexicon = of_direction[direction] = Lexicon.of(corpus.train.select(sample))
+        if not lexicon.dice:
+            raise DataError(
+                f"--terms: no words of {direction[0]} and {direction[1]} belong together; "
+                "it needs more pairs, and languages with spaces between words"
+            )
+    return [of_direction[origin.source, origin.target] for origin in corpus.origins]
+
+
+def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Generator) -> list[Annotation]:
+    """Return one to three terms of a pair, drawn at random, that do not overlap; none where no words belong together.
+
+    random is advanced.
+    """
+    source_words, target_words = (list(_WORD.finditer(side)) for side in (source, target))
+    spans = lexicon.spans([word.group() for word in source_words], [word.group() for word in target_words])
+    if not spans:
+        return []
+    n_terms = int(random.integers(1, MOST_TERMS + 1))
+    chosen: list[Span] = []
+    for i in random.permutation(len(spans)).tolist():
+        span = spans[i]
+        if len(chosen) < n_terms and all(span.source_end <= o.source_start or o.source_end <= span.source_start for o in chosen):
+            chosen.append(span)
+
+    found = []
+    for span in sorted(chosen):
+        end = source_words[span.source_end - 1].end()
+        first, last = target_words[span.target_start], target_words[span.target_end - 1]
+        text = target[first.start() : last.end()]
+        if span.target_start == 0:  # as a glossary has it, without the capital of a sentence
+            usual = lexicon.usual_case.get(first.group().lower(), first.group())
+            text = usual + text[len(first.group()) :]
+        is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
+        if is_word and random.random() < OTHER_FORM:
+            others = lexicon.other_forms(source_words[span.source_start].group(), text)
+            text = others[int(random.integers(len(others)))] if others else text
+        found.append(Annotation(end, text))
+    return found
+
+
+def annotate_rows(
+    sources: Sequence[Row],
+    targets: Sequence[Row],
+    lexicons: Sequence[Lexicon],
+    tokenizer: Tokenizer,
+    share: float,
+    random: np.random.Generator,
+) -> list[Row]:
+    """Write terms into sources, each with the probability share. lexicons has that of each row.
+
+    Returns the new ids of each source, after the tags that it began with. random is advanced.
+    """
+    chosen = np.flatnonzero(random.random(len(sources)) < share).tolist()
+    ids_of_chosen = [[[int(token) for token in side[row]] for row in chosen] for side in (sources, targets)]
+    texts = [tokenizer.decode(ids) for ids in ids_of_chosen]  # without tags
+    result = list(sources)
+    for row, ids, source, target in zip(chosen, ids_of_chosen[0], *texts, strict=True):
+        if terms := terms_of(source, target, lexicons[row], random):
+            tags = [token for token in ids if token < tokenizer.first_text_id]
+            result[row] = [*tags, *annotate(source, terms, tokenizer)]
+    return result
