@@ -5,12 +5,15 @@
 A part is named without its languages: FOLDER/train are FOLDER/train.en and FOLDER/train.de. The glossary is made from
 the references, since no person's is at hand. A word of a source and one of its reference are a term if they belong
 together in the training part, by the Dice coefficient of the lines that have them, and each is the only word of its
-sentence that the other belongs to. Where the part has the source, at least LEAST_SHARE of the references must have the
+sentence that the other belongs to. Where the part has the source, at least --least-share of the references must have the
 translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words are of SHORTEST letters at
 least.
 
 Printed are, without the glossary and with it: the share of the terms in the sources that the translations have as the
-references do; BLEU (sacreBLEU, 13a) of the sentences with terms and of those without; and the seconds.
+references do, and that of those that they have in this form or another; BLEU (sacreBLEU, 13a) of the sentences with
+terms and of those without; and the seconds. Where a reference has another form of a term than the glossary, printed is
+how many translations have the form of the reference. Another form of a word begins with two thirds of its letters, and
+with three at least.
 """
 
 import random
@@ -37,7 +40,7 @@ from tapis.translator import Translator  # noqa: E402
 SHORTEST = 4  # letters
 LEAST_DICE = 0.1
 LEAST_LINES = 2  # of the training part that have both words
-LEAST_SHARE = 0.8
+LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Options:
     """Language to translate into"""
     terms: int = 200
     """Terms of the glossary"""
+    least_share: float = 0.8
+    """Share of the references that have the translation of a term, where the sources have the term"""
     beam: int = 5
     """Beam size"""
     seed: int = 1
@@ -96,6 +101,12 @@ def terms_of(source: str, reference: str, together: dict[tuple[str, str], float]
     return [term for term in found if sources[term.source] == targets[term.target] == 1]
 
 
+def forms_in(word: str, text: str) -> list[str]:
+    """Return the words of a text that may be forms of a word, in their order."""
+    beginning = word.lower()[: max(LEAST_OF_FORM, 2 * len(word) // 3)]
+    return [other for other in re.findall(r"[^\W\d_]+", text) if other.lower().startswith(beginning)]
+
+
 def choose(sources: Sequence[str], references: Sequence[str], options: Options) -> Glossary:
     """Return a glossary of terms that references have."""
     sides = (list(lines(Path(f"{options.train}.{language}"))) for language in (options.source, options.target))
@@ -106,7 +117,7 @@ def choose(sources: Sequence[str], references: Sequence[str], options: Options) 
             translations[term.source][term.target] += 1
     counts = Counter(word for source in sources for word in words_of(source))
     usual = {source: found.most_common(1)[0] for source, found in translations.items()}
-    terms = [Term(source, target) for source, (target, n) in usual.items() if n >= LEAST_SHARE * counts[source]]
+    terms = [Term(source, target) for source, (target, n) in usual.items() if n >= options.least_share * counts[source]]
     return Glossary(tuple(random.Random(options.seed).sample(sorted(terms), min(options.terms, len(terms)))))
 
 
@@ -122,6 +133,13 @@ def main() -> None:
     with_terms = [i for i, terms in enumerate(given) if terms]
     without = [i for i, terms in enumerate(given) if not glossary.terms_in(sources[i])]
     n_given = sum(map(len, given))
+    # Where the reference has one other form of a term, the translation should have that one.
+    inflected = [
+        (i, term, forms[0])
+        for i, (source, reference) in enumerate(zip(sources, references, strict=True))
+        for term in glossary.terms_in(source)
+        if len(forms := forms_in(term.target, reference)) == 1 and term.target.lower() != forms[0].lower()
+    ]
     print(f"{len(glossary.terms)} terms, {n_given} times in {len(with_terms)} of {len(sources)} sentences")
     translator = Translator.load(options.run)
     for name, one in (("without", translator), ("with", translator.with_glossary(glossary))):
@@ -130,12 +148,21 @@ def main() -> None:
         seconds = time.perf_counter() - start
         of_terms, others = translations[: len(with_terms)], translations[len(with_terms) :]
         n_missing = sum(len(missing_terms(given[i], text)) for i, text in zip(with_terms, of_terms, strict=True))
+        n_said = sum(
+            bool(forms_in(term.target, text)) for i, text in zip(with_terms, of_terms, strict=True) for term in given[i]
+        )
+        others_of_terms = one([sources[i] for i, _, _ in inflected], Search(options.beam))
+        n_as_reference = sum(
+            form.lower() in map(str.lower, forms_in(term.target, text))
+            for (_, term, form), text in zip(inflected, others_of_terms, strict=True)
+        )
         scores = [
             sacrebleu.corpus_bleu(texts, [[references[i] for i in rows]]).score
             for texts, rows in ((of_terms, with_terms), (others, without))
         ]
         print(
-            f"{name:<8} terms said {1 - n_missing / n_given:6.1%}, BLEU with terms {scores[0]:.1f}, "
+            f"{name:<8} terms said {1 - n_missing / n_given:6.1%}, in any form {n_said / n_given:6.1%}, "
+            f"inflected {n_as_reference} of {len(inflected)}, BLEU with terms {scores[0]:.1f}, "
             f"without terms {scores[1]:.1f}, {seconds:.1f} s"
         )
 

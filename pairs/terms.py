@@ -10,15 +10,17 @@ that the model learns to inflect a term where the sentence asks for it (after Be
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairs.corpus import Corpus
 from tapis.glossary import Annotation, annotate
 from tapis.text.lines import DataError, Pair
 from tapis.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pairs.corpus import Corpus
 
 Row = Sequence[int] | NDArray[np.integer[Any]]  # the token ids of a sentence
 
@@ -115,11 +117,13 @@ class Lexicon(NamedTuple):
         n_letters = max(LEAST_LETTERS, (2 * len(word)) // 3)
         others = self.dice.get(source_word.lower(), {})
         return sorted(
-            self.usual_case.get(other, other) for other in others if other != word and other[:n_letters] == word[:n_letters]
+            self.usual_case.get(other, other)
+            for other in others
+            if other != word and other[:n_letters] == word[:n_letters]
         )
 
 
-def lexicons(corpus: Corpus) -> list[Lexicon]:
+def lexicons(corpus: "Corpus") -> list[Lexicon]:
     """Return the lexicon of each origin of a corpus: origins of one language pair share it.
 
     Raises DataError if no words belong together: there are too few pairs, or no spaces between words.
@@ -156,7 +160,9 @@ def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Gener
     chosen: list[Span] = []
     for i in random.permutation(len(spans)).tolist():
         span = spans[i]
-        if len(chosen) < n_terms and all(span.source_end <= o.source_start or o.source_end <= span.source_start for o in chosen):
+        if len(chosen) < n_terms and all(
+            span.source_end <= o.source_start or o.source_end <= span.source_start for o in chosen
+        ):
             chosen.append(span)
 
     found = []

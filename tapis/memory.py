@@ -15,11 +15,12 @@ from typing import NamedTuple, Self
 
 from tapis.system.files import write_text
 from tapis.text.lines import Pair
-from tapis.text.markup import NOT_OF_XML
+from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, plain
 from tapis.text.tmx import read_tmx
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
 MOST_COMPARED = 20  # texts of the memory that share the most words with a text
+MOST_WORDS = 200  # of a text that is compared: the time grows with their square
 MOST_FREQUENT = 1000  # texts of the memory with a word: one of more tells little
 _WORD = re.compile(r"\w+")
 
@@ -48,6 +49,13 @@ class Memory:
         """Return the translation of a text; None if the memory does not have it."""
         return self.translations.get(_normal(text)) or None
 
+    def exact_in(self, line: str, markup: Markup) -> str | None:
+        """Return the translation of a line of a document, as its markup; None of one with tags, or that it lacks."""
+        if markup == "html" and "<" in line:
+            return None
+        text = self.exact(plain(line, markup))
+        return None if text is None else ESCAPES[markup](text)
+
     @cached_property
     def _texts(self) -> list[str]:
         return list(self.translations)
@@ -62,12 +70,14 @@ class Memory:
         return found
 
     def near(self, text: str) -> Match | None:
-        """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR.
+        """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR, or the text is long.
 
         The similarity is twice the words in common, in their order, by the words of both texts.
         """
         text = _normal(text)
         words = _WORD.findall(text.lower())
+        if len(words) > MOST_WORDS:
+            return None
         shared: Counter[int] = Counter()
         for word in set(words):
             numbers = self._with_word.get(word, [])

@@ -171,7 +171,7 @@ json_value = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([field.name for field in fields(Config)]), json_value, max_size=3), st.text())
-@examples(1500)
+@examples(500)
 def test_any_config_is_read_or_rejected(changes: dict[str, object], other_text: str) -> None:
     valid_json = Config().to_json()
     changed_values = json.dumps({**json.loads(valid_json), **changes})
@@ -203,7 +203,7 @@ flags = st.sampled_from(
 
 
 @given(st.lists(flags | st.text(max_size=6) | st.integers().map(str) | st.floats().map(str), max_size=5))
-@examples(300)
+@examples(100)
 def test_any_command_line_is_parsed_or_rejected(args: list[str]) -> None:
     option_types: list[type] = [TranslateOptions, OwnEvaluateOptions, ExportOptions]
     parsers: list[Callable[[list[str]], object]] = [parse_training, *(partial(parse, kind) for kind in option_types)]

@@ -1,4 +1,4 @@
-"""Files with changes are read, or refused in words: 100 cases of the fuzzer, which runs many more at night."""
+"""Files with changes are read, or refused in words: 50 cases of the fuzzer, which runs many more at night."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-CASES = 100
+CASES = 50
 
 pytestmark = [
     pytest.mark.slow,

@@ -259,7 +259,7 @@ def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Cor
 @browsing
 @needs_shared("multi30k")
 @pytest.mark.parametrize("beam", [1, 5])
-def test_a_thousand_translations_are_those_of_the_engine_in_c(
+def test_hundreds_of_translations_are_those_of_the_engine_in_c(
     beam: int, demo_run: RunFolder, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them: the engine adds in the same order and has the same embeddings."""
@@ -268,10 +268,11 @@ def test_a_thousand_translations_are_those_of_the_engine_in_c(
     strict = strict_engine(model, [], tmp_path, monkeypatch)
     translate = Translator(strict, tokenizer, config, demo_run.load_learned())
     sentences = (SHARED / "multi30k" / "valid.en").read_text(encoding="utf-8").splitlines()
-    assert len(sentences) == 1014
+    sentences = sentences[::3]
+    assert len(sentences) == 338
     found = [
         one
-        for start in range(0, 1014, 100)
+        for start in range(0, 338, 100)
         for one in searched(browser, page, sentences[start : start + 100], "fr", beam)
     ]
     assert n_different(found, translate(sentences, Search(beam=beam))) == 0

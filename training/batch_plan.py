@@ -132,9 +132,7 @@ class BatchPlan:
 
         def batch(i: int, rows: Ints) -> Batch | PackedBatch:
             random = np.random.default_rng((config.seed, step, i))
-            changed = self.pairs.ids(
-                rows, config.subword_dropout, random, config.augment, config.terms, self.lexicons
-            )
+            changed = self.pairs.ids(rows, config.subword_dropout, random, config.augment, config.terms, self.lexicons)
             return self.batch(*changed)
 
         local_batches = [(i, batch(i, rows)) for i, rows in local]

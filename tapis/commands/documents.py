@@ -3,7 +3,6 @@
 import csv
 import html
 import io
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from tapis.system.cli import TranslateOptions
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import say
 from tapis.text.lines import compressed, file_type, open_bytes
-from tapis.text.markup import Markup
+from tapis.text.markup import Markup, plain
 from tapis.translation import Translation
 
 LARGEST = 100_000_000  # bytes of a document, which is translated in memory
@@ -168,11 +167,6 @@ class Documents:
         else:
             content = page_of(columns, rows)
         write_text(report, content.encode("utf-8", "replace").decode("utf-8"))  # without lone surrogates
-
-
-def plain(line: str, markup: Markup) -> str:
-    """Return a line of a document as a person reads it: without tags and references of HTML."""
-    return html.unescape(re.sub(r"</?[A-Za-z][^<>]*>", "", line)) if markup == "html" else line
 
 
 def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

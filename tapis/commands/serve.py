@@ -51,6 +51,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     models = find_models(options.run, kind.files, load, options.loaded)
     for glossary in options.glossary:
         models.read_glossary(glossary)
+    for memory in options.memory:
+        models.read_memory(memory)
     # This takes most of a second, which requests that name their language need not wait for.
     threading.Thread(target=load_identifier, args=[models], name="identifier", daemon=True).start()
     app = application(options, models, keys)

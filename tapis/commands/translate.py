@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
-from tapis.commands.documents import Documents, check_report, plain, read_document, write_document
+from tapis.commands.documents import Documents, check_report, read_document, write_document
 from tapis.config import ConfigError, TapisError, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
@@ -27,7 +27,7 @@ from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
 from tapis.text.lines import Pair, check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
-from tapis.text.markup import ESCAPES, Markup
+from tapis.text.markup import Markup, plain
 from tapis.text.sentences import has_letters
 from tapis.threads import ahead
 from tapis.translation import Translation
@@ -237,7 +237,7 @@ class LineTranslation:
         """Return the translations of each line, best first."""
         if self.must_warn:
             self.must_warn = not warn_of_unlearned(self.translator, lines)
-        known = [self.remembered(line, markup) for line in lines]
+        known = [self.memory.exact_in(line, markup) if self.memory else None for line in lines]
         new = [line for line, text in zip(lines, known, strict=True) if text is None]
         found = iter(translate_lines(self.translator, new, self.search, markup=markup, with_doubts=with_doubts))
         results = [next(found) if text is None else [Translation(text, 0.0)] for text in known]
@@ -247,13 +247,6 @@ class LineTranslation:
                 for line, ranked in zip(lines, results, strict=True)
             ]
         return results
-
-    def remembered(self, line: str, markup: Markup) -> str | None:
-        """Return the translation that the memory has of a line without tags, as markup; None if it has none."""
-        if not self.memory or (markup == "html" and "<" in line):
-            return None
-        text = self.memory.exact(plain(line, markup))
-        return None if text is None else ESCAPES[markup](text)
 
 
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:

@@ -547,6 +547,11 @@ def page_answer(answers: Sequence[Answer], detected: Any, notices: list[str]) ->
             "rows": attention.weights[-1].mean(axis=0).tolist(),
         },
         "sentences": n_sentences,
+        "memory": [
+            {"line": number, **answer.remembered._asdict()}
+            for number, answer in enumerate(answers, 1)
+            if answer.remembered
+        ],
     }
 
 

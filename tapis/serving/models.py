@@ -9,19 +9,22 @@ from typing import NamedTuple
 from unicodedata import category
 
 from tapis.attention import Attention
-from tapis.config import ConfigError, ModelConfig, name_of_pair, names_of_pairs
+from tapis.config import ConfigError, ModelConfig, TapisError, name_of_pair, names_of_pairs
 from tapis.ctranslate2 import exported_config, is_exported
 from tapis.glossary import Glossary
+from tapis.memory import Match, Memory
 from tapis.release import CheckpointError, Release, RunFiles
 from tapis.search import Search
 from tapis.serving.batches import Check, Translate
 from tapis.system.terminal import say
 from tapis.text.languages import foreign_language, language_shares, repair
 from tapis.text.marks import take_out
-from tapis.text.markup import Markup
+from tapis.text.markup import Markup, plain
 from tapis.translation import Translation
 from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
+
+MOST_COMPARED = 50  # lines of a request that are compared with a memory
 
 
 class Kind(NamedTuple):
@@ -49,6 +52,8 @@ class Answer(NamedTuple):
     """Of the only sentence of a line, if the model gives access to it"""
     unknown: str = ""
     """The letters, numbers and symbols of the line that the model has not learned, each once"""
+    remembered: Match | None = None
+    """What the memory has that is like the line"""
 
 
 class Models:
@@ -66,6 +71,8 @@ class Models:
                 self.pairs.setdefault(pair, run)
         self.glossaries: dict[tuple[str, str], Glossary] = {}
         """By language pair; read before the first request"""
+        self.memories: dict[tuple[str, str], Memory] = {}
+        """The same"""
         self._load = load
         self._max_loaded = max_loaded
         self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
@@ -136,6 +143,27 @@ class Models:
         self.glossaries[pair] = Glossary.read(file)
         self.load(self.pairs[pair]).with_glossary(self.glossaries[pair])  # an export takes none
 
+    def read_memory(self, file: Path) -> None:
+        """Read the translation memory of one or several language pairs that are served.
+
+        Raises TapisError if it cannot be read, or is of none of them, and ConfigError if a pair has one already.
+        """
+        if file.suffix != ".tmx":
+            raise ConfigError(f"--memory {file}: a translation memory is a .tmx file")
+        problem: TapisError | None = None
+        n_before = len(self.memories)
+        for pair in self.pairs:
+            try:
+                memory = Memory.read(file, *pair)
+            except TapisError as error:
+                problem = problem or error
+                continue
+            if pair in self.memories:
+                raise ConfigError(f"--memory {file}: there is another one for {name_of_pair(*pair)}")
+            self.memories[pair] = memory
+        if problem and len(self.memories) == n_before:
+            raise problem
+
     def load(self, run: str) -> Translator:
         """Return the translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
         with self._loading:
@@ -154,11 +182,37 @@ class Models:
         glossary = self.glossaries.get((sources[0], kind.target)) if len(sources) == 1 else None
         if glossary:
             translator = translator.with_glossary(glossary)
-        return partial(answers_of, translator, kind)
+        memory = self.memories.get((sources[0], kind.target)) if len(sources) == 1 else None
+        return partial(answers_of, translator, kind, memory)
 
 
-def answers_of(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
-    """Return the answers to lines of one kind."""
+def answers_of(
+    translator: Translator, kind: Kind, memory: Memory | None, lines: Sequence[str], check: Check
+) -> list[Answer]:
+    """Return the answers to lines of one kind: of those that the memory has, its translation."""
+    if not memory:
+        return translated(translator, kind, lines, check)
+    known = [memory.exact_in(line, kind.markup) for line in lines]
+    new = [line for line, text in zip(lines, known, strict=True) if text is None]
+    found = iter(translated(translator, kind, new, check))
+    answers = []
+    n_compared = 0
+    for line, text in zip(lines, known, strict=True):
+        if text is not None:
+            match = Match(1.0, plain(line, kind.markup), text)
+            answers.append(Answer([Translation(text, 0.0)], (line,), remembered=match))
+            continue
+        answer = next(found)
+        if kind.with_details and line.strip() and n_compared < MOST_COMPARED:
+            n_compared += 1
+            check()
+            answer = answer._replace(remembered=memory.near(line))
+        answers.append(answer)
+    return answers
+
+
+def translated(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
+    """Return the answers to lines of one kind, by the model."""
     translator = translator.checked_by(check)
     ranked = translate_lines(translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
     if not kind.with_details:

@@ -148,6 +148,9 @@ class ServeOptions:
     glossary: tuple[Path, ...] = ()
     """Files of terms that must be translated as they say, each for the language pair that its name ends in:
     terms.en-fr.tsv"""
+    memory: tuple[Path, ...] = ()
+    """Translation memories (.tmx) of language pairs that are served: what they have is not translated again, and the
+    page shows what is like a line"""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 accepts connections from other machines"""
     port: int = 7860

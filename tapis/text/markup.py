@@ -9,6 +9,7 @@ from typing import Literal
 Markup = Literal["", "html", "markdown"]  # "" for plain text
 
 NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that no XML has
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII: what a backslash escapes in Markdown
 # What is escaped already; then what begins a tag, a comment, an address in angle brackets, code, emphasis or the target
 # of a link, and a backslash that would escape what follows the word
@@ -45,3 +46,8 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
     "html": escaped_for_html,
     "markdown": escaped_for_markdown,
 }
+
+
+def plain(line: str, markup: Markup) -> str:
+    """Return a line of a document as a person reads it: without tags and references of HTML."""
+    return html.unescape(_TAG.sub("", line)) if markup == "html" else line

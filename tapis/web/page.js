@@ -7,7 +7,8 @@
 //   translate({ text, source, target, key, search }, { signal, progress }) → result
 //     result: { lines: [{ text, doubts, sentences: [{ text, doubts }] }], detected: { language, confidence } | null,
 //               notices: [text], alternatives: [{ text, score, doubts }],
-//               attention: { source: [token], target: [token], rows: [[weight]] } | null, sentences: number }
+//               attention: { source: [token], target: [token], rows: [[weight]] } | null, sentences: number,
+//               memory: [{ line: number, similarity, source, target }] or none at all }
 //     progress(partial result with nDone) may be called before; once nDone = sentences, its lines are final.
 //   translateFile(file, { source, target, key, search }, { signal, progress }) → { name, blob }
 //     progress(share from 0 to 1) may be called before.
@@ -458,6 +459,7 @@ class Page {
     }
 
     this.showAlternatives();
+    this.showMemory();
     this.showAttention();
   }
 
@@ -517,16 +519,35 @@ class Page {
       this.showAlternatives();
       byId("alternatives-list").children[place].querySelector("button").focus();
     });
-    const copy = make("button", "", { type: "button", className: "copy" });
-    copy.append(make("span", "Copy"));
-    copy.setAttribute("aria-label", `Copy: ${alternative.text}`);
-    copy.addEventListener("click", () => this.copy(copy, alternative.text));
     const item = make("li");
     item.append(take);
     const doubts = alternative.doubts.filter((doubt) => doubt !== "unsure"); // which nearly all of them are
     if (doubts.length) item.append(make("span", meaning(doubts), { className: "quiet" }));
-    item.append(copy);
+    item.append(this.copyButton(alternative.text));
     return item;
+  }
+
+  copyButton(text) {
+    const copy = make("button", "", { type: "button", className: "copy" });
+    copy.append(make("span", "Copy"));
+    copy.setAttribute("aria-label", `Copy: ${text}`);
+    copy.addEventListener("click", () => this.copy(copy, text));
+    return copy;
+  }
+
+  // What a translation memory has that is like the lines.
+  showMemory() {
+    const { memory = [], lines = [] } = this.result ?? {};
+    const items = memory.map(({ line, similarity, source, target }) => {
+      const item = make("li");
+      item.append(make("span", target, { lang: this.target.value, dir: "auto" }));
+      const like = similarity === 1 ? "as it is" : `${Math.floor(100 * similarity)} % like: ${source}`;
+      item.append(make("span", lines.length > 1 ? `line ${line}, ${like}` : like, { className: "quiet" }));
+      item.append(this.copyButton(target));
+      return item;
+    });
+    byId("memory").hidden = !items.length;
+    byId("memory-list").replaceChildren(...items);
   }
 
   // The table is made once it is looked at.

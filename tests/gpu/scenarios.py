@@ -45,7 +45,7 @@ TINY = replace(
     n_heads=2,
     d_ff=128,
     vocab_size=300,
-    batch_tokens=1024,
+    batch_tokens=256,
     epochs=1,
     warmup_steps=4,
     least_bleu=0.0,
@@ -224,7 +224,7 @@ def refused_captures() -> list[str]:
 
 def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Run what must not depend on the device: fp32, without dropout."""
-    config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon")
+    config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon", batch_tokens=1024)
     training = Training(config, corpus, tokenizer)
     run_and_report(f"losses on {device}", partial(losses, training, range(1, 21)))
     searcher = TorchSearcher(training.model.eval(), training.device, "fp32")

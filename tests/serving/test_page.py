@@ -130,6 +130,7 @@ def rich(request: dict[str, Any]) -> Reply:
         ],
         attention=ATTENTION,
         notices=["This seems to be Dutch, which this model does not translate."],
+        memory=[{"line": 1, "similarity": 0.876, "source": "Hello you", "target": "Hallo Leute"}],
     )
 
 
@@ -250,7 +251,7 @@ def test_clearing_leaves_nothing(tab: Tab) -> None:
     tab.click("clear")
     tab.expect("output", "")
     assert tab.run("return document.activeElement.id") == "text"
-    for name in ("clear", "copy", "alternatives", "attention", "doubts"):
+    for name in ("clear", "copy", "alternatives", "memory", "attention", "doubts"):
         assert not tab.is_shown(name)
     assert tab.text("notices") == tab.text("status") == ""
 
@@ -288,6 +289,25 @@ def test_alternatives_can_be_taken_and_copied(tab: Tab) -> None:
     tab.browser.find_elements("css selector", "#alternatives .copy")[2].click()
     tab.expect("live", "Copied.")
     assert tab.text("output") == "Hallo, Sie!"
+
+
+def test_what_a_memory_has_is_shown_and_can_be_copied(tab: Tab) -> None:
+    tab.double.translate = rich
+    tab.translate("Hello", "Hallo, du!")
+    texts = "return Array.from(document.querySelectorAll('#memory-list li > span'), (span) => span.textContent)"
+    assert tab.run(texts) == ["Hallo Leute", "87 % like: Hello you"]
+    tab.browser.find_element("css selector", "#memory .copy").click()
+    tab.expect("live", "Copied.")
+    of_lines = [
+        {"line": 2, "similarity": 1.0, "source": "b", "target": "B"},
+        {"line": 3, "similarity": 0.999, "source": "d", "target": "C"},
+    ]
+    tab.double.translate = lambda request: translation(line("A"), line("B"), line("C"), memory=of_lines)
+    tab.translate("a\nb\nc", "A\nB\nC")
+    assert tab.run(texts) == ["B", "line 2, as it is", "C", "line 3, 99 % like: d"]
+    tab.double.translate = lambda request: translation(line("A"))
+    tab.translate("a", "A")
+    assert not tab.is_shown("memory")
 
 
 def test_attention_is_a_table_that_is_made_when_it_is_opened(tab: Tab) -> None:
@@ -540,6 +560,7 @@ def test_texts_names_and_errors_are_no_markup(tab: Tab) -> None:
         notices=[MARKUP],
         alternatives=[{"text": f"{MARKUP}!", "score": -1, "doubts": [MARKUP]}],
         attention={"source": [MARKUP], "target": [MARKUP], "rows": [[1]]},
+        memory=[{"line": 1, "similarity": 0.8, "source": MARKUP, "target": MARKUP}],
         detectedLanguage={"language": MARKUP, "confidence": 1},
     )
     tab.run("attention.open = true")
@@ -580,7 +601,7 @@ def test_the_keyboard_reaches_everything_in_order(tab: Tab) -> None:
     from selenium.webdriver import ActionChains, Keys
 
     order = [tab.run(NAME_FOCUSED)]
-    for _ in range(14):
+    for _ in range(16):
         ActionChains(tab.browser, duration=0).send_keys(Keys.TAB).perform()
         order.append(tab.run(NAME_FOCUSED))
         if order[-1] == "API":
@@ -588,7 +609,7 @@ def test_the_keyboard_reaches_everything_in_order(tab: Tab) -> None:
     assert order == [
         *("source", "swap", "target", "text", "clear", "choose-file", "copy"),
         *(name for _ in range(3) for name in ("take", "copy of it")),
-        *("Attention", "API"),
+        *("copy of it", "Attention", "API"),
     ]
 
 
