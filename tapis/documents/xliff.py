@@ -19,19 +19,22 @@ def translated_xliff(content: bytes, translate: Translate) -> bytes:
     root = parse_xml(content)
     if root.tag != "xliff":
         raise DocumentError(f"this is no XLIFF: its root element is {root.tag[:50]}")
+    if root.attributes.get("version", "").startswith("2") and "trgLang" not in root.attributes:
+        leave("<xliff>", "it has no trgLang, which a file with targets must have: write the language there")
     places = [place for unit in _units(root) if (place := _place(content, unit))]
     return with_translations(content, places, translate)
 
 
-def _units(element: Element) -> Iterator[Element]:
-    """Yield the units within an element that may be translated."""
+def _units(element: Element, may_be: bool = True) -> Iterator[Element]:
+    """Yield the units within an element that may be translated: by their own translate, or that of what they are in."""
     for child in element.children:
-        if child.attributes.get("translate") == "no" or child.attributes.get("approved") == "yes":
-            leave(child.attributes.get("id", child.tag), "it must not be translated, or is approved")
-        elif child.tag in _UNITS:
+        own = child.attributes.get("translate", "yes" if may_be else "no") != "no"
+        if child.tag not in _UNITS:
+            yield from _units(child, own)
+        elif own and child.attributes.get("approved") != "yes":
             yield child
         else:
-            yield from _units(child)
+            leave(child.attributes.get("id", child.tag), "it must not be translated, or is approved")
 
 
 def _place(content: bytes, unit: Element) -> Place | None:

@@ -201,6 +201,26 @@ def test_units_of_xliff_get_targets() -> None:
     assert '</source>\n<target>A <pc id="1">DOG</pc><ph id="2"/>.</target></segment>' in translated
 
 
+def test_what_a_unit_of_xliff_says_of_itself_counts_more_than_its_group() -> None:
+    def unit(number: int, own: str = "") -> str:
+        more = f' translate="{own}"' if own else ""
+        return f'<unit id="{number}"{more}><segment><source>A cat</source></segment></unit>'
+
+    document = (
+        '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" trgLang="fr"><file id="f">'
+        f'<group translate="no">{unit(1)}{unit(2, own="yes")}<group translate="yes">{unit(3)}</group></group>'
+        f"{unit(4)}</file></xliff>"
+    )
+    with texts_left() as left:
+        translated = FORMATS["xliff"].translated(document.encode(), upper).decode()
+    units = translated.split("<unit")[1:]
+    assert ["<target>A CAT</target>" in one for one in units] == [False, True, True, True]
+    assert [one.reason for one in left] == ["it must not be translated, or is approved"]
+    with texts_left() as left:
+        FORMATS["xliff"].translated(document.replace(' trgLang="fr"', "").encode(), upper)
+    assert left[0].reason.startswith("it has no trgLang")
+
+
 def test_subtitles_of_the_web_keep_their_times_notes_and_styles() -> None:
     translated = FORMATS["vtt"].translated(VTT.encode(), upper).decode()
     expected = VTT.replace(
