@@ -345,7 +345,8 @@ class EncodedPairs:
             sources = FlatRows.of(mistype_rows(sources, self.tokenizer, mistype, random))
         if random and terms:
             of_rows = [lexicons[origin] for origin in self.origins[rows].tolist()]
-            sources = FlatRows.of(annotate_rows(sources, targets, of_rows, self.tokenizer, terms, random))
+            changed = annotate_rows(sources, targets, of_rows, self.tokenizer, terms, random)
+            sources, targets = map(FlatRows.of, changed)
         if random and split:
             sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
             targets = split_tokens(targets, self.tokenizer.merged_from, split, random)

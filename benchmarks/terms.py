@@ -5,9 +5,13 @@
 A part is named without its languages: FOLDER/train are FOLDER/train.en and FOLDER/train.de. The glossary is made from
 the references, since no person's is at hand. A word of a source and one of its reference are a term if they belong
 together in the training part, by the Dice coefficient of the lines that have them, and each is the only word of its
-sentence that the other belongs to. Where the part has the source, at least --least-share of the references must have the
-translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words are of SHORTEST letters at
-least.
+sentence that the other belongs to. Where the part has the source, at least --least-share of the references must have
+the translation, as those of a glossary do. Of these terms, --terms are drawn at random. Words are of SHORTEST letters
+at least.
+
+With --words others, each term is given the translation of another one, and with --words invented its own with its
+letters in the opposite order, which no model has learned; the references are changed so, too. That is what a glossary
+has of the names of products.
 
 Printed are, without the glossary and with it: the share of the terms in the sources that the translations have as the
 references do, and that of those that they have in this form or another; BLEU (sacreBLEU, 13a) of the sentences with
@@ -24,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -61,6 +65,8 @@ class Options:
     """Terms of the glossary"""
     least_share: float = 0.8
     """Share of the references that have the translation of a term, where the sources have the term"""
+    words: Literal["own", "others", "invented"] = "own"
+    """Translations of the terms: their own, those of others, or invented"""
     beam: int = 5
     """Beam size"""
     seed: int = 1
@@ -121,15 +127,40 @@ def choose(sources: Sequence[str], references: Sequence[str], options: Options) 
     return Glossary(tuple(random.Random(options.seed).sample(sorted(terms), min(options.terms, len(terms)))))
 
 
+def with_other_words(glossary: Glossary, words: str) -> Glossary:
+    """Return a glossary whose terms have other translations, as --words says. Capitals stay capitals."""
+
+    def reversed_letters(term: Term) -> str:
+        text = term.target[::-1].lower()
+        return text.capitalize() if term.target[0].isupper() else text
+
+    if words == "own":
+        return glossary
+    if words == "invented":
+        return Glossary(tuple(term._replace(target=reversed_letters(term)) for term in glossary.terms))
+    changed: list[Term] = []
+    for is_capital in (True, False):
+        alike = [term for term in glossary.terms if term.target[0].isupper() == is_capital]
+        changed += [
+            term._replace(target=other.target) for term, other in zip(alike, [*alike[1:], *alike[:1]], strict=True)
+        ]
+    return Glossary(tuple(changed))
+
+
 def main() -> None:
     options = tyro.cli(Options)
     sources, references = (list(lines(Path(f"{options.part}.{one}"))) for one in (options.source, options.target))
-    glossary = choose(sources, references, options)
+    own = choose(sources, references, options)
+    glossary = with_other_words(own, options.words)
+    target_of = {term.source: term.target for term in glossary.terms}
     # A term is given where the reference has its translation: elsewhere the translator chose another word.
-    given = [
-        [term for term in glossary.terms_in(source) if not missing_terms([term], reference)]
-        for source, reference in zip(sources, references, strict=True)
-    ]
+    given = []
+    for i, source in enumerate(sources):
+        terms = [term for term in own.terms_in(source) if not missing_terms([term], references[i])]
+        given.append([term._replace(target=target_of[term.source]) for term in terms])
+        for term in terms:
+            pattern = rf"(?<!\w){re.escape(term.target)}(?!\w)"
+            references[i] = re.sub(pattern, target_of[term.source], references[i], count=1)
     with_terms = [i for i, terms in enumerate(given) if terms]
     without = [i for i, terms in enumerate(given) if not glossary.terms_in(sources[i])]
     n_given = sum(map(len, given))

@@ -1,10 +1,10 @@
-"""Terms in training sources: a few words are followed by their translations, so that a model learns to obey a glossary.
+"""Terms in training sources: a few words give way to their translations, so that a model learns to obey a glossary.
 
 No dictionary is needed. Words of two languages belong together if they often occur in the same pairs, and those that do
 in a pair at hand are its terms (Dinu et al. 2019, arXiv 1906.01105, who take them from dictionaries and alignments).
-`tapis.glossary.annotate` writes them into a source. A part of them is given in another form than the target has, so
-that the model learns to inflect a term where the sentence asks for it (after Bergmanis and Pinnis 2021, arXiv
-2101.10035, who give lemmas).
+`tapis.glossary.with_terms` writes them into a source. Some are given in another form than the target has, so that the
+model learns to inflect a term where the sentence asks for it (after Bergmanis and Pinnis 2021, arXiv 2101.10035, who
+give lemmas). Some are invented words, in the source and in the target: they can be copied, but not guessed.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.glossary import Annotation, annotate
+from tapis.glossary import Placed, Term, with_terms
 from tapis.text.lines import DataError, Pair
 from tapis.text.tokenizer import Tokenizer
 
@@ -30,6 +30,8 @@ LEAST_DICE = 0.1
 LONGEST_TERM = 3  # words of a source
 LONGEST_TRANSLATION = 5  # words
 MOST_TERMS = 3  # of a source
+INVENTED = 0.25  # share of the terms that are invented words
+MIXED_UP = 0.5  # share of these whose letters are mixed up
 OTHER_FORM = 0.25  # share of the terms of one word that are given in another form, where there is one
 SAMPLE = 50_000  # pairs of a language pair that its lexicon is learned from
 MOST_WORDS = 60  # of a side, from its start
@@ -55,6 +57,8 @@ class Lexicon(NamedTuple):
     pairs that have either, counted with those that have both twice (Dice 1945)"""
     usual_case: Mapping[str, str]
     """Words of the target language, as they are usually written within a sentence"""
+    words: Sequence[str] = ()
+    """The same words, in an order of their own"""
 
     @classmethod
     def of(cls, pairs: Iterable[Pair]) -> "Lexicon":
@@ -84,7 +88,8 @@ class Lexicon(NamedTuple):
             share = 2 * n / (counts[0][source] + counts[1][target])
             if share >= LEAST_DICE:
                 dice[names[0][source]][names[1][target]] = share
-        return cls(dict(dice), {word: max(sorted(of_word), key=of_word.get) for word, of_word in forms.items()})  # type: ignore[arg-type]
+        usual = {word: max(sorted(of_word), key=of_word.__getitem__) for word, of_word in forms.items()}
+        return cls(dict(dice), usual, list(usual.values()))
 
     def spans(self, source_words: Sequence[str], target_words: Sequence[str]) -> list[Span]:
         """Return the terms that a pair may have: words that belong together, and the phrases that they make.
@@ -147,38 +152,63 @@ def lexicons(corpus: "Corpus") -> list[Lexicon]:
     return [of_direction[origin.source, origin.target] for origin in corpus.origins]
 
 
-def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Generator) -> list[Annotation]:
+def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Generator) -> tuple[list[Placed], str]:
     """Return one to three terms of a pair, drawn at random, that do not overlap; none where no words belong together.
 
-    random is advanced.
+    Returns also the target, in which invented words have taken the place of some terms. random is advanced.
     """
     source_words, target_words = (list(_WORD.finditer(side)) for side in (source, target))
     spans = lexicon.spans([word.group() for word in source_words], [word.group() for word in target_words])
     if not spans:
-        return []
+        return [], target
     n_terms = int(random.integers(1, MOST_TERMS + 1))
     chosen: list[Span] = []
     for i in random.permutation(len(spans)).tolist():
         span = spans[i]
-        if len(chosen) < n_terms and all(
-            span.source_end <= o.source_start or o.source_end <= span.source_start for o in chosen
-        ):
+        if len(chosen) < n_terms and not any(overlap(span, other) for other in chosen):
             chosen.append(span)
 
-    found = []
+    terms = []
+    changes = []  # of the target
     for span in sorted(chosen):
-        end = source_words[span.source_end - 1].end()
+        start, end = source_words[span.source_start].start(), source_words[span.source_end - 1].end()
         first, last = target_words[span.target_start], target_words[span.target_end - 1]
         text = target[first.start() : last.end()]
-        if span.target_start == 0:  # as a glossary has it, without the capital of a sentence
-            usual = lexicon.usual_case.get(first.group().lower(), first.group())
-            text = usual + text[len(first.group()) :]
-        is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
-        if is_word and random.random() < OTHER_FORM:
-            others = lexicon.other_forms(source_words[span.source_start].group(), text)
-            text = others[int(random.integers(len(others)))] if others else text
-        found.append(Annotation(end, text))
-    return found
+        is_first = span.target_start == 0
+        if random.random() < INVENTED:
+            text = invented(text, lexicon, random)
+            said = text[:1].upper() + text[1:] if is_first else text
+            changes.append((first.start(), last.end(), said))
+        else:
+            if is_first:  # as a glossary has it, without the capital of a sentence
+                usual = lexicon.usual_case.get(first.group().lower(), first.group())
+                text = usual + text[len(first.group()) :]
+            is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
+            if is_word and random.random() < OTHER_FORM:
+                others = lexicon.other_forms(source_words[span.source_start].group(), text)
+                text = others[int(random.integers(len(others)))] if others else text
+        terms.append(Placed(start, end, Term(source[start:end], text)))
+    for start, end, said in sorted(changes, reverse=True):
+        target = target[:start] + said + target[end:]
+    return terms, target
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Return whether two terms of a pair have words in common."""
+    is_apart = one.source_end <= other.source_start or other.source_end <= one.source_start
+    return not is_apart or not (one.target_end <= other.target_start or other.target_end <= one.target_start)
+
+
+def invented(text: str, lexicon: Lexicon, random: np.random.Generator) -> str:
+    """Return a word that is not the translation of anything: a word of the target language, half of them mixed up.
+
+    It begins with a capital if the text does.
+    """
+    words = lexicon.words
+    word = words[int(random.integers(len(words)))]
+    if random.random() < MIXED_UP:
+        word = "".join(word[i] for i in random.permutation(len(word)).tolist()).lower()
+    return word[:1].upper() + word[1:] if text[:1].isupper() else word[:1].lower() + word[1:]
 
 
 def annotate_rows(
@@ -188,17 +218,21 @@ def annotate_rows(
     tokenizer: Tokenizer,
     share: float,
     random: np.random.Generator,
-) -> list[Row]:
+) -> tuple[list[Row], list[Row]]:
     """Write terms into sources, each with the probability share. lexicons has that of each row.
 
-    Returns the new ids of each source, after the tags that it began with. random is advanced.
+    Returns the new ids of each source, after the tags that it began with, and of each target, in which some terms are
+    invented words. random is advanced.
     """
     chosen = np.flatnonzero(random.random(len(sources)) < share).tolist()
     ids_of_chosen = [[[int(token) for token in side[row]] for row in chosen] for side in (sources, targets)]
     texts = [tokenizer.decode(ids) for ids in ids_of_chosen]  # without tags
-    result = list(sources)
+    new_sources, new_targets = list(sources), list(targets)
     for row, ids, source, target in zip(chosen, ids_of_chosen[0], *texts, strict=True):
-        if terms := terms_of(source, target, lexicons[row], random):
+        terms, said = terms_of(source, target, lexicons[row], random)
+        if terms:
             tags = [token for token in ids if token < tokenizer.first_text_id]
-            result[row] = [*tags, *annotate(source, terms, tokenizer)]
-    return result
+            new_sources[row] = [*tags, *with_terms(source, terms, tokenizer)]
+            if said != target:
+                new_targets[row] = tokenizer.encode([said])[0]
+    return new_sources, new_targets

@@ -4,8 +4,9 @@ A file has a term of the source language and its translation a line, separated b
 begin with # are left out. A term in small letters is found in any letter case, another one only as it is written. Only
 whole words are found, of the longest term where several begin.
 
-A model that was trained with --terms reads the translation of a term behind it (`annotate`), and inflects it where the
-sentence asks for that. Any other is made to say it as it is written (`phrase_of`, tapis/constrained.py).
+A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
+where the sentence asks for that. The translations of any other model are changed where they lack terms
+(tapis/terms.py).
 """
 
 import re
@@ -15,13 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy as np
-
-from tapis.config import UNK, TapisError, base_language
-from tapis.constrained import Borders, Phrase
+from tapis.config import UNK, TapisError
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import lines
-from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 
 MOST_TERMS = 100_000
@@ -35,6 +32,14 @@ class Term(NamedTuple):
 
     source: str
     target: str
+
+
+class Placed(NamedTuple):
+    """The translation of a term, and where the term is in a source: its first character, and the one behind it."""
+
+    start: int
+    end: int
+    term: Term
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,13 @@ class Glossary:
 
     def terms_in(self, sentence: str) -> list[Term]:
         """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
-        return [term for term, _ in self.places_in(sentence)]
+        return [placed.term for placed in self.places_in(sentence)]
 
-    def places_in(self, sentence: str) -> list[tuple[Term, int]]:
-        """Return what `terms_in` returns, each term with the place in the sentence where it ends."""
+    def places_in(self, sentence: str) -> list[Placed]:
+        """Return what `terms_in` returns, each term with its place in the sentence."""
         matches = list(_WORD.finditer(sentence))
         words = [match.group() for match in matches]
-        found: list[tuple[Term, int]] = []
+        found: list[Placed] = []
         place = 0
         while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
             length = 1
@@ -98,32 +103,28 @@ class Glossary:
                 is_any_case = term.source.islower()
                 there = words[place : place + len(wanted)]
                 if there == wanted or (is_any_case and [word.lower() for word in there] == wanted):
-                    found.append((term, matches[place + len(wanted) - 1].end()))
+                    end = matches[place + len(wanted) - 1].end()
+                    found.append(Placed(matches[place].start(), end, term))
                     length = len(wanted)
                     break
             place += length
         return found
 
 
-class Annotation(NamedTuple):
-    """The translation of a term, and where in the source the term ends."""
+def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of a source in which the translation of each term, between two UNK, replaces the term.
 
-    end: int
-    text: str
-
-
-def annotate(source: str, annotations: Sequence[Annotation], tokenizer: Tokenizer) -> list[int]:
-    """Return the token ids of a source in which each term is followed by its translation, between two UNK.
-
-    The annotations are in the order of their places. Text is never encoded as UNK: it has no other meaning.
+    The terms are in the order of their places. Text is never encoded as UNK: it has no other meaning.
     """
+    text = WORD_PREFIX + source
     ids: list[int] = []
-    before, start = WORD_PREFIX, 0
-    for end, text in annotations:
-        ids += tokenizer.encode_bound(before + source[start:end])
-        ids += [UNK, *tokenizer.encode_bound(WORD_PREFIX + text), UNK]
-        before, start = "", end
-    return ids + tokenizer.encode_bound(before + source[start:])
+    end_before = 0
+    for start, end, term in terms:
+        before = text[end_before : start + len(WORD_PREFIX)].removesuffix(" ")  # the term has this space itself
+        ids += tokenizer.encode_bound(before) if before else []
+        ids += [UNK, *tokenizer.encode([term.target])[0], UNK]
+        end_before = end + len(WORD_PREFIX)
+    return ids + (tokenizer.encode_bound(text[end_before:]) if text[end_before:] else [])
 
 
 def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
@@ -139,19 +140,3 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
         if not n_found:
             missing.append(term)
     return missing
-
-
-def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
-    """Return what a translation must say for a term."""
-    target = term.target
-    capital = target[:1].upper() + target[1:]
-    ids, ids_at_start = tokenizer.encode([target, capital])
-    return Phrase(ids, ids_at_start, tokenizer.encode_bound(target))
-
-
-def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
-    """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
-    goes_on, binds = tokenizer.word_borders
-    if base_language(language) in LANGUAGES_WITHOUT_SPACES:
-        goes_on = np.zeros_like(goes_on)
-    return Borders(goes_on, binds)

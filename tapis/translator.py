@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import ClassVar, Self, TypeVar, overload
 
 from tapis.attention import Attention
-from tapis.config import ConfigError, DeviceName, Learned, ModelConfig, TranslatingPrecision, names_of_pairs
-from tapis.constrained import constrained_search
+from tapis.config import (
+    ConfigError,
+    DeviceName,
+    Learned,
+    ModelConfig,
+    TranslatingPrecision,
+    names_of_pairs,
+)
 from tapis.ctranslate2 import exported_learned, is_exported, load_exported
 from tapis.engine.engine import Engine
-from tapis.glossary import Annotation, Glossary, annotate, borders_of, missing_terms, phrase_of
+from tapis.glossary import Glossary, with_terms
 from tapis.lengths import Lengths
 from tapis.release import Release, RunFiles
 from tapis.search import GREEDY, AttentionOf, Hypothesis, Search, Searcher, go_on
 from tapis.system.terminal import progress_bar
+from tapis.terms import say_terms
 from tapis.text.languages import language_shares, repair
 from tapis.text.letter_case import usual_case
 from tapis.text.markup import Markup
@@ -33,7 +40,6 @@ T = TypeVar("T")
 ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
 ALWAYS_WHOLE = 20  # tokens: a sentence of fewer is not cut, however short those of the training were
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
-LENGTHENED = 1.2  # times the tokens of the usual translation: what saying terms may make of it, besides the terms
 UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
 
@@ -146,8 +152,9 @@ class Translator:
     def with_glossary(self, glossary: Glossary) -> Self:
         """Return the same translator, which translates terms as a glossary says.
 
-        A model of --terms reads the translations of terms in its source. With any other, a sentence whose translation
-        lacks a term is searched for again, by `constrained_search`. Raises ConfigError for an export of such a model.
+        A model of --terms reads the translations of terms in its source. With any other, what the model said for a term
+        gives way to it, or a sentence is searched for again, by `constrained_search`. Raises ConfigError for an export
+        of such a model.
         """
         if not (self.config.terms or self.searcher.can_force):
             raise ConfigError(
@@ -270,10 +277,10 @@ class Translator:
                     progress.update(len(batch))
 
         if self.glossary and not self.config.terms:
-            self._say_terms(sentences, sources, hypotheses, search)
+            say_terms(self, self.glossary, sentences, sources, hypotheses, search)
 
         # Back to text, all at once.
-        texts = self._texts([hypothesis for row in hypotheses for hypothesis in row])
+        texts = self.texts_of([hypothesis for row in hypotheses for hypothesis in row])
         translations, start = [], 0
         for row_hypotheses in hypotheses:
             end = start + len(row_hypotheses)
@@ -283,33 +290,11 @@ class Translator:
         return translations
 
     def _with_terms(self, sentence: str, ids: list[int]) -> list[int]:
-        """Return the ids of a sentence with the translations of its terms; those that it has, where it has none."""
+        """Return the ids of a sentence with its terms translated; those given, where it has none."""
         assert self.glossary
         sentence = replace_lone_surrogates(sentence)
         places = self.glossary.places_in(sentence)
-        annotations = [Annotation(end, term.target) for term, end in places]
-        return [*self.tag, *annotate(sentence, annotations, self.tokenizer)] if annotations else ids
-
-    def _say_terms(
-        self, sentences: Sequence[str], sources: Sequence[list[int]], hypotheses: list[list[Hypothesis]], search: Search
-    ) -> None:
-        """Search again for the sentences whose best translation lacks a term, where there is one that has all."""
-        assert self.glossary
-        best = self._texts([of_sentence[0] for of_sentence in hypotheses])
-        terms = [self.glossary.terms_in(sentence) for sentence in sentences]
-        rows = [row for row, of_sentence in enumerate(terms) if missing_terms(of_sentence, best[row])]
-
-        borders = borders_of(self.tokenizer, self.target)
-
-        def search_row(row: int) -> list[Hypothesis]:
-            phrases = [phrase_of(term, self.tokenizer) for term in terms[row]]
-            usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
-            limit = min(self.lengths.limit(len(sources[row])), int(usual) + 1)
-            with self.searcher.steps(sources[row], self.check) as step:
-                return constrained_search(step, limit, phrases, search, borders)
-
-        for row, found in zip(rows, self.searcher.spread(search_row, rows), strict=True):
-            hypotheses[row] = found or hypotheses[row]
+        return [*self.tag, *with_terms(sentence, places, self.tokenizer)] if places else ids
 
     @overload
     def text(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -413,7 +398,7 @@ class Translator:
             attention = Attention.of_decoder(weights, self.tokenizer, best.ids)
         else:
             attention = Attention.of(weights, self.tokenizer, source, best.ids)
-        return Translation(self._texts([best])[0], best.score), attention
+        return Translation(self.texts_of([best])[0], best.score), attention
 
     def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
         """Yield what each token of a given translation attends to, for each (source, translation), in order.
@@ -428,7 +413,8 @@ class Translator:
             for one in zip(weights, sources[rows], targets[rows], strict=True):
                 yield Attention.of(one[0], self.tokenizer, one[1], one[2])
 
-    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+    def texts_of(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        """Return the text of each hypothesis."""
         texts = self.tokenizer.decode([hypothesis.ids for hypothesis in hypotheses])
         return [" ".join(text.split()) for text in texts]
 

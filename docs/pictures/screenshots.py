@@ -3,12 +3,14 @@
     page.png           the page of serve.py
     tensorboard.png    TensorBoard
     web.png            the HTML file of `export.py --to web`
+    documents.png      the report of a translated page
+    terms.png          the page of serve.py with a glossary
 
 From the project's root, after `make demo` and with the development dependencies, `chromium` and `chromedriver`:
 
-    python docs/pictures/screenshots.py [page] [tensorboard] [web]
+    python docs/pictures/screenshots.py [page] [tensorboard] [web] [documents] [terms]
 
-Without a name, it takes all three.
+Without a name, it takes all of them.
 """
 
 import base64
@@ -32,15 +34,25 @@ PICTURES = Path("docs/pictures")
 RUN = Path("runs/demo")
 SENTENCE = "The cat is sitting on the mat."
 TAGS = ("train/loss", "valid/loss", "valid/bleu")
-NAMES = ("page", "tensorboard", "web")
+NAMES = ("page", "tensorboard", "web", "documents", "terms")
 WINDOW = (1300, 800)  # pixels
-PAGE_WIDTH = 1000  # of page.png and web.png, in pixels
+PAGE_WIDTH = 1000  # of all but tensorboard.png, in pixels of the page
+PIXELS = 2  # of a picture for each pixel of the page, for screens of high resolution
+DOCUMENT = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>The garden</title></head><body>
+<h1>The garden</h1>
+<p>The cat is sitting on the <b>mat</b>. The old dog is sleeping under the <a href="tree.html">tree</a>!</p>
+<ul><li>The girl has 3 red apples.</li><li>Where is my book?</li><li>The quokka eats a big apple.</li></ul>
+</body></html>
+"""
+GLOSSARY = "mat\tpaillasson\ndog\ttoutou\n"
 SECONDS = 120.0  # to wait for anything: serve.py first imports torch, and loads the model
 
 
 def main() -> None:
-    if not RUN.is_dir():
-        sys.exit(f"screenshots.py: {RUN} not found; run `make demo` first, and start this script from the root")
+    folder = RUN if "tensorboard" in (sys.argv[1:] or NAMES) else Path("weights/demo")
+    if not folder.is_dir():
+        sys.exit(f"screenshots.py: {folder} not found; run `make demo` first, and start this script from the root")
     names = sys.argv[1:] or NAMES
     if not set(names) <= set(NAMES):
         sys.exit(f"screenshots.py: expected names of {', '.join(NAMES)}")
@@ -59,23 +71,64 @@ def main() -> None:
         if "web" in names:
             photograph_web(browser, PICTURES / "web.png")
 
+        if "documents" in names:
+            photograph_report(browser, PICTURES / "documents.png")
+
+        if "terms" in names:
+            photograph_terms(browser, PICTURES / "terms.png")
+
 
 def photograph_page(browser: Any, address: str, file: Path) -> None:
     """Save the whole page after it has translated the sentence, with the attention unfolded."""
-    size = {"width": PAGE_WIDTH, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    with page_of_width(browser, PAGE_WIDTH, address):
+        attention = translated(browser, SENTENCE)
+        attention.find_element("css selector", "summary").click()
+        attention.find_element("css selector", "td")
+        file.write_bytes(whole_page(browser))
+
+
+def photograph_terms(browser: Any, file: Path) -> None:
+    """Save the page of a server with a glossary, after a sentence with its terms."""
+    with tempfile.TemporaryDirectory() as folder:
+        glossary = Path(folder) / "terms.en-fr.tsv"
+        glossary.write_text(GLOSSARY, encoding="utf-8")
+        server = [sys.executable, "serve.py", "--run", "demo", "--glossary", str(glossary)]
+        with served(server) as address, page_of_width(browser, PAGE_WIDTH, address):
+            translated(browser, "The dog is sitting on the mat.")
+            file.write_bytes(whole_page(browser))
+
+
+def photograph_report(browser: Any, file: Path) -> None:
+    """Save the report of a small page that was translated."""
+    with tempfile.TemporaryDirectory() as folder:
+        page, report = Path(folder) / "garden.html", Path(folder) / "report.html"
+        page.write_text(DOCUMENT, encoding="utf-8")
+        flags = ["--input", str(page), "--output", str(page.with_suffix(".fr.html")), "--report", str(report)]
+        subprocess.run([sys.executable, "translate.py", "--run", "demo", "--beam", "5", *flags], check=True)
+        with page_of_width(browser, PAGE_WIDTH, report.as_uri()):
+            file.write_bytes(whole_page(browser))
+
+
+@contextmanager
+def page_of_width(browser: Any, width: int, address: str) -> Iterator[None]:
+    """Open a page at a width, in light colours and at a high resolution, until the end of the block."""
+    size = {"width": width, "height": 600, "deviceScaleFactor": PIXELS, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     light = [{"name": "prefers-color-scheme", "value": "light"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
     browser.get(address)
-    browser.find_element("id", "text").send_keys(SENTENCE)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def translated(browser: Any, sentence: str) -> Any:
+    """Type a sentence into the page, and return the element of its attention once it is there."""
+    browser.find_element("id", "text").send_keys(sentence)
     attention = browser.find_element("id", "attention")
     wait_until(attention.is_displayed, "the attention")
-    attention.find_element("css selector", "summary").click()
-    attention.find_element("css selector", "td")
     browser.execute_script("document.activeElement.blur()")  # so that no outline and no cursor is in the picture
-    file.write_bytes(whole_page(browser))
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return attention
 
 
 def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:

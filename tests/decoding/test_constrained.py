@@ -16,8 +16,9 @@ from decoding.translator import Translator
 from tapis.config import BOS, EOS, ConfigError, TapisError
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.engine.engine import Engine
-from tapis.glossary import Glossary, Term, borders_of, missing_terms, phrase_of
+from tapis.glossary import Glossary, Term, missing_terms
 from tapis.search import LogitsStep, Search, length_penalty
+from tapis.terms import borders_of, phrase_of
 from tapis.text.tokenizer import Tokenizer
 
 V = 8  # of scripted models

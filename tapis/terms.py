@@ -1,0 +1,175 @@
+"""Translations that lack the terms of a glossary, changed so that they have them.
+
+A model that was not trained with --terms is not told of a glossary. There are two ways to make it obey:
+
+- A term takes the place of the words that come from it, by the model's attention. The rest of the translation stays.
+- The model searches anew for a translation that says the term (tapis/constrained.py), and builds its sentence around
+  it.
+
+The second is better for words that the model might have said itself. Of a word that it has not learned, or never as the
+translation of this one, it makes nonsense around its usual translation: it cannot know what the word is for. Which of
+the two it is, shows the probability of the first (docs/terms.md).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapis.attention import word_alignment
+from tapis.config import base_language
+from tapis.constrained import Borders, Phrase, constrained_search
+from tapis.glossary import Glossary, Placed, Term, missing_terms
+from tapis.search import Hypothesis, Search, length_penalty
+from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
+from tapis.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tapis.translator import Translator
+
+LANGUAGES_WITHOUT_WORDS = {*LANGUAGES_WITHOUT_SPACES, "th", "lo", "km", "my"}  # that spaces would separate
+EXPECTED_TERM = 10.0  # nats that a term may cost in its place: one that costs more, the model has not learned
+LENGTHENED = 1.2  # times the tokens of the usual translation: what a search may make of it, besides the terms
+_AROUND = re.compile(r"(?P<before>\W*(?:\w{1,2}['’](?=\w))?).*?(?P<after>\W*)")  # a word: signs, and an article as l'
+
+
+def say_terms(
+    translator: "Translator",
+    glossary: Glossary,
+    sentences: Sequence[str],
+    sources: Sequence[list[int]],
+    hypotheses: list[list[Hypothesis]],
+    search: Search,
+) -> None:
+    """Replace the hypotheses of the sentences whose best one lacks a term, by some that have all of them.
+
+    Args:
+        translator: that has found the hypotheses.
+        glossary: the terms.
+        sentences: what is translated.
+        sources: their token ids.
+        hypotheses: of each sentence, best first; changed in place. One stays if no translation has its terms.
+        search: by which they were found.
+
+    """
+    places_of = [glossary.places_in(sentence) for sentence in sentences]
+    texts = [translator.texts_of(of_sentence) if places_of[i] else [] for i, of_sentence in enumerate(hypotheses)]
+    rows = [row for row, places in enumerate(places_of) if places and lacking(places, texts[row][0])]
+    found: dict[int, list[Hypothesis]] = {row: [] for row in rows}
+    if {base_language(one) for one in (*translator.sources, translator.target)}.isdisjoint(LANGUAGES_WITHOUT_WORDS):
+        found = with_terms_in_place(translator, sentences, {row: places_of[row] for row in rows}, texts, search)
+
+    # Search where the model knows the terms, or where they have no places of their own.
+    searched = [row for row in rows if not found[row]]
+    borders = borders_of(translator.tokenizer, translator.target)
+
+    def search_row(row: int) -> list[Hypothesis]:
+        phrases = [phrase_of(term, translator.tokenizer) for _, _, term in places_of[row]]
+        usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
+        limit = min(translator.lengths.limit(len(sources[row])), int(usual) + 1)
+        with translator.searcher.steps(sources[row], translator.check) as step:
+            return constrained_search(step, limit, phrases, search, borders)
+
+    found |= dict(zip(searched, translator.searcher.spread(search_row, searched), strict=True))
+    for row in rows:
+        hypotheses[row] = found[row] or hypotheses[row]
+
+
+def with_terms_in_place(
+    translator: "Translator",
+    sentences: Sequence[str],
+    places_of: dict[int, list[Placed]],
+    texts: Sequence[list[str]],
+    search: Search,
+) -> dict[int, list[Hypothesis]]:
+    """Return for each row of places_of its translations with the terms that they lack in place, best first.
+
+    A row has none if the model may know its terms, or if they have no places of their own.
+    """
+    # Put the terms into all translations of each sentence.
+    pairs = [(row, text) for row in places_of for text in dict.fromkeys(texts[row]) if text]
+    changed: dict[int, list[str]] = {row: [] for row in places_of}
+    alignments = translator.attention_of([(sentences[row], text) for row, text in pairs])
+    for (row, text), attention in zip(pairs, alignments, strict=True):
+        new = put_in_place(sentences[row], text, lacking(places_of[row], text), word_alignment(attention))
+        if not lacking(places_of[row], new):
+            changed[row].append(new)
+
+    # Keep them where the first is far less probable than the usual translation.
+    rows = [row for row in places_of if changed[row]]
+    candidates = [(row, text) for row in rows for text in dict.fromkeys([texts[row][0], *changed[row]])]
+    values = translator.log_probabilities([(sentences[row], text) for row, text in candidates])
+    value_of = dict(zip(candidates, values, strict=True))
+    found: dict[int, list[Hypothesis]] = {row: [] for row in places_of}
+    for row in rows:
+        n_terms = len(lacking(places_of[row], texts[row][0]))
+        cost = value_of[row, texts[row][0]][0] - value_of[row, changed[row][0]][0]
+        if cost > EXPECTED_TERM * n_terms:
+            for text in dict.fromkeys(changed[row]):
+                log_p, n_tokens = value_of[row, text]
+                score = log_p / length_penalty(n_tokens, search.length_penalty)
+                found[row].append(Hypothesis(translator.tokenizer.encode([text])[0], score))
+            found[row].sort(key=lambda one: -one.score)
+    return found
+
+
+def lacking(places: Sequence[Placed], translation: str) -> list[Placed]:
+    """Return the terms that a translation lacks, each as often as it is missing; the last ones of the source."""
+    missing = missing_terms([placed.term for placed in places], translation)
+    found = []
+    for placed in reversed(places):
+        if placed.term in missing:
+            missing.remove(placed.term)
+            found.append(placed)
+    return found[::-1]
+
+
+def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weights: NDArray[np.float64]) -> str:
+    """Return a translation with terms in the place of the words that come from them.
+
+    Args:
+        sentence: the source.
+        translation: of which the spaces separate words.
+        terms: those to put in, with their places in the source.
+        weights: (words of the translation, words of the source), as `tapis.attention.word_alignment` has them.
+
+    """
+    words = translation.split()
+    alignment = Alignment([weights])
+    shape = len(words), len(sentence.split())
+    if alignment.shape != shape:  # tokens of a model may be spaces alone
+        alignment = SamePlaces(*shape)
+    for _, end, term in terms:
+        last = len(sentence[:end].split()) - 1
+        n_words = len(term.source.split())
+        places = sorted({alignment.best(word) for word in range(max(0, last + 1 - n_words), last + 1)})
+        if places[-1] - places[0] >= len(places):  # they are not side by side
+            places = [alignment.best(last)]
+        parts = [_AROUND.fullmatch(words[place]) for place in places]
+        assert parts[0] and parts[-1]
+        text = term.target
+        if not places[0] and words[0][:1].isupper():
+            text = text[:1].upper() + text[1:]
+        for place in places[1:]:
+            words[place] = ""
+        words[places[0]] = parts[0]["before"] + text + parts[-1]["after"]
+    return " ".join(word for word in words if word)
+
+
+def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
+    """Return what a translation must say for a term."""
+    target = term.target
+    capital = target[:1].upper() + target[1:]
+    ids, ids_at_start = tokenizer.encode([target, capital])
+    return Phrase(ids, ids_at_start, tokenizer.encode_bound(target))
+
+
+def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
+    """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
+    goes_on, binds = tokenizer.word_borders
+    if base_language(language) in LANGUAGES_WITHOUT_SPACES:
+        goes_on = np.zeros_like(goes_on)
+    return Borders(goes_on, binds)
