@@ -175,18 +175,17 @@ def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Gener
         first, last = target_words[span.target_start], target_words[span.target_end - 1]
         text = target[first.start() : last.end()]
         is_first = span.target_start == 0
+        if is_first:  # as a glossary has it, without the capital of a sentence
+            usual = lexicon.usual_case.get(first.group().lower(), first.group())
+            text = usual + text[len(first.group()) :]
+        is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
         if random.random() < INVENTED:
             text = invented(text, lexicon, random)
             said = text[:1].upper() + text[1:] if is_first else text
             changes.append((first.start(), last.end(), said))
-        else:
-            if is_first:  # as a glossary has it, without the capital of a sentence
-                usual = lexicon.usual_case.get(first.group().lower(), first.group())
-                text = usual + text[len(first.group()) :]
-            is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
-            if is_word and random.random() < OTHER_FORM:
-                others = lexicon.other_forms(source_words[span.source_start].group(), text)
-                text = others[int(random.integers(len(others)))] if others else text
+        elif is_word and random.random() < OTHER_FORM:
+            others = lexicon.other_forms(source_words[span.source_start].group(), text)
+            text = others[int(random.integers(len(others)))] if others else text
         terms.append(Placed(start, end, Term(source[start:end], text)))
     for start, end, said in sorted(changes, reverse=True):
         target = target[:start] + said + target[end:]

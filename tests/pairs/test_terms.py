@@ -13,9 +13,9 @@ from dataset import EncodedPairs
 from pairs.corpus import Corpus
 from pairs.origins import Origin
 from pairs.report import DataReport
-from pairs.terms import LONGEST_TERM, MOST_TERMS, Lexicon, Span, annotate_rows, lexicons, terms_of
+from pairs.terms import LONGEST_TERM, MOST_TERMS, Lexicon, Span, annotate_rows, invented, lexicons, terms_of
 from tapis.config import UNK
-from tapis.glossary import Annotation, annotate
+from tapis.glossary import Placed, Term, with_terms
 from tapis.text.lines import DataError
 from tapis.text.tokenizer import Tokenizer
 
@@ -78,32 +78,53 @@ def test_terms_are_phrases_of_aligned_words(
 
 
 def test_a_term_is_given_as_a_glossary_has_it(lexicon: Lexicon) -> None:
-    """Without the capital of a sentence, and sometimes in another form of the word."""
+    """Without the capital of a sentence, sometimes in another form of the word, sometimes as an invented word."""
     source, target = "Cats eat the mouse.", "Chats mangent la souris."
-    found = [terms_of(source, target, lexicon, np.random.default_rng(seed)) for seed in range(200)]
-    texts = {(source[: one.end].rsplit(maxsplit=1)[-1].strip("."), one.text) for terms in found for one in terms}
-    assert texts == {("Cats", "chats"), ("mouse", "souris")}
-    assert all(0 < len(terms) <= MOST_TERMS and terms == sorted(terms) for terms in found)
-    verbs = Lexicon({"eat": {"mangent": 0.5, "mange": 0.3, "mer": 0.2}}, {"mange": "mange"})
-    forms = [terms_of("They eat.", "Elles mangent.", verbs, np.random.default_rng(seed))[0].text for seed in range(400)]
-    assert set(forms) == {"mangent", "mange"} and forms.count("mange") == pytest.approx(100, abs=30)
+    seen = set()
+    for seed in range(300):
+        terms, said = terms_of(source, target, lexicon, np.random.default_rng(seed))
+        assert 0 < len(terms) <= MOST_TERMS and terms == sorted(terms)
+        for start, end, (one, other) in terms:
+            assert source[start:end] == one
+            is_invented = {"Cats": "Chats", "mouse": "souris"}[one] not in said
+            seen.add((one, is_invented))
+            # An invented word takes the place of the translation, at the start of a sentence with a capital.
+            assert (other[:1].upper() + other[1:] if one == "Cats" else other) in said
+            assert is_invented or other == {"Cats": "chats", "mouse": "souris"}[one]
+    assert seen == {("Cats", False), ("mouse", False), ("Cats", True), ("mouse", True)}
+
+    verbs = Lexicon({"eat": {"mangent": 0.5, "mange": 0.3, "mer": 0.2}}, {"mange": "mange"}, ["xyz"])
+    drawn = [terms_of("They eat.", "Elles mangent.", verbs, np.random.default_rng(seed)) for seed in range(400)]
+    texts = [terms[0].term.target for terms, _ in drawn]
+    assert texts.count("mange") == pytest.approx(75, abs=30) and texts.count("mangent") > 150
+    assert all(said == "Elles mangent." for (terms, said), text in zip(drawn, texts, strict=True) if "man" in text)
 
 
-def test_a_source_stays_the_same_between_its_terms(tokenizer: Tokenizer) -> None:
+def test_invented_words_are_those_of_others_or_mixed_up(lexicon: Lexicon) -> None:
+    random = np.random.default_rng(1)
+    words = [invented("Chat", lexicon, random) for _ in range(200)]
+    known = {word.lower() for word in lexicon.words}
+    assert all(word[:1].isupper() for word in words)
+    assert sum(word.lower() in known for word in words) == pytest.approx(100, abs=40)
+    assert {"".join(sorted(word.lower())) for word in words} <= {"".join(sorted(word)) for word in known}
+
+
+def test_a_source_stays_the_same_around_its_terms(tokenizer: Tokenizer) -> None:
     """Also where a term ends within a word, or at either end of the sentence."""
     source = "The cat's mat, l'homme."
-    annotations = [Annotation(source.index("'"), "chat"), Annotation(len(source) - 1, "le grand homme")]
-    ids = annotate(source, annotations, tokenizer)
-    places = [i for i, token in enumerate(ids) if token == UNK]
-    assert len(places) == 4
-    a, b, c, d = places
-    assert tokenizer.decode([ids[a + 1 : b], ids[c + 1 : d]]) == ["chat", "le grand homme"]
-    assert tokenizer.decode([[*ids[:a], *ids[b + 1 : c], *ids[d + 1 :]]]) == [source]
-    # Words have the tokens of a source without terms.
-    plain = annotate("The cat sleeps.", [Annotation(7, "chat")], tokenizer)
-    start, end = (i for i, token in enumerate(plain) if token == UNK)
-    assert [[*plain[:start], *plain[end + 1 :]]] == tokenizer.encode(["The cat sleeps."])
-    assert annotate(source, [], tokenizer) == tokenizer.encode([source])[0]
+    start = source.index("homme")
+    terms = [Placed(4, 7, Term("cat", "chat")), Placed(start, start + 5, Term("homme", "big man"))]
+    ids = with_terms(source, terms, tokenizer)
+    a, b, c, d = (i for i, token in enumerate(ids) if token == UNK)
+    assert tokenizer.decode([ids[a + 1 : b], ids[c + 1 : d]]) == ["chat", "big man"]
+    assert tokenizer.decode([ids]) == ["The chat's mat, l' big man."]
+
+    # All words have the tokens of a text without terms, and only those at the ends may lack a neighbour.
+    for source, one in (("The cat sleeps.", "cat"), ("cat", "cat"), ("Cat food", "Cat"), ("A cat", "cat")):
+        start = source.index(one)
+        ids = with_terms(source, [Placed(start, start + len(one), Term(one, one))], tokenizer)
+        assert [[token for token in ids if token != UNK]] == tokenizer.encode([source])
+    assert with_terms(source, [], tokenizer) == tokenizer.encode([source])[0]
 
 
 def test_a_share_of_the_sources_gets_terms(lexicon: Lexicon) -> None:
@@ -114,7 +135,10 @@ def test_a_share_of_the_sources_gets_terms(lexicon: Lexicon) -> None:
 
     def annotated(share: float, seed: int = 1) -> list[list[int]]:
         of_rows = [lexicon] * len(sources)
-        rows = annotate_rows(sources, targets, of_rows, tokenizer, share, np.random.default_rng(seed))
+        rows, new = annotate_rows(sources, targets, of_rows, tokenizer, share, np.random.default_rng(seed))
+        is_changed = [one != other for one, other in zip(new, targets, strict=True)]
+        assert sum(is_changed) == pytest.approx(80 * share, abs=30) and not any(UNK in row for row in new)
+        assert all(UNK in row for row, changed in zip(rows, is_changed, strict=True) if changed)
         return [[int(token) for token in row] for row in rows]
 
     assert annotated(0.0) == sources

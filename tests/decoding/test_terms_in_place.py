@@ -1,0 +1,117 @@
+"""Terms in the place of what the model said for them: the words that come from a term give way to it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command
+
+from checkpoint import RunFolder
+from decoding.translator import Translator
+from tapis.constrained import constrained_search
+from tapis.glossary import Glossary, Placed, Term, missing_terms
+from tapis.search import Hypothesis, Search, length_penalty
+from tapis.terms import lacking, put_in_place
+
+CAT = Term("cat", "matou")
+
+
+def put(sentence: str, translation: str, found: list[tuple[str, str]], links: dict[int, int]) -> str:
+    """Put terms in place. links has the word of the translation that comes from each word of the source."""
+    weights = np.full((len(translation.split()), len(sentence.split())), 0.01)
+    for source, target in links.items():
+        weights[target, source] = 1.0
+    places = []
+    for one, other in found:
+        start = sentence.index(one)
+        places.append(Placed(start, start + len(one), Term(one, other)))
+    return put_in_place(sentence, translation, places, weights)
+
+
+def test_a_term_takes_the_place_of_the_word_that_comes_from_it() -> None:
+    assert put("A big cat.", "Un gros chat.", [("cat", "matou")], {0: 0, 1: 1, 2: 2}) == "Un gros matou."
+    assert put("A big cat.", "Un chat gros.", [("cat", "matou")], {0: 0, 1: 2, 2: 1}) == "Un matou gros."
+    assert put("(cat)", "(chat)", [("cat", "gros matou")], {0: 0}) == "(gros matou)"
+    assert put("Cats sleep.", "Chats dorment.", [("Cats", "matous")], {0: 0, 1: 1}) == "Matous dorment."
+    assert put("the man", "l'homme", [("man", "ouvrier")], {0: 0, 1: 0}) == "l'ouvrier"
+
+
+def test_a_term_of_several_words_takes_the_place_of_their_words() -> None:
+    assert put("A hot dog.", "Un chien chaud.", [("hot dog", "hot-dog")], {0: 0, 1: 2, 2: 1}) == "Un hot-dog."
+    # Words that are not side by side: that of the last word.
+    links = {0: 0, 1: 3, 2: 1}
+    assert put("A hot dog.", "Un chien très chaud.", [("hot dog", "hot-dog")], links) == "Un hot-dog très chaud."
+    two = put("A cat, a dog.", "Un chat, un chien.", [("cat", "matou"), ("dog", "toutou")], {0: 0, 1: 1, 2: 2, 3: 3})
+    assert two == "Un matou, un toutou."
+
+
+def test_an_alignment_of_other_words_is_not_used() -> None:
+    placed = Placed(2, 5, CAT)
+    assert put_in_place("A cat sleeps.", "Un chat dort.", [placed], np.eye(2)) == "Un matou dort."
+
+
+def test_what_is_lacking_is_counted() -> None:
+    places = [Placed(0, 3, CAT), Placed(4, 7, CAT)]
+    assert lacking(places, "un matou") == [places[1]] and lacking(places, "") == places
+    assert lacking(places, "un matou et un matou") == []
+
+
+@pytest.fixture(params=["int8", "fp32"])
+def translator(request: pytest.FixtureRequest, demo_run: RunFolder) -> Translator:
+    return Translator.load(demo_run.path, "cpu", request.param)
+
+
+@pytest.mark.slow
+def test_words_that_the_model_has_not_learned_take_the_right_place(translator: Translator) -> None:
+    """The rest of the translation stays as it was."""
+    glossary = Glossary((Term("cat", "zorglub"), Term("dog", "Qwxz")))
+    with_terms = translator.with_glossary(glossary)
+    sentences = ["The cat is here.", "The dog sleeps.", "The dog sees the cat."]
+    usual, found = translator(sentences, Search(5)), with_terms(sentences, Search(5))
+    for one, other in zip(usual, found, strict=True):
+        changed = [(a, b) for a, b in zip(one.split(), other.split(), strict=True) if a != b]
+        assert {(a.strip("."), b.strip(".")) for a, b in changed} <= {("chat", "zorglub"), ("chien", "Qwxz")}, other
+    assert not any(missing_terms(glossary.terms_in(s), text) for s, text in zip(sentences, found, strict=True))
+
+    ranked = with_terms.n_best(sentences[0], Search(5, 3))
+    assert 1 < len(ranked) <= 3 and all("zorglub" in one.text for one in ranked)
+    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+    for best, (log_p, n) in zip(
+        ranked, translator.log_probabilities([(sentences[0], one.text) for one in ranked]), strict=True
+    ):
+        assert best.score == pytest.approx(log_p / length_penalty(n, Search().length_penalty), rel=0.02)
+
+
+@pytest.mark.slow
+def test_words_that_the_model_may_say_are_searched_for(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Any] = []
+
+    def search(*given: Any) -> list[Hypothesis]:
+        searched.append(given)
+        return constrained_search(*given)
+
+    monkeypatch.setattr("tapis.terms.constrained_search", search)
+    translate = translator.with_glossary(Glossary((Term("cat", "zorglub"),)))
+    translate("The cat is here.")
+    assert not searched, "it costs far more than EXPECTED_TERM"
+    monkeypatch.setattr("tapis.terms.EXPECTED_TERM", 1000.0)
+    assert "zorglub" in translate("The cat is here.")
+    assert len(searched) == 1
+
+
+@pytest.mark.slow
+def test_the_command_puts_terms_in_place(demo_run: RunFolder, called: Command) -> None:
+    Path("terms.tsv").write_text("mat\tpaillasson\n", encoding="utf-8")
+    done = called(
+        "translate.py",
+        "--run",
+        str(demo_run.path),
+        "--device",
+        "cpu",
+        "--glossary",
+        "terms.tsv",
+        "--doubts",
+        "The cat is sitting on the mat.",
+    )
+    assert done.returncode == 0 and "paillasson." in done.stdout
