@@ -60,7 +60,8 @@ class DataSettings:
     back_translator: str = setting("", init_from="fresh", since=3, before="")
     """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
     temperature: float = setting(1.0, range=(1.0, 100.0), since=2, before=1.0)
-    """Share of each language pair in an epoch: 1 by its size, higher more equal (size to the power of 1/temperature)"""
+    """Balance of the language pairs in an epoch: the share of each is proportional to its size to the power of
+    1/temperature; 1 is natural"""
     valid_share: float = setting(0.02, range=(0.0, 0.5))
     """Share of the pairs used for validation if the data has no validation part"""
     test_share: float = setting(0.02, range=(0.0, 0.5))

@@ -16,7 +16,7 @@ def data_lines(data: DataReport) -> list[str]:
 def source_lines(data: DataReport) -> list[str]:
     """Return how many pairs were read from a source, what each cleaning rule did, and how many are left."""
     if data.reversed:
-        return [f"data      {data.name}: the same pairs turned round", f"          {sizes_of_parts(data)}"]
+        return [f"data      {data.name}: the same pairs, reversed", f"          {sizes_of_parts(data)}"]
     is_text = data.monolingual
     effects: dict[str, str] = dict((TEXT_RULES if is_text else RULES).items())
     what = "lines" if is_text else "pairs"

@@ -203,7 +203,7 @@ def several(forked: Command, few: Path, tmp_path_factory: pytest.TempPathFactory
         return done.stderr
 
     folder, printed = made_once(tmp_path_factory, "several", train)
-    assert "the same pairs turned round" in printed
+    assert "the same pairs, reversed" in printed
     assert re.search(r"^    en-fr: BLEU .*\n    fr-en: BLEU", printed, re.MULTILINE)
     assert 'translate with: python translate.py --run demo --target LANGUAGE "…"' in printed
     return folder / "weights" / "demo"

@@ -101,7 +101,7 @@ def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
 def time_line(minutes: float, may_begin_again: bool) -> str:
     """Return the line that reports the remaining time. From an hour on, it suggests --minutes if that is possible."""
     how_long = f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
-    line = f"time      about {how_long} of steps to come, and the validations"
+    line = f"time      about {how_long} left, plus validations"
     if minutes >= 60 and may_begin_again:
         line += "\n          for less, begin again with --overwrite and --minutes N"
     return line

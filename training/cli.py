@@ -72,7 +72,7 @@ class TrainOptions:
     training: tyro.conf.OmitArgPrefixes[TrainingSettings]
     run: tyro.conf.OmitArgPrefixes[RunSettings]
     minutes: float = 0.0
-    """Wall-clock limit for the whole command, instead of --epochs; the number of steps follows from the speed"""
+    """Train for about this many minutes in total, instead of --epochs"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load, split and tokenize the data, print a report with the expected training time, and exit"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -49,7 +49,7 @@ def advice_if_over(training: Training) -> str:
         return ""
     if training.step < training.total_steps:
         return f": --patience {training.config.patience} ended it; raise it, or set it to 0, to continue"
-    return ": nothing is left to train; --epochs or --steps makes it longer"
+    return ": this run is complete; extend it with --epochs or --steps"
 
 
 def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
@@ -73,8 +73,8 @@ def cause_of(error: Exception, config: Config, group: Group) -> str:
         return "" if isinstance(error, BrokenPipeError) else str(error)
     if is_out_of_memory(error):
         peak = peak_gigabytes(choose_device(config.device))
-        advice = f"a --batch-tokens below {config.batch_tokens:,} takes less, and --accumulate makes up for it"
-        return f"out of memory, after a peak of {peak:.1f} GB: {advice}"
+        smaller = f"--batch-tokens {max(1, config.batch_tokens // 2)} --accumulate {2 * config.accumulate}"
+        return f"out of memory (peak {peak:.1f} GB): start a new run with {smaller}"
     if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise plain RuntimeErrors
         return "another process of this run has ended"
     return ""

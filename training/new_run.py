@@ -85,6 +85,6 @@ def check_is_new(options: TrainOptions) -> None:
     folder = RunFiles[Config](WEIGHTS / options.config.name)
     if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
         raise ConfigError(
-            f"{folder.path} holds a run already: resume it with --resume,\n"
+            f"{folder.path} already contains a run: resume it with --resume,\n"
             "choose another --name, or start afresh with --overwrite"
         )

@@ -6,6 +6,7 @@ The run is one to resume (--resume), or one to start from (--init-from).
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from checkpoint import RunFolder, recorded_names
@@ -41,8 +42,9 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)
-    if refused := [typed_as(name) for name in changed if not FACTS[name].is_resumable]:
-        message = f"{', '.join(refused)} cannot change on --resume: the run {saved.name} has another value"
+    if refused := [name for name in changed if not FACTS[name].is_resumable]:
+        flags_refused, values = (", ".join(map(one, refused)) for one in (typed_as, partial(as_trained, saved)))
+        message = f"{flags_refused} cannot change on --resume ({saved.name} was trained with {values})"
         if "init_from" not in changed and all(FACTS[name].init_from != "fixed" for name in changed):
             message += f"\na new run may start from it: --init-from {shlex.quote(saved.name)} --name NEW"
         raise ConfigError(message)
@@ -67,6 +69,12 @@ def plain_if_edited(config: Config) -> Config:
 def typed_as(name: str) -> str:
     """Return how a message names a setting: by its flag, or, since pairs have several, by what it is."""
     return "the languages" if name == "pairs" else flag(name)
+
+
+def as_trained(config: Config, name: str) -> str:
+    """Return how a message names the value of a setting."""
+    value = getattr(config, name)
+    return (" ".join(value) or "none") if isinstance(value, tuple) else str(value) or "none"
 
 
 def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:

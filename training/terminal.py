@@ -167,8 +167,8 @@ def warnings(
     lines = []
     if len(set(hypotheses)) == 1 < len(hypotheses):
         lines.append(
-            f"warning   all {len(hypotheses):,} translations of the validation part are the same; early on that is "
-            "usual,\n          later --lr is too high, or sources and targets are not each other's translations"
+            f"warning   all {len(hypotheses):,} translations of the validation part are the same; normal at first;\n"
+            "          if it persists, lower --lr and check that the sides are translations of each other"
         )
     if validations_since_best and validations_since_best % 5 == 0:
         is_overfitting = train_loss < now.loss - 0.5

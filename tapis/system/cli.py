@@ -80,7 +80,7 @@ class TranslateOptions(ModelOptions):
     write_memory: Path | None = None
     """Translation memory (.tmx) to add the translations to, or to make"""
     doubts: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Add to each line, after a tab, what makes its translation doubtful: loop, short, long, numbers, copied,
+    """Append to each line a tab and the reasons to check it, empty if none: loop, short, long, numbers, copied,
     invented, unsure"""
     attention: Path | None = None
     """Draw the attention of one sentence's translation in this file, .png or .html"""

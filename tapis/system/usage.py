@@ -80,7 +80,7 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
     if surplus := surplus_values(options, given, types):
         hints = [misplaced[value] for value in surplus if value in misplaced]
         return f"Unrecognized options: {quoted(surplus)}\n{'; '.join([*hints[:1], HINT])}"
-    return f"these arguments cannot be parsed: {quoted(args)}\n{HINT}"
+    return f"cannot parse: {quoted(args)}\n{HINT}"
 
 
 def meant_by(types: Mapping[str, Any], name: str) -> str:

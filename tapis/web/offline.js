@@ -66,8 +66,8 @@ const offlineBackEnd = {
       files: [".txt"],
       keyRequired: false,
       searches: [
-        ["greedy", "greedy, faster"],
-        ["beam", "beam of 5, better"],
+        ["greedy", "Fast (greedy)"],
+        ["beam", "Better (beam 5)"],
       ],
       facts: [...model.facts, ["Languages", pairs]],
       typingPause: 150,

@@ -48,7 +48,7 @@ function meaning(doubts) {
   return doubts.map((doubt) => MEANINGS[doubt] ?? doubt).join(", ");
 }
 
-const ATTENTION = "From each token of the translation (rows) to the source: the last layer's attention.";
+const ATTENTION = "Attention (last layer): rows = translation, columns = source; darker = stronger.";
 
 // A table of the target's tokens (rows) by the source's (columns). A cell's colour is its weight.
 function attentionTable({ source, target, rows }) {
