@@ -49,6 +49,8 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
     n_source = map(len, translator.source_ids(sources))
     n_translation = map(len, translator.tokenizer.encode(translations))
     known = translator.learned.known_words
+    if known and translator.glossary:  # whose words a person has chosen
+        known = known | translator.glossary.target_words
     result: list[set[Doubt]] = []
     for (source, translation), n, m in zip(pairs, n_source, n_translation, strict=True):
         deviation = translator.lengths.deviation(n, m)

@@ -23,6 +23,7 @@ from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
+_LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
 
@@ -75,6 +76,11 @@ class Glossary:
         if not found:
             raise TapisError(f"{file} has no terms: each line is a term, a tab, and its translation")
         return cls(tuple(term for term, _ in found.values()))
+
+    @cached_property
+    def target_words(self) -> frozenset[str]:
+        """The words of all translations, in small letters."""
+        return frozenset(word.lower() for term in self.terms for word in _LETTERS.findall(term.target))
 
     @cached_property
     def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:

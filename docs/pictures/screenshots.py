@@ -41,8 +41,8 @@ PIXELS = 2  # of a picture for each pixel of the page, for screens of high resol
 DOCUMENT = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>The garden</title></head><body>
 <h1>The garden</h1>
-<p>The cat is sitting on the <b>mat</b>. The old dog is sleeping under the <a href="tree.html">tree</a>!</p>
-<ul><li>The girl has 3 red apples.</li><li>Where is my book?</li><li>The quokka eats a big apple.</li></ul>
+<p>The black cat is sleeping in the <b>garden</b>. She sees the <a href="house.html">red house</a>.</p>
+<ul><li>The old dog does not eat.</li><li>The girl is singing in the big house.</li><li>The quokka sleeps.</li></ul>
 </body></html>
 """
 GLOSSARY = "mat\tpaillasson\ndog\ttoutou\n"
@@ -101,18 +101,19 @@ def photograph_terms(browser: Any, file: Path) -> None:
 def photograph_report(browser: Any, file: Path) -> None:
     """Save the report of a small page that was translated."""
     with tempfile.TemporaryDirectory() as folder:
-        page, report = Path(folder) / "garden.html", Path(folder) / "report.html"
-        page.write_text(DOCUMENT, encoding="utf-8")
-        flags = ["--input", str(page), "--output", str(page.with_suffix(".fr.html")), "--report", str(report)]
-        subprocess.run([sys.executable, "translate.py", "--run", "demo", "--beam", "5", *flags], check=True)
-        with page_of_width(browser, PAGE_WIDTH, report.as_uri()):
+        (Path(folder) / "garden.html").write_text(DOCUMENT, encoding="utf-8")
+        flags = ["--run", str(Path("weights/demo").resolve()), "--beam", "5", "--report", "report.html"]
+        files = ["--input", "garden.html", "--output", "garden.fr.html"]
+        command = [sys.executable, str(Path("translate.py").resolve()), *flags, *files]
+        subprocess.run(command, check=True, cwd=folder)
+        with page_of_width(browser, PAGE_WIDTH, (Path(folder) / "report.html").as_uri(), height=1):
             file.write_bytes(whole_page(browser))
 
 
 @contextmanager
-def page_of_width(browser: Any, width: int, address: str) -> Iterator[None]:
+def page_of_width(browser: Any, width: int, address: str, height: int = 600) -> Iterator[None]:
     """Open a page at a width, in light colours and at a high resolution, until the end of the block."""
-    size = {"width": width, "height": 600, "deviceScaleFactor": PIXELS, "mobile": False}
+    size = {"width": width, "height": height, "deviceScaleFactor": PIXELS, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     light = [{"name": "prefers-color-scheme", "value": "light"}]

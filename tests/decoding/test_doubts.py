@@ -8,6 +8,7 @@ from decoding.translator import Translator
 from pairs.corpus import Corpus
 from tapis.config import Learned
 from tapis.doubts import doubts, limit_of_unsure, numbers, words_of
+from tapis.glossary import Glossary, Term
 from tapis.lengths import PAPERS_EXTRA_LENGTH, Lengths
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
@@ -81,6 +82,12 @@ def test_words_that_no_target_of_the_training_has(
     assert doubts(translator, [source], [translation])[0] & {"copied", "invented"} == expected
     translator.learned = Learned()  # as of a run before there were these doubts
     assert not doubts(translator, [source], [translation])[0] & {"copied", "invented"}
+
+
+def test_words_of_a_glossary_are_not_invented(translator: Translator) -> None:
+    with_terms = translator.with_glossary(Glossary((Term("cat", "tapichat"),)))
+    for one, expected in ((translator, {"invented"}), (with_terms, set())):
+        assert doubts(one, ["A cat is sleeping."], ["Un Tapichat dort."])[0] & {"copied", "invented"} == expected
 
 
 def test_a_run_keeps_the_words_of_its_targets_unless_they_are_too_many(translator: Translator, demo: Corpus) -> None:
