@@ -46,7 +46,8 @@ class DataSettings:
 
     data: tuple[str, ...] = ("Helsinki-NLP/opus_books",)
     """One or more sources of pairs, each of them demo, a hub id, a folder (hub layout or train/valid/test.<language>),
-    or a .tsv, .csv, .jsonl, .parquet, .tmx or OPUS .zip file"""
+    the common start of two files (NAME for NAME.en and NAME.fr), or a spreadsheet, .jsonl, .parquet, .tmx or OPUS .zip
+    file"""
     data_weights: tuple[float, ...] = setting((), since=2, before=())
     """One weight for each source of --data: with 2, an epoch has each of its pairs twice, with 0.5 half of them; by
     default 1"""
@@ -102,8 +103,8 @@ class TrainingSettings:
     augment: float = setting(0.0, range=(0.0, 0.9), since=4, before=0.0)
     """Share of the training sources to rewrite as people type them: in small letters, without a full stop, mistyped"""
     terms: float = setting(0.0, range=(0.0, 0.9), since=8, before=0.0)
-    """Share of the training sources in which one to three terms are followed by their translations, as a --glossary
-    of translate.py has them: the model learns to use them, and to inflect them"""
+    """Share of the training sources in which one to three terms give way to their translations: the model learns to
+    obey a --glossary of translate.py, and to inflect its terms"""
     # --minutes fixes the number of steps half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""

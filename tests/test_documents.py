@@ -1,5 +1,6 @@
 """The documents: their links, their flags, their examples in Python, and the length of the README."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -68,6 +69,19 @@ def test_links_lead_somewhere(file: Path) -> None:
 
 def test_the_readme_is_one_page() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
+def test_the_page_of_flags_is_what_the_commands_have() -> None:
+    """Written by docs/flags.py."""
+    spec = importlib.util.spec_from_file_location("flags", ROOT / "docs" / "flags.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "flags.md").read_text(encoding="utf-8") == module.page(), "python docs/flags.py"
+    for options in COMMANDS.values():
+        for field in all_fields(options):
+            shown = field.name in ("sentences", "out", "open_fields") or f"| `{flag(field.name)}` |" in module.page()
+            assert shown, field.name
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/python.md", "docs/translating.md"])
