@@ -36,6 +36,7 @@ sys.path[:0] = [str(ROOT)]
 import sacrebleu  # noqa: E402
 import tyro  # noqa: E402
 
+import tapis.terms  # noqa: E402
 from pairs.readers import lines  # noqa: E402
 from tapis.glossary import Glossary, Term, missing_terms  # noqa: E402
 from tapis.search import Search  # noqa: E402
@@ -67,6 +68,8 @@ class Options:
     """Share of the references that have the translation of a term, where the sources have the term"""
     words: Literal["own", "others", "invented"] = "own"
     """Translations of the terms: their own, those of others, or invented"""
+    expected: float = tapis.terms.EXPECTED_TERM
+    """`tapis.terms.EXPECTED_TERM`: with 0, terms are always put in place; with 1e9, always searched for"""
     beam: int = 5
     """Beam size"""
     seed: int = 1
@@ -149,6 +152,7 @@ def with_other_words(glossary: Glossary, words: str) -> Glossary:
 
 def main() -> None:
     options = tyro.cli(Options)
+    tapis.terms.EXPECTED_TERM = options.expected
     sources, references = (list(lines(Path(f"{options.part}.{one}"))) for one in (options.source, options.target))
     own = choose(sources, references, options)
     glossary = with_other_words(own, options.words)
