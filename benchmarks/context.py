@@ -21,6 +21,7 @@ import math
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -90,7 +91,9 @@ def write_data(folder: Path, rows: Sequence[Pair], options: Options, *, has_cont
 def trained(name: str, rows: Sequence[Pair], options: Options, *, has_context: bool) -> Translator:
     """Return a model, which is trained unless it is there."""
     folder = options.out / name
-    if not (folder / "weights/run/metrics.json").exists():
+    metrics = folder / "weights/run/metrics.json"
+    if not metrics.exists() or not json.loads(metrics.read_text(encoding="utf-8"))["test"]:  # it was interrupted
+        shutil.rmtree(folder, ignore_errors=True)
         write_data(folder, rows, options, has_context=has_context)
         flags = ["--data", "data/train.jsonl", "--source", "en", "--target", "fr", "--minutes", str(options.minutes)]
         subprocess.run(

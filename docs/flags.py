@@ -30,8 +30,10 @@ COMMANDS = {
 HEAD = """\
 # Flags
 
-Every flag of every command, with its default. `COMMAND --help` prints the same; `python train.py PRESET --help` has the
-values of a preset. A flag without a default is off, or empty. `python docs/flags.py` writes this page.
+Every flag of every command, with its default. The defaults of `train.py` are those of `config.py`: a preset has others,
+which `python train.py PRESET --help` shows; without one, `train.py` has those of `opus_books`, and with `--data` it
+[chooses the sizes](training.md#your-own-data-without-a-preset). A flag without a default is off, or empty.
+`python docs/flags.py` writes this page.
 """
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 DEMO = Path("build/demo.html")  # export.py --to web
-_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>(?:\.\./)[^)\s]*)\)")
-_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)\s]*)\)")
+_BLOCK = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
 
 def anchor(heading: str, separator: str) -> str:
@@ -43,8 +43,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]
         return f"[{match['text']}]({repository}/blob/main/{path})" if repository else match["text"]
 
-    parts = _CODE.split(markdown)  # texts, and code between them
-    return "".join(part if i % 2 and "](" not in part else _LINK.sub(changed, part) for i, part in enumerate(parts))
+    parts = _BLOCK.split(markdown)  # texts, and blocks of code between them
+    return "".join(part if i % 2 else _LINK.sub(changed, part) for i, part in enumerate(parts))
 
 
 def on_post_build(config: Any) -> None:

@@ -179,7 +179,7 @@ def terms_of(source: str, target: str, lexicon: Lexicon, random: np.random.Gener
             usual = lexicon.usual_case.get(first.group().lower(), first.group())
             text = usual + text[len(first.group()) :]
         is_word = span.source_end - span.source_start == span.target_end - span.target_start == 1
-        if random.random() < INVENTED:
+        if random.random() < INVENTED and lexicon.words:
             text = invented(text, lexicon, random)
             said = text[:1].upper() + text[1:] if is_first else text
             changes.append((first.start(), last.end(), said))

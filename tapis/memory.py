@@ -38,7 +38,7 @@ class Memory:
     """Texts with their translations."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
-        self.translations = {_normal(source): target.strip() for source, target in pairs}
+        self.translations = {_normal(one): other.strip() for one, other in pairs if one.strip() and other.strip()}
 
     @classmethod
     def read(cls, file: Path, source: str, target: str) -> Self:
@@ -47,7 +47,7 @@ class Memory:
 
     def exact(self, text: str) -> str | None:
         """Return the translation of a text; None if the memory does not have it."""
-        return self.translations.get(_normal(text)) or None
+        return self.translations.get(_normal(text))
 
     def exact_in(self, line: str, markup: Markup) -> str | None:
         """Return the translation of a line of a document, as its markup; None of one with tags, or that it lacks."""
@@ -65,9 +65,14 @@ class Memory:
         """The numbers of the texts that have a word."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         for number, text in enumerate(self._texts):
-            for word in set(_WORD.findall(text.lower())):
+            words = _WORD.findall(text.lower())
+            for word in set(words if len(words) <= MOST_WORDS else []):
                 found[word].append(number)
         return found
+
+    def prepare(self) -> None:
+        """Make what `near` needs, which takes some seconds for hundreds of thousands of texts."""
+        assert self._with_word is not None
 
     def near(self, text: str) -> Match | None:
         """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR, or the text is long.

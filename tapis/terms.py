@@ -87,13 +87,16 @@ def with_terms_in_place(
 ) -> dict[int, list[Hypothesis]]:
     """Return for each row of places_of its translations with the terms that they lack in place, best first.
 
-    A row has none if the model may know its terms, or if they have no places of their own.
+    A row has none if the model may know its terms, or if they have no places of their own. It may have fewer than
+    search.n_best: translations that differed in the words of the terms have become one.
     """
     # Put the terms into all translations of each sentence.
     pairs = [(row, text) for row in places_of for text in dict.fromkeys(texts[row]) if text]
     changed: dict[int, list[str]] = {row: [] for row in places_of}
     alignments = translator.attention_of([(sentences[row], text) for row, text in pairs])
     for (row, text), attention in zip(pairs, alignments, strict=True):
+        if any(is_part_of_word(sentences[row], placed) for placed in places_of[row]):
+            continue
         new = put_in_place(sentences[row], text, lacking(places_of[row], text), word_alignment(attention))
         if not lacking(places_of[row], new):
             changed[row].append(new)
@@ -108,11 +111,12 @@ def with_terms_in_place(
         n_terms = len(lacking(places_of[row], texts[row][0]))
         cost = value_of[row, texts[row][0]][0] - value_of[row, changed[row][0]][0]
         if cost > EXPECTED_TERM * n_terms:
+            # Their order is that of the translations before: the model cannot judge words that it has not learned.
+            score = 0.0
             for text in dict.fromkeys(changed[row]):
                 log_p, n_tokens = value_of[row, text]
-                score = log_p / length_penalty(n_tokens, search.length_penalty)
+                score = min(score, log_p / length_penalty(n_tokens, search.length_penalty))
                 found[row].append(Hypothesis(translator.tokenizer.encode([text])[0], score))
-            found[row].sort(key=lambda one: -one.score)
     return found
 
 
@@ -125,6 +129,12 @@ def lacking(places: Sequence[Placed], translation: str) -> list[Placed]:
             missing.remove(placed.term)
             found.append(placed)
     return found[::-1]
+
+
+def is_part_of_word(sentence: str, placed: Placed) -> bool:
+    """Return whether a term is a part of what spaces separate, beside other letters: white in black-and-white."""
+    before, after = sentence[: placed.start].rpartition(" ")[2], sentence[placed.end :].partition(" ")[0]
+    return any(map(str.isalnum, before + after))
 
 
 def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weights: NDArray[np.float64]) -> str:
@@ -142,10 +152,9 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
     shape = len(words), len(sentence.split())
     if alignment.shape != shape:  # tokens of a model may be spaces alone
         alignment = SamePlaces(*shape)
-    for _, end, term in terms:
-        last = len(sentence[:end].split()) - 1
-        n_words = len(term.source.split())
-        places = sorted({alignment.best(word) for word in range(max(0, last + 1 - n_words), last + 1)})
+    for start, end, term in terms:
+        first, last = (len(sentence[:place].split()) - 1 for place in (start + 1, end))
+        places = sorted({alignment.best(word) for word in range(first, last + 1)})
         if places[-1] - places[0] >= len(places):  # they are not side by side
             places = [alignment.best(last)]
         parts = [_AROUND.fullmatch(words[place]) for place in places]

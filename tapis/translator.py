@@ -294,7 +294,8 @@ class Translator:
         assert self.glossary
         sentence = replace_lone_surrogates(sentence)
         places = self.glossary.places_in(sentence)
-        return [*self.tag, *with_terms(sentence, places, self.tokenizer)] if places else ids
+        tags = [token for token in ids if token < self.tokenizer.first_text_id]
+        return [*tags, *with_terms(sentence, places, self.tokenizer)] if places else ids
 
     @overload
     def text(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too

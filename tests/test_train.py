@@ -142,6 +142,9 @@ def test_a_finished_run_goes_further_with_more_epochs(
     done = called("train.py", "demo", "--resume", "--epochs", "2")
     assert done.returncode == 0, done.stderr
     assert "epoch 2/2" in done.stderr and "epoch 1/2" not in done.stderr
+    said = r"--data-weights cannot change on --resume \(demo was trained with none\)"
+    with pytest.raises(ConfigError, match=said):
+        resolve(["demo", "--resume", "--data-weights", "2"])
     with pytest.raises(ConfigError, match="--d-model, --lr cannot change on --resume"):
         resolve(["demo", "--resume", "--d-model", "32", "--lr", "1"])
     with pytest.raises(ConfigError, match=r"--lr cannot change .*\n.*--init-from demo --name NEW"):
@@ -248,7 +251,10 @@ def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
         torch.empty(2**52)
     assert is_out_of_memory(error.value) and is_out_of_memory(MemoryError())
     said = cause_of(error.value, tiny, ALONE)
-    assert said.startswith("out of memory (peak ") and said.endswith("--batch-tokens 128 --accumulate 2")
+    assert said.startswith("out of memory (peak ") and said.endswith("--batch-tokens 129 --accumulate 2")
+    small = replace(tiny, batch_tokens=150)
+    assert cause_of(error.value, small, ALONE).endswith("--batch-tokens 129 --accumulate 2")
+    assert cause_of(error.value, replace(tiny, batch_tokens=129), ALONE).endswith("with a lower --max-length")
     assert not cause_of(RuntimeError("a fault of ours"), tiny, ALONE)
     assert cause_of(RuntimeError("[gloo] closed"), tiny, Group(0, 2)) == "another process of this run has ended"
 

@@ -37,6 +37,13 @@ def test_the_last_translation_of_a_text_counts() -> None:
     assert pairs == [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un matou.")]
 
 
+def test_a_unit_without_a_text_translates_nothing() -> None:
+    memory = Memory([("", "Bonjour"), (" ", "x"), ("A cat.", ""), ("x" + " y" * 5000, "z")])
+    assert memory.exact("") is memory.exact("  ") is memory.exact("A cat.") is None
+    assert memory.exact_in("&#" + "9" * 5000 + ";", "html") is None
+    assert memory.near("x y y") is None, "a text of thousands of words is compared with nothing"
+
+
 def test_texts_that_are_like_each_other_are_found() -> None:
     memory = Memory(
         [("The cat is on the mat.", "a"), ("The dog is on the mat.", "b"), ("Another text altogether.", "c")]

@@ -73,8 +73,11 @@ def cause_of(error: Exception, config: Config, group: Group) -> str:
         return "" if isinstance(error, BrokenPipeError) else str(error)
     if is_out_of_memory(error):
         peak = peak_gigabytes(choose_device(config.device))
-        smaller = f"--batch-tokens {max(1, config.batch_tokens // 2)} --accumulate {2 * config.accumulate}"
-        return f"out of memory (peak {peak:.1f} GB): start a new run with {smaller}"
+        smaller = max(config.max_length + 1, config.batch_tokens // 2)
+        flags = f"--batch-tokens {smaller} --accumulate {2 * config.accumulate}"
+        if smaller >= config.batch_tokens:
+            flags = "a lower --max-length"
+        return f"out of memory (peak {peak:.1f} GB): start a new run with {flags}"
     if group.size > 1 and any(name in str(error) for name in ("gloo", "NCCL")):  # they raise plain RuntimeErrors
         return "another process of this run has ended"
     return ""

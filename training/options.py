@@ -74,7 +74,7 @@ def typed_as(name: str) -> str:
 def as_trained(config: Config, name: str) -> str:
     """Return how a message names the value of a setting."""
     value = getattr(config, name)
-    return (" ".join(value) or "none") if isinstance(value, tuple) else str(value) or "none"
+    return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value) or "none"
 
 
 def options_from_run(flags: list[str], options: TrainOptions, preset_is_given: bool) -> TrainOptions:

@@ -163,8 +163,9 @@ class Limits:
 def ranked_texts(document: Document[str], answers: Sequence[Answer]) -> list[str]:
     """Return the translations of a document, best first, from the answers to its lines."""
     ranked = [answer.translations for answer in answers]
-    n_ranks = min(map(len, ranked), default=1)
-    texts = [document.joined([line[rank].text for line in ranked]) for rank in range(n_ranks)]
+    n_ranks = max(map(len, ranked), default=1)
+    # A line that has fewer translations, such as one of the memory, has its last one again.
+    texts = [document.joined([line[min(rank, len(line) - 1)].text for line in ranked]) for rank in range(n_ranks)]
     return list(dict.fromkeys(texts))  # some differ in their tokens alone
 
 

@@ -24,7 +24,8 @@ from tapis.translation import Translation
 from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
 
-MOST_COMPARED = 50  # lines of a request that are compared with a memory
+MOST_COMPARED = 300  # lines of a batch that are compared with a memory: as many as several requests may have in one
+MOST_PAIRS = 20  # for which a memory is read: the file is read once for each
 
 
 class Kind(NamedTuple):
@@ -144,15 +145,21 @@ class Models:
         self.load(self.pairs[pair]).with_glossary(self.glossaries[pair])  # an export takes none
 
     def read_memory(self, file: Path) -> None:
-        """Read the translation memory of one or several language pairs that are served.
+        """Read the translation memory of one or several language pairs that are served; of one that its name ends in.
 
         Raises TapisError if it cannot be read, or is of none of them, and ConfigError if a pair has one already.
         """
         if file.suffix != ".tmx":
             raise ConfigError(f"--memory {file}: a translation memory is a .tmx file")
+        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
+        pairs = [max(named, key=lambda one: len(one[0]))] if named else list(self.pairs)
+        if len(pairs) > MOST_PAIRS:
+            raise ConfigError(
+                f"--memory {file}: name its language pair, such as {file.stem}.{name_of_pair(*pairs[0])}.tmx"
+            )
         problem: TapisError | None = None
         n_before = len(self.memories)
-        for pair in self.pairs:
+        for pair in pairs:
             try:
                 memory = Memory.read(file, *pair)
             except TapisError as error:
@@ -160,6 +167,7 @@ class Models:
                 continue
             if pair in self.memories:
                 raise ConfigError(f"--memory {file}: there is another one for {name_of_pair(*pair)}")
+            memory.prepare()
             self.memories[pair] = memory
         if problem and len(self.memories) == n_before:
             raise problem
@@ -227,7 +235,10 @@ def translated(translator: Translator, kind: Kind, lines: Sequence[str], check: 
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
         attention = None
         if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
-            _, attention = translator.attention(sentences[0], kind.search)
+            if not translator.glossary:
+                _, attention = translator.attention(sentences[0], kind.search)
+            elif text := translator(sentences[0], kind.search):
+                attention = next(translator.attention_of([(sentences[0], text)]))
         answers.append(Answer(translations, sentences, attention, "".join(unknown)))
     return answers
 

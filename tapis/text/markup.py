@@ -50,4 +50,10 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
 
 def plain(line: str, markup: Markup) -> str:
     """Return a line of a document as a person reads it: without tags and references of HTML."""
-    return html.unescape(_TAG.sub("", line)) if markup == "html" else line
+    if markup != "html":
+        return line
+    text = _TAG.sub("", line)
+    try:
+        return html.unescape(text)
+    except ValueError:  # a number of too many digits
+        return text

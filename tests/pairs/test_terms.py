@@ -100,6 +100,14 @@ def test_a_term_is_given_as_a_glossary_has_it(lexicon: Lexicon) -> None:
     assert all(said == "Elles mangent." for (terms, said), text in zip(drawn, texts, strict=True) if "man" in text)
 
 
+def test_without_words_of_the_target_language_none_is_invented() -> None:
+    """A word list: no word of a target is within a sentence."""
+    word_list = Lexicon.of([("cat", "chat"), ("dog", "chien")] * 3)
+    assert word_list.dice and not word_list.words
+    for seed in range(20):
+        assert terms_of("cat", "chat", word_list, np.random.default_rng(seed))[1] == "chat"
+
+
 def test_invented_words_are_those_of_others_or_mixed_up(lexicon: Lexicon) -> None:
     random = np.random.default_rng(1)
     words = [invented("Chat", lexicon, random) for _ in range(200)]

@@ -11,7 +11,8 @@ from tapis.config import ConfigError
 from tapis.memory import Match, write_memory
 from tapis.release import Release
 from tapis.search import Search
-from tapis.serving.models import MOST_COMPARED, Kind, Models, find_models
+from tapis.serving.batches import MAX_LINES
+from tapis.serving.models import MOST_COMPARED, MOST_PAIRS, Kind, Models, find_models
 from tapis.text.lines import DataError
 
 pytest.importorskip("granian")
@@ -48,6 +49,8 @@ def test_only_so_many_lines_are_compared(models: Models) -> None:
     models.read_memory(Path("m.tmx"))
     kind = Kind("tiny", "en", "fr", Search(), with_details=True)
     answers = models.translator_of(kind)(["The dog sleeps."] * (MOST_COMPARED + 5), lambda: None)
+    # More than a batch of several requests may have: nobody's lines take the place of another's.
+    assert MOST_COMPARED > MAX_LINES
     assert [answer.remembered is not None for answer in answers] == [True] * MOST_COMPARED + [False] * 5
 
 
@@ -60,5 +63,12 @@ def test_a_memory_of_other_languages_is_an_error(models: Models, called: Command
     assert list(models.memories) == [("en", "de")]
     with pytest.raises(ConfigError, match="there is another one for en-de"):
         models.read_memory(Path("m.tmx"))
+    models.memories.clear()
+    models.pairs |= {(f"l{i}", "fr"): "tiny" for i in range(MOST_PAIRS)}
+    with pytest.raises(ConfigError, match=r"name its language pair, such as m\.en-fr\.tmx"):
+        models.read_memory(Path("m.tmx"))
+    Path("m.tmx").rename("m.en-de.tmx")
+    models.read_memory(Path("m.en-de.tmx"))
+    assert list(models.memories) == [("en", "de")]
     done = called("serve.py", "--run", "tiny", "--device", "cpu", "--memory", "m.csv")
     assert (done.returncode, done.stdout) == (2, "") and "a translation memory is a .tmx file" in done.stderr
