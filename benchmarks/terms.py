@@ -16,8 +16,7 @@ has of the names of products.
 Printed are, without the glossary and with it: the share of the terms in the sources that the translations have as the
 references do, and that of those that they have in this form or another; BLEU (sacreBLEU, 13a) of the sentences with
 terms and of those without; and the seconds. Where a reference has another form of a term than the glossary, printed is
-how many translations have the form of the reference. Another form of a word begins with two thirds of its letters, and
-with three at least.
+how many translations have the form of the reference, by `tapis.glossary.forms_in`.
 """
 
 import random
@@ -38,14 +37,13 @@ import tyro  # noqa: E402
 
 import tapis.terms  # noqa: E402
 from pairs.readers import lines  # noqa: E402
-from tapis.glossary import Glossary, Term, missing_terms  # noqa: E402
+from tapis.glossary import Glossary, Term, forms_in, missing_terms  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.translator import Translator  # noqa: E402
 
 SHORTEST = 4  # letters
 LEAST_DICE = 0.1
 LEAST_LINES = 2  # of the training part that have both words
-LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,6 @@ def terms_of(source: str, reference: str, together: dict[tuple[str, str], float]
     ]
     sources, targets = Counter(term.source for term in found), Counter(term.target for term in found)
     return [term for term in found if sources[term.source] == targets[term.target] == 1]
-
-
-def forms_in(word: str, text: str) -> list[str]:
-    """Return the words of a text that may be forms of a word, in their order."""
-    beginning = word.lower()[: max(LEAST_OF_FORM, 2 * len(word) // 3)]
-    return [other for other in re.findall(r"[^\W\d_]+", text) if other.lower().startswith(beginning)]
 
 
 def choose(sources: Sequence[str], references: Sequence[str], options: Options) -> Glossary:

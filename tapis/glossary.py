@@ -5,8 +5,8 @@ begin with # are left out. A term in small letters is found in any letter case, 
 whole words are found, of the longest term where several begin.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
-where the sentence asks for that. The translations of any other model are changed where they lack terms
-(tapis/terms.py).
+where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
+changed (tapis/terms.py).
 """
 
 import re
@@ -23,6 +23,7 @@ from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
+LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
@@ -146,3 +147,12 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
         if not n_found:
             missing.append(term)
     return missing
+
+
+def forms_in(word: str, text: str) -> list[str]:
+    """Return the words of a text that may be forms of a word, in order: those that begin as it does.
+
+    They have two thirds of its letters in common with it, and LEAST_OF_FORM at least.
+    """
+    beginning = word.lower()[: max(LEAST_OF_FORM, 2 * len(word) // 3)]
+    return [other for other in _LETTERS.findall(text) if other.lower().startswith(beginning)]

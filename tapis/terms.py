@@ -1,6 +1,7 @@
 """Translations that lack the terms of a glossary, changed so that they have them.
 
-A model that was not trained with --terms is not told of a glossary. There are two ways to make it obey:
+A model that was trained with --terms reads them in its source, and may say them in other forms. No other model is told
+of a glossary. There are two ways to make a translation have a term:
 
 - A term takes the place of the words that come from it, by the model's attention. The rest of the translation stays.
 - The model searches anew for a translation that says the term (tapis/constrained.py), and builds its sentence around
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from tapis.attention import word_alignment
 from tapis.config import base_language
 from tapis.constrained import Borders, Phrase, constrained_search
-from tapis.glossary import Glossary, Placed, Term, missing_terms
+from tapis.glossary import Glossary, Placed, Term, forms_in, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
@@ -57,6 +58,16 @@ def say_terms(
     """
     places_of = [glossary.places_in(sentence) for sentence in sentences]
     texts = [translator.texts_of(of_sentence) if places_of[i] else [] for i, of_sentence in enumerate(hypotheses)]
+    if translator.config.terms:  # terms that it has inflected are not lacking
+        known = translator.learned.known_words
+
+        def is_inflected(placed: Placed, text: str) -> bool:
+            return any(not known or form.lower() in known for form in forms_in(placed.term.target, text))
+
+        places_of = [
+            [placed for placed in places if not is_inflected(placed, texts[row][0])]
+            for row, places in enumerate(places_of)
+        ]
     rows = [row for row, places in enumerate(places_of) if places and lacking(places, texts[row][0])]
     found: dict[int, list[Hypothesis]] = {row: [] for row in rows}
     if {base_language(one) for one in (*translator.sources, translator.target)}.isdisjoint(LANGUAGES_WITHOUT_WORDS):

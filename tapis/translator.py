@@ -20,6 +20,7 @@ from tapis.config import (
     names_of_pairs,
 )
 from tapis.ctranslate2 import exported_learned, is_exported, load_exported
+from tapis.doubts import words
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary, with_terms
 from tapis.lengths import Lengths
@@ -152,9 +153,9 @@ class Translator:
     def with_glossary(self, glossary: Glossary) -> Self:
         """Return the same translator, which translates terms as a glossary says.
 
-        A model of --terms reads the translations of terms in its source. With any other, what the model said for a term
-        gives way to it, or a sentence is searched for again, by `constrained_search`. Raises ConfigError for an export
-        of such a model.
+        A model of --terms reads the translations of terms in its source. With any other, and where it says one in no
+        form, what the model said for a term gives way to it, or a sentence is searched for again (tapis/terms.py).
+        Raises ConfigError for an export of another model than one of --terms.
         """
         if not (self.config.terms or self.searcher.can_force):
             raise ConfigError(
@@ -276,7 +277,7 @@ class Translator:
                 if progress:
                     progress.update(len(batch))
 
-        if self.glossary and not self.config.terms:
+        if self.glossary and self.searcher.can_force:
             say_terms(self, self.glossary, sentences, sources, hypotheses, search)
 
         # Back to text, all at once.
@@ -290,10 +291,15 @@ class Translator:
         return translations
 
     def _with_terms(self, sentence: str, ids: list[int]) -> list[int]:
-        """Return the ids of a sentence with its terms translated; those given, where it has none."""
+        """Return the ids of a sentence with its terms translated, those of known words; without any, the ids given."""
         assert self.glossary
         sentence = replace_lone_surrogates(sentence)
-        places = self.glossary.places_in(sentence)
+        known = self.learned.known_words  # others are better put in place: the model would spell them wrong
+        places = [
+            placed
+            for placed in self.glossary.places_in(sentence)
+            if not known or known.issuperset(words(placed.term.target.lower()))
+        ]
         tags = [token for token in ids if token < self.tokenizer.first_text_id]
         return [*tags, *with_terms(sentence, places, self.tokenizer)] if places else ids
 

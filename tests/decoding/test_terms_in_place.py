@@ -115,6 +115,52 @@ def test_a_model_of_terms_reads_them_behind_its_tag(tiny: Config, demo: Corpus) 
     assert tokenizer.decode([ids]) == ["Le tomcat."]
     assert [others] == translator.source_ids(["Le chien."])
 
+    # Of words that no target of the training had, it reads none: it would spell them wrong.
+    for known, is_read in (("a tomcat", True), ("a cat", False)):
+        searcher.sources.clear()
+        knowing = Translator(searcher, tokenizer, config, Learned(target_words=known))  # type: ignore[arg-type]
+        knowing.with_glossary(Glossary((Term("chat", "Tomcat"),)))(["Le chat."])
+        assert (UNK in searcher.sources[0]) == is_read
+
+
+class Saying(Listening):
+    """A searcher that says the same in all translations."""
+
+    can_force = True
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__()
+        self.ids = ids
+
+    def __call__(self, sources: list[list[int]], *_: object) -> list[list[Hypothesis]]:
+        return [[Hypothesis(self.ids, 0.0)] for _ in sources]
+
+
+def test_a_term_that_is_inflected_is_not_lacking(
+    tiny: Config, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a model of --terms, in a form that the training had."""
+    changed: list[int] = []
+
+    def put(*given: Any) -> dict[int, list[Hypothesis]]:
+        changed.extend(given[2])
+        return {row: [Hypothesis([], 0.0)] for row in given[2]}
+
+    monkeypatch.setattr("tapis.terms.with_terms_in_place", put)
+    glossary = Glossary((Term("cat", "chat"),))
+    (ids,) = tokenizer.encode(["Les chats dorment."])
+    for terms, known, is_changed in (
+        (0.3, "chats", False),
+        (0.3, "chat", True),
+        (0.3, "", False),
+        (0.0, "chats", True),
+    ):
+        changed.clear()
+        config, learned = replace(tiny, terms=terms), Learned(target_words=known)
+        translator = Translator(Saying(ids), tokenizer, config, learned)  # type: ignore[arg-type]
+        translator.with_glossary(glossary)(["Cats sleep. A cat."])
+        assert bool(changed) == is_changed, (terms, known)
+
 
 @pytest.fixture(params=["int8", "fp32"])
 def translator(request: pytest.FixtureRequest, demo_run: RunFolder) -> Translator:
