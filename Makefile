@@ -23,7 +23,7 @@ demo: .venv/core
 
 # The whole suite.
 test: .venv/dev
-	@echo "The whole suite takes about 9 minutes on two cores of 2023, and 15 on older ones; make quick takes two to five."
+	@echo "The whole suite takes about 12 minutes on two cores of 2021 (11.4 measured), less on newer ones; make quick takes two to five."
 	$(BIN)/python -m pytest
 
 # The tests that need no trained model, no other process and no browser: an answer in two minutes.
