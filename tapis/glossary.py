@@ -24,6 +24,7 @@ from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
 LEAST_OF_FORM = 3  # letters that two forms of a word have in common
+LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
@@ -152,7 +153,9 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
 def forms_in(word: str, text: str) -> list[str]:
     """Return the words of a text that may be forms of a word, in order: those that begin as it does.
 
-    They have two thirds of its letters in common with it, and LEAST_OF_FORM at least.
+    They have two thirds of its letters in common with it, LEAST_OF_FORM at least, and LONGEST_ENDING more at most. A
+    shorter word has no other form.
     """
     beginning = word.lower()[: max(LEAST_OF_FORM, 2 * len(word) // 3)]
-    return [other for other in _LETTERS.findall(text) if other.lower().startswith(beginning)]
+    longest = len(word) + (LONGEST_ENDING if len(word) >= LEAST_OF_FORM else 0)
+    return [one for one in _LETTERS.findall(text) if one.lower().startswith(beginning) and len(one) <= longest]

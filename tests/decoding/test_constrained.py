@@ -16,7 +16,7 @@ from decoding.translator import Translator
 from tapis.config import BOS, EOS, ConfigError, TapisError
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.engine.engine import Engine
-from tapis.glossary import Glossary, Term, missing_terms
+from tapis.glossary import Glossary, Term, forms_in, missing_terms
 from tapis.search import LogitsStep, Search, length_penalty
 from tapis.terms import borders_of, phrase_of
 from tapis.text.tokenizer import Tokenizer
@@ -188,6 +188,14 @@ def test_terms_are_found_as_whole_words_the_longest_first() -> None:
     assert found("Cat food for the CAT, a cat; concatenate cats.") == "baa"
     assert found("NATO nato Nato e-mail E-Mail C++ c++ C+") == "cdde"
     assert len(glossary.terms_in("cat " * 50)) == 10
+
+
+def test_forms_of_a_word_have_other_endings() -> None:
+    assert forms_in("chat", "Le Chat, les chats, la chatte; le chaton, le château, châteaux, ha") == [
+        *("Chat", "chats", "chatte", "chaton"),
+    ]
+    assert forms_in("tapis", "tapisserie tapis Tapis") == ["tapis", "Tapis"]
+    assert forms_in("or", "Or ors orage ort") == ["Or"]  # too short to tell
 
 
 def test_what_is_missing_is_counted() -> None:
