@@ -263,8 +263,8 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
         if format_number < 5:
             for field in fields(Learned):
                 values.pop(field.name, None)  # `Learned.from_json` reads them
-        known_later = {name for name, facts in FACTS.items() if format_number < facts.since}
-        check_names(values.keys() - {"format"} ^ FACTS.keys() - (known_later - values.keys()))
+        later = {name for name, facts in FACTS.items() if format_number < facts.since}
+        check_names((values.keys() ^ FACTS.keys()) - {"format"} - later)
         return cls._from_values(values)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.glossary import Placed, Term, with_terms
+from tapis.glossary import Placed, Term, begin_alike, with_terms
 from tapis.text.lines import DataError, Pair
 from tapis.text.tokenizer import Tokenizer
 
@@ -50,19 +50,19 @@ class Span(NamedTuple):
 
 
 class Lexicon(NamedTuple):
-    """Which words of a source and a target language belong together. All are in small letters."""
+    """Which words of a source and a target language belong together."""
 
     dice: Mapping[str, Mapping[str, float]]
-    """For each word of the source language, words of the target language: 2 · pairs that have both, divided by the
-    pairs that have either, counted with those that have both twice (Dice 1945)"""
+    """For each word of the source language and each of the target language, both in small letters: 2 · pairs that have
+    both, divided by the sum of the pairs that have the one and of those that have the other (Dice 1945)"""
     usual_case: Mapping[str, str]
-    """Words of the target language, as they are usually written within a sentence"""
+    """How words of the target language are usually written within a sentence, by their small letters"""
     words: Sequence[str] = ()
-    """The same words, in an order of their own"""
+    """The values of `usual_case`, by number"""
 
     @classmethod
     def of(cls, pairs: Iterable[Pair]) -> "Lexicon":
-        """Learn from pairs. Of a million distinct words it takes a gigabyte; `SAMPLE` pairs have fewer."""
+        """Learn from pairs. Memory grows with the number of pairs of words that occur together."""
         numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
         counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -119,13 +119,9 @@ class Lexicon(NamedTuple):
     def other_forms(self, source_word: str, target_word: str) -> list[str]:
         """Return other forms of a target word that belong to the same source word: words that begin like it."""
         word = target_word.lower()
-        n_letters = max(LEAST_LETTERS, (2 * len(word)) // 3)
         others = self.dice.get(source_word.lower(), {})
-        return sorted(
-            self.usual_case.get(other, other)
-            for other in others
-            if other != word and other[:n_letters] == word[:n_letters]
-        )
+        found = [other for other in others if other != word and begin_alike(word, other)]
+        return sorted(self.usual_case.get(other, other) for other in found)
 
 
 def lexicons(corpus: "Corpus") -> list[Lexicon]:

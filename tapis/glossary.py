@@ -153,9 +153,13 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
 def forms_in(word: str, text: str) -> list[str]:
     """Return the words of a text that may be forms of a word, in order: those that begin as it does.
 
-    They have two thirds of its letters in common with it, LEAST_OF_FORM at least, and LONGEST_ENDING more at most. A
-    shorter word has no other form.
+    They `begin_alike`, and have LONGEST_ENDING more letters at most. A word of fewer letters than LEAST_OF_FORM has no
+    other form.
     """
-    beginning = word.lower()[: max(LEAST_OF_FORM, 2 * len(word) // 3)]
     longest = len(word) + (LONGEST_ENDING if len(word) >= LEAST_OF_FORM else 0)
-    return [one for one in _LETTERS.findall(text) if one.lower().startswith(beginning) and len(one) <= longest]
+    return [one for one in _LETTERS.findall(text) if len(one) <= longest and begin_alike(word.lower(), one.lower())]
+
+
+def begin_alike(word: str, other: str) -> bool:
+    """Return whether another word begins with two thirds of the letters of a word, and LEAST_OF_FORM at least."""
+    return other.startswith(word[: max(LEAST_OF_FORM, 2 * len(word) // 3)])

@@ -71,8 +71,8 @@ class Memory:
         return found
 
     def prepare(self) -> None:
-        """Make what `near` needs, which takes some seconds for hundreds of thousands of texts."""
-        assert self._with_word is not None
+        """Make the index that `near` needs, sooner than its first call."""
+        self._with_word.get("")
 
     def near(self, text: str) -> Match | None:
         """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR, or the text is long.

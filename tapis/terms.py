@@ -8,8 +8,8 @@ of a glossary. There are two ways to make a translation have a term:
   it.
 
 The second is better for words that the model might have said itself. Of a word that it has not learned, or never as the
-translation of this one, it makes nonsense around its usual translation: it cannot know what the word is for. Which of
-the two it is, shows the probability of the first (docs/terms.md).
+translation of this one, it makes nonsense around its usual translation: it cannot know what the word is for. The
+probability of the first way tells which case it is (docs/terms.md).
 """
 
 import re

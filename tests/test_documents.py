@@ -1,6 +1,5 @@
 """The documents: their links, their flags, their examples in Python, and the length of the README."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -10,18 +9,13 @@ import pytest
 from conftest import ROOT
 
 from tapis.config import flag
-from tapis.system.cli import ServeOptions, TranslateOptions
 from tapis.system.usage import all_fields
-from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions
+
+sys.path.append(str(ROOT / "docs"))
+
+from flags import COMMANDS, page
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "requirements").glob("*.md")])
-COMMANDS = {
-    "train.py": TrainOptions,
-    "translate.py": TranslateOptions,
-    "evaluate.py": OwnEvaluateOptions,
-    "export.py": ExportOptions,
-    "serve.py": ServeOptions,
-}
 # Flags of other programs that appear beside ours.
 OTHER_FLAGS = {"--logdir", "--help", "--nproc-per-node", "--nnodes", "--no-tie-embeddings"}
 
@@ -73,14 +67,11 @@ def test_the_readme_is_one_page() -> None:
 
 def test_the_page_of_flags_is_what_the_commands_have() -> None:
     """Written by docs/flags.py."""
-    spec = importlib.util.spec_from_file_location("flags", ROOT / "docs" / "flags.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "flags.md").read_text(encoding="utf-8") == module.page(), "python docs/flags.py"
+    text = page()
+    assert (ROOT / "docs" / "flags.md").read_text(encoding="utf-8") == text, "python docs/flags.py"
     for options in COMMANDS.values():
         for field in all_fields(options):
-            shown = field.name in ("sentences", "out", "open_fields") or f"| `{flag(field.name)}` |" in module.page()
+            shown = field.name in ("sentences", "out", "open_fields") or f"| `{flag(field.name)}` |" in text
             assert shown, field.name
 
 

@@ -15,7 +15,6 @@ wrong}. Nothing in a request is opened as a path or fetched as a URL.
 """
 
 import asyncio
-import html
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from tapis.serving.metrics import MeasuredRequests, Metrics
 from tapis.serving.models import Answer, Kind, Models
 from tapis.system.terminal import say
 from tapis.text.languages import TAG, foreign_language, language_shares
-from tapis.text.markup import Markup
+from tapis.text.markup import Markup, unescaped
 from tapis.text.sentences import replace_lone_surrogates
 from tapis.translation import Translation
 
@@ -564,13 +563,7 @@ def line_answer(line: Translation) -> dict[str, Any]:
 
 def visible_text(text: str, is_html: bool) -> str:
     """Return the text of a fragment of a page, roughly, to identify its language by."""
-    if not is_html:
-        return text
-    visible = TAG.sub(" ", text)
-    try:
-        return html.unescape(visible)
-    except ValueError:  # a number of too many digits
-        return visible
+    return unescaped(TAG.sub(" ", text)) if is_html else text
 
 
 def name_of(language: str) -> str:

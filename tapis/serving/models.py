@@ -131,18 +131,21 @@ class Models:
         With one language pair, the name need not say it. Raises ConfigError if it is of none, and TapisError if it
         cannot be read.
         """
-        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
-        pairs = named or (list(self.pairs) if len(self.pairs) == 1 else [])
-        if not pairs:
+        pair = self._named_pair(file) or (next(iter(self.pairs)) if len(self.pairs) == 1 else None)
+        if not pair:
             raise ConfigError(
                 f"--glossary {file}: its name must end in a language pair that is served, such as "
                 f"terms.{name_of_pair(*next(iter(self.pairs)))}.tsv"
             )
-        pair = max(pairs, key=lambda one: len(one[0]))
         if pair in self.glossaries:
             raise ConfigError(f"--glossary {file}: there is another one for {pair[0]}-{pair[1]}")
         self.glossaries[pair] = Glossary.read(file)
         self.load(self.pairs[pair]).with_glossary(self.glossaries[pair])  # an export takes none
+
+    def _named_pair(self, file: Path) -> tuple[str, str] | None:
+        """Return the language pair that the name of a file ends in, without its suffix; None if it ends in none."""
+        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
+        return max(named, key=lambda one: len(one[0]), default=None)
 
     def read_memory(self, file: Path) -> None:
         """Read the translation memory of one or several language pairs that are served; of one that its name ends in.
@@ -151,8 +154,8 @@ class Models:
         """
         if file.suffix != ".tmx":
             raise ConfigError(f"--memory {file}: a translation memory is a .tmx file")
-        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
-        pairs = [max(named, key=lambda one: len(one[0]))] if named else list(self.pairs)
+        named = self._named_pair(file)
+        pairs = [named] if named else list(self.pairs)
         if len(pairs) > MOST_PAIRS:
             raise ConfigError(
                 f"--memory {file}: name its language pair, such as {file.stem}.{name_of_pair(*pairs[0])}.tmx"

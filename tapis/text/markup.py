@@ -50,9 +50,11 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
 
 def plain(line: str, markup: Markup) -> str:
     """Return a line of a document as a person reads it: without tags and references of HTML."""
-    if markup != "html":
-        return line
-    text = _TAG.sub("", line)
+    return unescaped(_TAG.sub("", line)) if markup == "html" else line
+
+
+def unescaped(text: str) -> str:
+    """Return the text with the characters that the references of HTML in it stand for."""
     try:
         return html.unescape(text)
     except ValueError:  # a number of too many digits
