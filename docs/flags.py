@@ -32,7 +32,7 @@ HEAD = """\
 
 Every flag of every command, with its default. The defaults of `train.py` are those of `config.py`: a preset has others,
 which `python train.py PRESET --help` shows; without one, `train.py` has those of `opus_books`, and with `--data` it
-[chooses the sizes](training.md#your-own-data-without-a-preset). A flag without a default is off, or empty.
+[chooses the sizes](sizes.md#sizes-by-the-number-of-pairs). A flag without a default is off, or empty.
 `python docs/flags.py` writes this page.
 """
 
