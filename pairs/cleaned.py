@@ -51,7 +51,7 @@ IMPORTED = r"^\s*from ((?:pairs|tapis\.text)\.\w+) import"
 
 @cache
 def code_files() -> list[Path]:
-    """Return the files of corpus.py and of all that it imports from its room and from tapis/text.
+    """Return the files of corpus.py and of all that it imports from its folder and from tapis/text.
 
     They decide what is read and kept: their code is part of the keys of cached tables.
     """

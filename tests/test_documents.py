@@ -11,8 +11,9 @@ from conftest import ROOT
 from tapis.config import flag
 from tapis.system.usage import all_fields
 
-sys.path.append(str(ROOT / "docs"))
+sys.path += [str(ROOT / "docs"), str(ROOT / "docs/pictures")]
 
+from figures import figures
 from flags import COMMANDS, page
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "requirements").glob("*.md")])
@@ -73,6 +74,15 @@ def test_the_page_of_flags_is_what_the_commands_have() -> None:
         for field in all_fields(options):
             shown = field.name in ("sentences", "out", "open_fields") or f"| `{flag(field.name)}` |" in text
             assert shown, field.name
+
+
+def test_the_figures_have_the_shapes_of_the_model() -> None:
+    """Drawn by docs/pictures/figures.py, which runs the model."""
+    for name, text in figures().items():
+        file = ROOT / "docs/pictures" / name
+        assert file.read_text(encoding="utf-8") == text, "python docs/pictures/figures.py"
+        for path in re.findall(r">((?:\w+/)*\w+\.py|\w+/)(?=[:<])", text):
+            assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/python.md", "docs/translating.md"])

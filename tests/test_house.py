@@ -1,4 +1,4 @@
-"""The house: which room may import which, what every module explains, and that imports do no work."""
+"""The house: which folder may import which, what every module explains, and that imports do no work."""
 
 import ast
 import re
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-# From the ground up. A module imports from the floors below its own, and within its own room. The package comes first:
-# it imports nothing from the rest of a checkout.
-FLOORS = [
+# From the bottom up. A module imports from the layers below its own, and within its own folder. The package comes
+# first: it imports nothing from the rest of a checkout.
+LAYERS = [
     {"tapis.config"},
     {"tapis.search", "tapis.threads"},
     {"tapis.system", "tapis.web"},
@@ -35,12 +35,12 @@ FLOORS = [
     {"exporting"},
     {"train", "translate", "evaluate", "export", "serve"},
 ]
-COMMANDS = FLOORS[-1] | {"tapis.__main__"}
-FLOOR = {place: number for number, floor in enumerate(FLOORS) for place in floor}
-ROOMS = {place for place in FLOOR if (ROOT / place.replace(".", "/")).is_dir()}
+COMMANDS = LAYERS[-1] | {"tapis.__main__"}
+LAYER = {place: number for number, layer in enumerate(LAYERS) for place in layer}
+FOLDERS = {place for place in LAYER if (ROOT / place.replace(".", "/")).is_dir()}
 HAS_TRITON = find_spec("triton") is not None  # it comes with torch for GPUs
 MODULES = sorted(
-    [*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room.replace(".", "/")).glob("*.py"))]
+    [*ROOT.glob("*.py"), *(file for folder in FOLDERS for file in (ROOT / folder.replace(".", "/")).glob("*.py"))]
 )
 
 
@@ -49,8 +49,8 @@ def name(file: Path) -> str:
 
 
 def place(module: str) -> str:
-    """The floor's name for a module: its own, or that of its room."""
-    return module if module in FLOOR else module.rpartition(".")[0]
+    """The layer's name for a module: its own, or that of its folder."""
+    return module if module in LAYER else module.rpartition(".")[0]
 
 
 def tree(file: Path) -> ast.Module:
@@ -74,12 +74,12 @@ def imported(file: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
-            names |= {f"{node.module}.{alias.name}" for alias in node.names if node.module in ROOMS}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names if node.module in FOLDERS}
     return names & {name(module) for module in MODULES}
 
 
 def test_every_module_has_a_place() -> None:
-    assert {place(name(file)) for file in MODULES} == set(FLOOR)
+    assert {place(name(file)) for file in MODULES} == set(LAYER)
 
 
 @pytest.mark.parametrize("file", MODULES, ids=name)
@@ -87,11 +87,11 @@ def test_imports_point_down(file: Path) -> None:
     here = place(name(file))
     for other in imported(file):
         there = place(other)
-        assert there == here in ROOMS or FLOOR[there] < FLOOR[here], f"{name(file)} imports {other}"
+        assert there == here in FOLDERS or LAYER[there] < LAYER[here], f"{name(file)} imports {other}"
 
 
 def test_no_imports_go_in_a_circle() -> None:
-    """Also within a room: every module can be taken away once all that it imports is gone."""
+    """Also within a folder: every module can be taken away once all that it imports is gone."""
     needs = {name(file): imported(file) - {name(file)} for file in MODULES}
     while needs:
         free = {module for module, others in needs.items() if not others & needs.keys()}

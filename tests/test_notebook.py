@@ -61,8 +61,8 @@ def test_the_tour_runs_and_prints_the_same_shapes(
     """In a folder with the project's files and the weights of another run, which print other numbers."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
-    for room in ("tapis", "pairs", "fast", "decoding", "training", "machine"):
-        shutil.copytree(ROOT / room, tmp_path / room)
+    for folder in ("tapis", "pairs", "fast", "decoding", "training", "machine"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copytree(Path(trained.args[0]) / "weights", tmp_path / "weights")
     (tmp_path / "notebooks").mkdir()
     committed = outputs_of(tour)

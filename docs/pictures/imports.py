@@ -1,4 +1,4 @@
-"""Draw which place of a Tapis tree imports which: rooms as one box each, modules at the root as a box each.
+"""Draw which place of a Tapis tree imports which: folders as one box each, modules at the root as a box each.
 
 Type, in the folder of the project: python docs/pictures/imports.py [FOLDER] [PICTURE.png]
 """
@@ -12,19 +12,19 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 HERE = Path(__file__).parent
-# Modules of the package that are floors of their own; the others are the room "tapis".
-FLOORS_OF_PACKAGE = {f"tapis.{name}" for name in ("config", "search", "threads", "release", "__main__")}
+# Modules of the package that are layers of their own; the others are the folder "tapis".
+LAYERS_OF_PACKAGE = {f"tapis.{name}" for name in ("config", "search", "threads", "release", "__main__")}
 BESIDE = {"tests", "benchmarks", "demo", "docs", "notebooks", "pictures"}  # no part of the program
 
 
 def modules(root: Path) -> dict[str, tuple[str, Path]]:
-    """By its full name, the place of each module, a room or itself, and its file."""
+    """By its full name, the place of each module, its folder or itself, and its file."""
     found = {file.stem: (file.stem, file) for file in root.glob("*.py")}
     for file in (*root.glob("*/*.py"), *root.glob("tapis/*/*.py")):
-        room = ".".join(file.relative_to(root).parent.parts)
-        if room not in BESIDE and not room.startswith("."):
-            name = room if file.stem == "__init__" else f"{room}.{file.stem}"
-            found[name] = name if name in FLOORS_OF_PACKAGE else room, file
+        folder = ".".join(file.relative_to(root).parent.parts)
+        if folder not in BESIDE and not folder.startswith("."):
+            name = folder if file.stem == "__init__" else f"{folder}.{file.stem}"
+            found[name] = name if name in LAYERS_OF_PACKAGE else folder, file
     return found
 
 
@@ -48,30 +48,30 @@ def imports(root: Path) -> dict[str, set[str]]:
     return places
 
 
-def floors(places: dict[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each place: one above the highest that it imports."""
-    floor: dict[str, int] = {}
-    while len(floor) < len(places):
-        ready = [place for place in places if place not in floor and places[place] <= floor.keys()]
-        assert ready, f"a circle among {sorted(places.keys() - floor.keys())}"
+def layers(places: dict[str, set[str]]) -> dict[str, int]:
+    """Return the layer of each place: one above the highest that it imports."""
+    layer: dict[str, int] = {}
+    while len(layer) < len(places):
+        ready = [place for place in places if place not in layer and places[place] <= layer.keys()]
+        assert ready, f"a circle among {sorted(places.keys() - layer.keys())}"
         for place in ready:
-            floor[place] = 1 + max((floor[other] for other in places[place]), default=-1)
-    return floor
+            layer[place] = 1 + max((layer[other] for other in places[place]), default=-1)
+    return layer
 
 
 def draw(places: dict[str, set[str]], title: str) -> Figure:
-    """Boxes by floor, the commands on top, and an arrow for each place that imports another."""
-    floor = floors(places)
-    by_floor: dict[int, list[str]] = defaultdict(list)
+    """Boxes by layer, the commands on top, and an arrow for each place that imports another."""
+    layer = layers(places)
+    by_layer: dict[int, list[str]] = defaultdict(list)
     for place in sorted(places):
-        by_floor[floor[place]].append(place)
-    widest, highest = max(map(len, by_floor.values())), max(by_floor)
+        by_layer[layer[place]].append(place)
+    widest, highest = max(map(len, by_layer.values())), max(by_layer)
     figure = Figure(figsize=(max(7, 1.3 * widest), 0.85 * (highest + 2)), dpi=100)
     plane = figure.add_axes((0, 0, 1, 1))
     plane.set_axis_off()
     plane.set(xlim=(0, 1), ylim=(-0.6, highest + 1))
     where = {}
-    for level, names in by_floor.items():
+    for level, names in by_layer.items():
         for i, place in enumerate(names):
             shift = 0.04 * (-1) ** level if len(names) == 1 else 0.0  # so that arrows do not run through boxes
             where[place] = (i + 0.5) / len(names) + shift, float(level)
