@@ -1,4 +1,4 @@
-"""The pages that run: the tour in notebooks/, and the script behind docs/walkthrough.md."""
+"""The pages that run: the notebooks, and the script behind docs/walkthrough.md."""
 
 import os
 import re
@@ -39,43 +39,72 @@ def n_images(outputs: Outputs) -> int:
     return sum("image/png" in output.get("data", {}) for cell in outputs for output in cell)
 
 
-@pytest.fixture
-def tour() -> Any:
-    """The notebook as it is committed."""
-    return nbformat.read(ROOT / "notebooks/tour.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+NOTEBOOKS = {"tour": 3, "own_pairs": 1}  # and how many pictures each draws
 
 
-def test_the_tour_is_committed_with_its_outputs_and_without_noise(tour: Any) -> None:
-    outputs = outputs_of(tour)
-    assert all(outputs)
-    assert n_images(outputs) == 3
-    assert [cell.execution_count for cell in tour.cells if cell.cell_type == "code"] == list(range(1, len(outputs) + 1))
-    assert not any(cell.metadata for cell in tour.cells)
-    assert (ROOT / "notebooks/tour.ipynb").stat().st_size < 150_000
+def committed(name: str) -> Any:
+    """A notebook as it is committed."""
+    return nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+
+
+def execute(notebook: Any, folder: Path) -> Outputs:
+    """Run a notebook in a folder, and return what its cells print."""
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    folder.mkdir()
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return outputs_of(notebook)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_committed_with_its_outputs_and_without_noise(name: str) -> None:
+    notebook = committed(name)
+    outputs = outputs_of(notebook)
+    assert n_images(outputs) == NOTEBOOKS[name]
+    assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"] == [
+        *range(1, len(outputs) + 1)
+    ]
+    assert not any(cell.metadata for cell in notebook.cells)
+    assert (ROOT / f"notebooks/{name}.ipynb").stat().st_size < 150_000
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_tour_runs_and_prints_the_same_shapes(
-    tour: Any, trained: "subprocess.CompletedProcess[str]", tmp_path: Path
-) -> None:
+def test_the_tour_runs_and_prints_the_same_shapes(trained: "subprocess.CompletedProcess[str]", tmp_path: Path) -> None:
     """In a folder with the project's files and the weights of another run, which print other numbers."""
     for file in ROOT.glob("*.py"):
         shutil.copy(file, tmp_path)
     for folder in ("tapis", "pairs", "fast", "decoding", "training", "machine"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copytree(Path(trained.args[0]) / "weights", tmp_path / "weights")
-    (tmp_path / "notebooks").mkdir()
-    committed = outputs_of(tour)
-
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    resources = {"metadata": {"path": str(tmp_path / "notebooks")}}
-    NotebookClient(tour, timeout=120, kernel_name="python3", resources=resources).execute()
-
-    outputs = outputs_of(tour)
-    assert shapes(outputs) == shapes(committed)
+    tour = committed("tour")
+    before = outputs_of(tour)
+    outputs = execute(tour, tmp_path / "notebooks")
+    assert shapes(outputs) == shapes(before)
     assert sum(map(len, shapes(outputs))) >= 10
     assert n_images(outputs) == 3
     assert any("Le chat est assis sur le tapis." in printed(cell) for cell in outputs)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_notebook_of_own_pairs_goes_from_two_files_to_a_page(tmp_path: Path) -> None:
+    """With a few pairs and steps: all of it but the quality."""
+    for file in ROOT.iterdir():
+        if file.name not in ("notebooks", "demo", "weights", "runs"):
+            (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "demo").mkdir()
+    for language in ("en", "fr"):
+        lines = (ROOT / f"demo/train.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / f"demo/train.{language}").write_text("".join(lines[:700]), encoding="utf-8")
+    notebook = committed("own_pairs")
+    before = outputs_of(notebook)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace('"--minutes", MINUTES', '"--steps", 20')
+    outputs = execute(notebook, tmp_path / "notebooks")
+    assert n_images(outputs) == 1
+    assert [bool(cell) for cell in outputs] == [bool(cell) for cell in before]
+    assert "BLEU" in printed(outputs[5])
+    assert (tmp_path / "notebooks/mine.html").stat().st_size > 500_000
 
 
 def test_the_walkthrough_prints_the_sections_of_its_page(trained: "subprocess.CompletedProcess[str]") -> None:
