@@ -346,6 +346,8 @@ def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepar
                 say(line)
         minutes = seconds_per_step(training, take_step) * (training.total_steps - training.step) / 60
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
+        if folder.config_file.exists() and not (options.resume or options.overwrite):
+            say(f"note      {folder.path} already contains a run: choose another --name, or --overwrite it")
         return
     if options.resume:
         say(f"resumed   at step {training.step:,} of {training.total_steps:,}{advice_if_over(training)}")

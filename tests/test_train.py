@@ -351,6 +351,13 @@ def test_two_trainings_cannot_write_to_one_run(called: Command, few: Path) -> No
         assert called(*small_run(few, "--dry-run")).returncode == 0
 
 
+def test_a_dry_run_says_that_the_name_is_taken(called: Command, few: Path, run_folder: RunFolder) -> None:
+    note = f"note      {run_folder.path} already contains a run: choose another --name, or --overwrite it"
+    args = (*small_run(few, "--dry-run"), "--name", run_folder.path.name)
+    assert called(*args).stderr.splitlines()[-1] == note
+    assert note not in called(*args, "--overwrite").stderr
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
