@@ -27,11 +27,13 @@ DOCX_BODY = f"""<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>By a field</w:t></w:r>
 <w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>
 <w:p><w:r><w:t>Name:</w:t></w:r><w:r><w:rPr><w:u/></w:rPr><w:t xml:space="preserve">     </w:t></w:r></w:p>
+<w:p><w:r><w:t>In </w:t></w:r><w:r><w:ruby><w:rt><w:r><w:t>toe-kyo</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>Tokyo</w:t></w:r>
+</w:rubyBase></w:ruby><w:t> now</w:t></w:r></w:p>
 </w:body></w:document>"""
 DOCX_TEXTS = [
     *("The cat", "A dog<g0> barks</g0> at &lt;me&gt;.<x0/>", "<g0>A link</g0> here", "One line", "another line"),
     *("See page <x0/>", "<x0/>Outside", "In a box", "<x0/><g0>Inserted</g0>"),
-    *("<g0>By a field</g0>", "Name:<x0/>"),
+    *("<g0>By a field</g0>", "Name:<x0/>", "In Tokyo now"),
 ]
 ODF = 'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
 ODT_TEXT = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'

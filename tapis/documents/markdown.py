@@ -20,6 +20,7 @@ _FRONT_MATTER = re.compile(
 )
 _FENCE = re.compile(r"\s*(?::::|\$\$)")
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
+_DEFINITION = re.compile(r"[:~][ \t]+")  # how the definition of a term begins, in its list
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(
     rf"{CODE}|<[A-Za-z/!?][^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])"
@@ -105,6 +106,11 @@ def _places(body: str) -> Iterator[_Place]:
             is_broken = i + 1 < len(parts) and _HARD_BREAK.search(part) is not None
             stripped = _HARD_BREAK.sub(r"\g<escaped>", part).strip() if is_broken else part.strip()
             stripped = stripped if i else _CHECKBOX.sub("", stripped)
+            if not is_cell and (sign := _DEFINITION.match(stripped)):
+                if texts:
+                    yield _Place(full(" ".join(texts)), start, end, is_cell)
+                    texts = []
+                stripped = stripped[sign.end() :]
             line_start, next_line = line_starts[block.map[0] + i : block.map[0] + i + 2]
             if is_cell:
                 stripped = stripped.replace("|", "\\|")

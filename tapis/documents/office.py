@@ -119,7 +119,7 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
     properties = next((child for child in run.children if child.tag == "rPr"), None)
     style = part[properties.start : properties.end] if properties else b""
     others = [child for child in run.children if child is not properties and child.tag not in _WITHOUT_MEANING]
-    if not any(child.tag == "t" or child.tag in _BREAKS for child in others):
+    if not any(child.tag in {"t", "ruby", *_BREAKS} for child in others):
         yield Thing(run.start, run.end)
         return
     if style and not _text_of(part, others).strip() and len(_text_of(part, others)) > 1:
@@ -133,6 +133,12 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
                 for one in text_parts(part, child.inner_start, child.inner_end)
                 if isinstance(one, Text)
             )
+        elif child.tag == "ruby":
+            # The words without how they are read, which a translation has no use for.
+            words = next((one for one in child.children if one.tag == "rubyBase"), child)
+            for one in words.children:
+                if one.tag == "r":
+                    yield from _parts_of_run(part, one)
         else:
             is_break = child.tag in _BREAKS
             yield Thing(child.start, child.end, before, part[run.inner_end : run.end], is_break)

@@ -286,6 +286,7 @@ def test_runs_of_word_keep_their_looks() -> None:
         *[("THE CAT", []), ("A DOG", []), (" BARKS", ["b"]), (" AT <ME>.", []), ("A LINK", ["u"]), (" HERE", [])],
         *[("ONE LINE", []), ("ANOTHER LINE", []), ("SEE PAGE ", []), ("seven", []), ("IN A BOX", []), ("OUTSIDE", [])],
         *[("INSERTED", []), ("12", []), ("BY A FIELD", []), ("NAME:", []), ("     ", ["u"])],
+        *[("IN TOKYO NOW", [])],
     ]
     for kept in ("PAGEREF x", "Deleted", '<w:footnoteReference w:id="1"/>', '<w:pStyle w:val="Heading1"/>', "<w:br/>"):
         assert kept in body

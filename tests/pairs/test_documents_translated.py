@@ -114,6 +114,11 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
             ['A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].'],
             '«A note[^1] on `a[1]`, <b title="[1]">b</b>, see [1][1].»\n\n[^1]: http://x\n\n[1]: http://y\n',
         ),
+        (
+            "Cat\n: A small animal\n  of the house\n: that sleeps\n\nDog\n\n:   Another: one\n",
+            ["Cat", "A small animal of the house", "that sleeps", "Dog", "Another: one"],
+            "«Cat»\n: «A small animal of the house»\n: «that sleeps»\n\n«Dog»\n\n:   «Another: one»\n",
+        ),
     ],
 )
 def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: str) -> None:
