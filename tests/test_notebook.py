@@ -99,7 +99,7 @@ def test_the_notebook_of_own_pairs_goes_from_two_files_to_a_page(tmp_path: Path)
     notebook = committed("own_pairs")
     before = outputs_of(notebook)
     for cell in notebook.cells:
-        cell.source = cell.source.replace('"--minutes", MINUTES', '"--steps", 20')
+        cell.source = cell.source.replace('"--minutes"', '"--steps"').replace("MINUTES = 3", "MINUTES = 20")
     outputs = execute(notebook, tmp_path / "notebooks")
     assert n_images(outputs) == 1
     assert [bool(cell) for cell in outputs] == [bool(cell) for cell in before]
