@@ -27,8 +27,8 @@ DOCX_BODY = f"""<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>By a field</w:t></w:r>
 <w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>
 <w:p><w:r><w:t>Name:</w:t></w:r><w:r><w:rPr><w:u/></w:rPr><w:t xml:space="preserve">     </w:t></w:r></w:p>
-<w:p><w:r><w:t>In </w:t></w:r><w:r><w:ruby><w:rt><w:r><w:t>toe-kyo</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>Tokyo</w:t></w:r>
-</w:rubyBase></w:ruby><w:t> now</w:t></w:r></w:p>
+<w:p><w:r><w:t>In </w:t></w:r><w:r><w:ruby><w:rt><w:r><w:t>toe-kyo</w:t></w:r></w:rt>
+<w:rubyBase><w:r><w:t>Tokyo</w:t></w:r></w:rubyBase></w:ruby><w:t> now</w:t></w:r></w:p>
 </w:body></w:document>"""
 DOCX_TEXTS = [
     *("The cat", "A dog<g0> barks</g0> at &lt;me&gt;.<x0/>", "<g0>A link</g0> here", "One line", "another line"),
