@@ -102,6 +102,27 @@ function doubtSummary(lines) {
   return `Check ${found.map(([number, doubts]) => `line ${number}: ${meaning(doubts)}`).join("; ")}.`;
 }
 
+const ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+const NOT_IN_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g; // characters that XML cannot have
+
+function xmlText(text) {
+  return text.replace(NOT_IN_XML, "").replace(/[&<>"]/g, (sign) => ESCAPES[sign]);
+}
+
+// A translation memory of units: { source, text, target, translation }, of which source and target are languages.
+function translationMemory(units) {
+  const variant = (language, text) => `<tuv xml:lang="${xmlText(language)}"><seg>${xmlText(text)}</seg></tuv>`;
+  const lines = units.map(
+    ({ source, text, target, translation }) => `<tu>${variant(source, text)}${variant(target, translation)}</tu>`,
+  );
+  return `<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4"><header creationtool="Tapis" creationtoolversion="1" datatype="plaintext" segtype="sentence"
+adminlang="en" srclang="*all*" o-tmf="none"/><body>
+${lines.join("\n")}
+</body></tmx>
+`;
+}
+
 // Put a text on the clipboard. Pages without HTTPS have no clipboard API. Return whether it worked.
 async function copyText(text) {
   try {
@@ -132,6 +153,7 @@ class Page {
     this.savingTimer = 0;
     this.retryTimer = 0;
     this.fileTimer = 0;
+    this.kept = new Map(); // corrected translations, by languages and source
     for (const id of ["text", "source", "target", "swap", "key", "search", "output", "status"]) this[id] = byId(id);
     this.listen();
     this.restore();
@@ -152,6 +174,7 @@ class Page {
     on("clear", "click", () => this.setText(""));
     on("again", "click", () => (this.model ? this.translate() : this.start()));
     on("copy", "click", () => this.copy(byId("copy"), this.translation()));
+    on("correct", "click", () => (byId("correction").hidden ? this.correct() : this.keepCorrection()));
     on("attention", "toggle", () => this.showAttention());
     on("key-form", "submit", (event) => {
       event.preventDefault();
@@ -446,6 +469,7 @@ class Page {
     this.showError(null);
 
     // the translation, and what is said about it
+    this.showCorrection(false);
     this.showLines(lines);
     byId("notices").replaceChildren(...(result?.notices ?? []).map((notice) => make("p", notice)));
     this.showProgress(result, isFinished);
@@ -485,7 +509,53 @@ class Page {
     const nodes = lines.flatMap((line, i) => [...(i ? ["\n"] : []), ...lineNodes(line)]);
     this.output.replaceChildren(...nodes.filter((node) => node !== ""));
     byId("copy").hidden = !this.translation();
+    byId("correct").hidden = !this.translation();
     byId("doubts").textContent = doubtSummary(lines);
+  }
+
+  // Corrections, which stay in this tab until they are downloaded as a translation memory: the server learns nothing.
+
+  correct() {
+    this.showCorrection(true);
+    const correction = byId("correction");
+    correction.value = this.translation();
+    correction.lang = this.target.value;
+    correction.focus();
+  }
+
+  showCorrection(isShown) {
+    byId("correction").hidden = !isShown;
+    this.output.hidden = isShown;
+    byId("correct").querySelector("span").textContent = isShown ? "Keep" : "Correct";
+  }
+
+  // Keep each line with its translation, or the whole text if the lines have become others.
+  keepCorrection() {
+    const [text, corrected] = [this.text.value, byId("correction").value];
+    const [sources, lines] = [text.split("\n"), corrected.split("\n")];
+    const [source, target] = [this.detected || this.source.value, this.target.value];
+    const pairs = sources.length === lines.length ? sources.map((one, i) => [one, lines[i]]) : [[text, corrected]];
+    for (const [one, translation] of pairs) {
+      if (!one.trim() || !translation.trim()) continue;
+      this.kept.set(JSON.stringify([source, target, one]), { source, text: one, target, translation });
+    }
+    this.showCorrection(false);
+    this.result.taken = { text: corrected, doubts: [] };
+    this.showLines(lines.map((line) => ({ text: line, doubts: [] })));
+    this.showAlternatives();
+    this.offerKept();
+    byId("correct").focus();
+  }
+
+  offerKept() {
+    const link = byId("kept-file");
+    if (link.hasAttribute("href")) URL.revokeObjectURL(link.href);
+    const memory = new Blob([translationMemory([...this.kept.values()])], { type: "application/x-tmx+xml" });
+    link.href = URL.createObjectURL(memory);
+    const n = this.kept.size;
+    link.textContent = `Download ${n} corrected ${n === 1 ? "line" : "lines"} as a translation memory`;
+    byId("kept").hidden = !n;
+    this.announce("Kept.");
   }
 
   // The text of the translation that is shown.

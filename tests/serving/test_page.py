@@ -10,6 +10,7 @@ import pytest
 from conftest import CHECK_ACCESSIBILITY
 from page_double import ATTENTION, PageDouble, Reply, error, line, translation
 
+from tapis.memory import Memory
 from tapis.web import served_page
 
 pytestmark = pytest.mark.browser
@@ -245,13 +246,48 @@ def test_copying_says_so_also_without_the_clipboard_api(tab: Tab) -> None:
     assert tab.run("return document.activeElement.id") == "copy"
 
 
+def test_corrections_become_a_translation_memory(tab: Tab, tmp_path: Path) -> None:
+    tab.choose("source", "de")
+    tab.choose("target", "en")
+    tab.translate("abc\nd <&>", "cba\n>&< d")
+    assert not tab.is_shown("kept")
+    tab.click("correct")
+    assert tab.value("correction") == "cba\n>&< d" and tab.text("correct") == "Keep" and not tab.is_shown("output")
+    tab.run("correction.value = 'CBA\\n\\u0001<&> \"D\"'")
+    tab.click("correct")
+    assert tab.text("output") == 'CBA\n\x01<&> "D"' and not tab.is_shown("correction")
+    assert tab.text("kept") == "Download 2 corrected lines as a translation memory"
+
+    # The next text is translated as before, and what was kept stays.
+    tab.translate("xyz", "zyx")
+    tab.click("correct")
+    tab.run("correction.value = 'Z\\nY'")
+    tab.click("correct")
+    assert tab.text("kept") == "Download 3 corrected lines as a translation memory"
+    assert tab.run("return document.getElementById('kept-file').download") == "corrections.tmx"
+    file = tmp_path / "corrections.tmx"
+    link = "document.getElementById('kept-file').href"
+    text = tab.browser.execute_async_script(f"{READ_BLOB} read({link}, arguments[0])")
+    file.write_text(text, encoding="utf-8")
+    memory = Memory.read(file, "de", "en")
+    assert [memory.exact(one) for one in ("abc", "d <&>", "xyz")] == ["CBA", '<&> "D"', "Z Y"]
+    assert len(tab.double.requests) == 2  # nothing of it is sent
+
+
+def test_a_new_text_ends_a_correction(tab: Tab) -> None:
+    tab.translate("abc", "cba")
+    tab.click("correct")
+    tab.translate("xyz", "zyx")
+    assert tab.is_shown("output") and not tab.is_shown("correction") and tab.text("correct") == "Correct"
+
+
 def test_clearing_leaves_nothing(tab: Tab) -> None:
     tab.double.translate = rich
     tab.translate("Hello", "Hallo, du!")
     tab.click("clear")
     tab.expect("output", "")
     assert tab.run("return document.activeElement.id") == "text"
-    for name in ("clear", "copy", "alternatives", "memory", "attention", "doubts"):
+    for name in ("clear", "copy", "correct", "alternatives", "memory", "attention", "doubts"):
         assert not tab.is_shown(name)
     assert tab.text("notices") == tab.text("status") == ""
 
@@ -601,13 +637,13 @@ def test_the_keyboard_reaches_everything_in_order(tab: Tab) -> None:
     from selenium.webdriver import ActionChains, Keys
 
     order = [tab.run(NAME_FOCUSED)]
-    for _ in range(16):
+    for _ in range(17):
         ActionChains(tab.browser, duration=0).send_keys(Keys.TAB).perform()
         order.append(tab.run(NAME_FOCUSED))
         if order[-1] == "API":
             break
     assert order == [
-        *("source", "swap", "target", "text", "clear", "choose-file", "copy"),
+        *("source", "swap", "target", "text", "clear", "choose-file", "copy", "correct"),
         *(name for _ in range(3) for name in ("take", "copy of it")),
         *("copy of it", "Attention", "API"),
     ]
