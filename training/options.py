@@ -130,7 +130,10 @@ def saved_config(name: str) -> Config:
     folder = RunFolder(WEIGHTS / name)
     if not folder.config_file.is_file():
         names = listed(sorted(file.parent.name for file in WEIGHTS.glob("*/config.json")), 100)
-        raise CheckpointError(f"no run {name!r} in {WEIGHTS}/ to resume; there: {names}\nstart it without --resume")
+        raise CheckpointError(
+            f"no run {name!r} in {WEIGHTS}/ of this folder to resume; there: {names}\n"
+            "go to the folder where it was started, or start it without --resume"
+        )
     config = folder.load_config()
     if config.name != name:  # another folder would be trained and written
         raise CheckpointError(
