@@ -156,7 +156,7 @@ class ServeOptions:
     port: int = 7860
     """Port to listen on"""
     no_page: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Serve the API alone"""
+    """Serve only the API, without the page"""
     loaded: int = 2
     """Models in memory, of which the least recently used makes room for another"""
     allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = field(default=(), metadata={"may_repeat": True})
