@@ -216,7 +216,6 @@ def test_the_tutorial_can_be_followed_with_nothing_but_the_demo(forked: Command)
         ("docs/evaluating.md", 13),
         ("docs/documents.md", 7),
         ("docs/terms.md", 2),
-        ("docs/sizes.md", 2),
         ("docs/fine-tuning.md", 2),
         ("docs/sharing.md", 6),
     ],
