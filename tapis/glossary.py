@@ -1,8 +1,8 @@
 """Glossaries: terms whose translations must not vary.
 
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
-begin with # are left out. A term in small letters is found in any letter case, another one only as it is written. Only
-whole words are found, of the longest term where several begin.
+begin with # are left out. A term in small letters is found in any letter case, but not in a word with a hyphen, such as
+woman-like; another one only as it is written. Only whole words are found, of the longest term where several begin.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
 where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
@@ -27,6 +27,7 @@ LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
+_HYPHENS = "-\u2010\u2011"
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
 
 
@@ -111,12 +112,20 @@ class Glossary:
                 is_any_case = term.source.islower()
                 there = words[place : place + len(wanted)]
                 if there == wanted or (is_any_case and [word.lower() for word in there] == wanted):
-                    end = matches[place + len(wanted) - 1].end()
-                    found.append(Placed(matches[place].start(), end, term))
+                    start, end = matches[place].start(), matches[place + len(wanted) - 1].end()
+                    if is_any_case and _is_hyphenated(sentence, start, end):
+                        continue
+                    found.append(Placed(start, end, term))
                     length = len(wanted)
                     break
             place += length
         return found
+
+
+def _is_hyphenated(sentence: str, start: int, end: int) -> bool:
+    """Return whether a hyphen binds what is between two places to a letter or digit before or behind it."""
+    before, after = sentence[max(0, start - 2) : start], sentence[end : end + 2]
+    return (before[-1:] in _HYPHENS and before[:-1].isalnum()) or (after[:1] in _HYPHENS and after[1:].isalnum())
 
 
 def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> list[int]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LANGUAGES_WITHOUT_WORDS = {*LANGUAGES_WITHOUT_SPACES, "th", "lo", "km", "my"}  # that spaces would separate
 EXPECTED_TERM = 10.0  # nats that a term may cost in its place: one that costs more, the model has not learned
 LENGTHENED = 1.2  # times the tokens of the usual translation: what a search may make of it, besides the terms
+_POSSESSIVE = re.compile(r"\A['’]s(?!\w)")
 _AROUND = re.compile(r"(?P<before>\W*(?:\w{1,2}['’](?=\w))?).*?(?P<after>\W*)")  # a word: signs, and an article as l'
 
 
@@ -143,9 +144,9 @@ def lacking(places: Sequence[Placed], translation: str) -> list[Placed]:
 
 
 def is_part_of_word(sentence: str, placed: Placed) -> bool:
-    """Return whether a term is a part of what spaces separate, beside other letters: white in black-and-white."""
+    """Return whether a term is a part of what spaces separate, beside other letters than 's: NATO in NATO-led."""
     before, after = sentence[: placed.start].rpartition(" ")[2], sentence[placed.end :].partition(" ")[0]
-    return any(map(str.isalnum, before + after))
+    return any(map(str.isalnum, before + _POSSESSIVE.sub("", after)))
 
 
 def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weights: NDArray[np.float64]) -> str:

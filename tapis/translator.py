@@ -184,6 +184,17 @@ class Translator:
         """Return the most probable of `languages` for a text, and its probability."""
         return language_shares(text, self.languages)[0] if len(self.languages) > 1 else (self.languages[0], 1.0)
 
+    def in_usual_case(self, sentence: str) -> str:
+        """Return a sentence in usual letter case, but for the terms of the glossary that have a letter case."""
+        return usual_case(sentence, self.tokenizer, lambda text: self.places_of_terms(text, cased=True))
+
+    def places_of_terms(self, text: str, *, cased: bool = False) -> set[int]:
+        """Return the places of the characters in terms of the glossary; with cased, of those that have capitals."""
+        terms = self.glossary.places_in(text) if self.glossary else []
+        return {
+            place for start, end, term in terms for place in range(start, end) if not (cased and term.source.islower())
+        }
+
     def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
         """Return the ids of sentences, each after the tag of the target language if the model has several pairs."""
         if self.tokenizer.tags and not self.tag:
@@ -337,7 +348,7 @@ class Translator:
 
         # Most lines are one sentence. They are encoded together.
         long = [line for line in lines if len(line.encode()) > longest]
-        usual = [usual_case(line, self.tokenizer) for line in long]
+        usual = [self.in_usual_case(line) for line in long]
         encoded = self.tokenizer.encode(usual)
         self._encoded = dict(zip(usual, encoded, strict=True))
         n_tokens = dict(zip(long, map(len, encoded), strict=True))
@@ -347,7 +358,7 @@ class Translator:
             if len(piece.encode()) <= longest:
                 return True
             if piece not in n_tokens:
-                n_tokens[piece] = len(self.tokenizer.encode([usual_case(piece, self.tokenizer)])[0])
+                n_tokens[piece] = len(self.tokenizer.encode([self.in_usual_case(piece)])[0])
             return n_tokens[piece] <= longest
 
         return [split_line(line, language, fits) for line, language in zip(lines, languages, strict=True)]

@@ -27,7 +27,7 @@ from tapis.attention import word_alignment
 from tapis.doubts import doubts, numbers
 from tapis.search import GREEDY, Search
 from tapis.text.alignment import Alignment, SamePlaces, same_places
-from tapis.text.letter_case import is_in_capitals, usual_case
+from tapis.text.letter_case import is_in_capitals
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
@@ -66,13 +66,16 @@ def translate_lines(
     # Translate the lines that are not blank.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
     rows = [i for i, line in enumerate(lines) if line.strip()]
-    for i, result in zip(rows, translated([take_out(lines[i], markup=markup) for i in rows]), strict=True):
+    words = {i: translator.places_of_terms(lines[i]) for i in rows}
+    taken = [take_out(lines[i], markup=markup, words=words[i]) for i in rows]
+    for i, result in zip(rows, translated(taken), strict=True):
         results[i] = result
 
     # Translate again where numbers are missing, with the numbers taken out.
     changed = [i for i in rows if not has_numbers_of(lines[i], results[i])]
     if changed:
-        again = translated([take_out(lines[i], with_numbers=True, markup=markup) for i in changed])
+        taken = [take_out(lines[i], with_numbers=True, markup=markup, words=words[i]) for i in changed]
+        again = translated(taken)
         for i, result in zip(changed, again, strict=True):
             if has_numbers_of(lines[i], result):
                 results[i] = result
@@ -102,8 +105,9 @@ def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Tran
 
 def sentences_as_translated(translator: "Translator", line: str) -> list[str]:
     """Return the sentences of a line as the model sees them: without marks, and in usual letter case."""
-    (split,) = translator.split_lines([take_out(take_direction(line)[1]).text])
-    return [usual_case(unit, translator.tokenizer) for unit in split.units if has_letters(unit)]
+    text = take_direction(line)[1]
+    (split,) = translator.split_lines([take_out(text, words=translator.places_of_terms(text)).text])
+    return [translator.in_usual_case(unit) for unit in split.units if has_letters(unit)]
 
 
 def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
@@ -119,7 +123,7 @@ def _translated(
     # Translate the sentences of all lines together.
     lines = translator.split_lines([line.text for line in taken])
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
-    usual = [usual_case(sentence, translator.tokenizer) for sentence in sentences]
+    usual = [translator.in_usual_case(sentence) for sentence in sentences]
     ranked = _n_best_without_loops(translator, usual, search)
     if with_doubts:
         ranked = _with_doubts(translator, usual, ranked)
@@ -206,7 +210,7 @@ def _joined(
     if not taken.marks:
         text = ESCAPES[markup](text)
     else:
-        blocks = [np.eye(len(line.marker.split()))]
+        blocks = [np.eye(line.n_marker_words)]
         for (source, ranked), sentence in zip(of_units, sentences, strict=True):
             blocks.append(alignments[source, sentence.text] if ranked else np.eye(len(source.split())))
         alignment = Alignment(blocks)

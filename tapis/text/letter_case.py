@@ -5,6 +5,7 @@ which words keep a capital, such as names and German nouns: the usual spelling o
 """
 
 import re
+from collections.abc import Callable, Collection
 
 from tapis.text.tokenizer import Tokenizer
 
@@ -27,11 +28,15 @@ def is_in_title_case(text: str) -> bool:
     return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
 
 
-def usual_case(text: str, tokenizer: Tokenizer) -> str:
-    """Return the text in usual letter case; unchanged unless it is in capitals or in title case."""
+def usual_case(text: str, tokenizer: Tokenizer, kept: Callable[[str], Collection[int]] = lambda text: ()) -> str:
+    """Return the text in usual letter case; unchanged unless it is in capitals or in title case.
+
+    kept returns the places of the characters whose words stay as they are.
+    """
     if not (is_in_capitals(text) or is_in_title_case(text)):
         return text
-    words = list(_WORD.finditer(text))
+    places = kept(text)
+    words = [word for word in _WORD.finditer(text) if word.start() not in places]
     spellings = [[word.group().lower(), word.group().lower().capitalize(), word.group()] for word in words]
     ids = iter(tokenizer.encode([spelling for of_word in spellings for spelling in of_word]))
     result, end = "", 0

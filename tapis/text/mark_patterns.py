@@ -30,18 +30,28 @@ def _balanced(depth: int) -> str:
 # A message of ICU: {n, plural, one {# cat} other {# cats}}
 MESSAGE = rf"\{{\s?\w{{1,100}}+\s?,\s?(?:plural|select|selectordinal)\s?,{_balanced(4)}\}}"
 
+# What formats an argument of a message: {n, number}, {day, date, short}
+_FORMATS = "number|date|time|spellout|ordinal|duration|list"
+# How a placeholder of printf ends: in C, Go, Python, Objective-C
+_CONVERSION = r"(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU](?!\w)"
+
 _PLACEHOLDERS = (
     r"\{\\[^{}]*+\}",  # of subtitles: {\an8}
     MESSAGE,
+    rf"\{{\s?\w{{1,100}}+\s?,\s?(?:{_FORMATS}){_balanced(1)}\}}",
     r"\{\{\{?[^{}\n]{0,100}+\}\}\}?|\{%[^{}%\n]{0,100}+%\}",  # of templates
     r"<%[^<>%\n]{0,200}+%>|<\?[^<>?\n]{0,200}+\?>",
     r"\[\[[^\[\]\n]{1,100}+\]\]|@@\w{1,100}+@@",
     r"[%#$@]\{[^{}\n]{1,100}+\}",  # %{name}, #{x + 1}, ${x}
-    r"\{[\w.:$\[\]!@,+#<>-]{0,100}+\}",  # {0}, {user.name!r:>10}
+    r"\{ ?[\w.:$\[\]!@,+#<>-]{0,100}+ ?\}",  # {0}, {user.name!r:>10}, { $count }
     r"(?<!\S)#(?!\S)",  # the number of a message
     r"%(?:\(\w{1,100}+\)|\d{1,3}+\$)?[-+#0']{0,5}+(?:\d{1,4}+|\*)?(?:\.(?:\d{1,4}+|\*))?"  # of printf
-    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSpn@](?!\w)|%%",
+    rf"{_CONVERSION}|%%",
+    rf"%<\w{{1,100}}+>(?:[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION})?",  # of Ruby
     r"(?<![\w%])%[A-Za-z_][\w.]{0,100}+%(?!\w)",  # %name%
+    r"(?<![\w%])%L?\d{1,2}+(?![\w%])",  # of Qt
+    r"\$t\([^()\n]{1,100}+\)|(?<!\w)@:(?:[\w.]{1,100}+|\([^()\n]{1,100}+\))",  # other messages
+    r"(?<![\w:/]):[a-z_]\w{0,50}+(?![\w/]):?",  # :name of Laravel, :smile:
     r"</?\d{1,3}+\s?/?>",  # <1/>, and others without a partner
     r"(?<!\w)[A-Za-z]:\\[^\s<>\"]++|(?<![\w\\])\\\\[^\s<>\"\\]++\\[^\s<>\"]*+",  # paths of Windows
     r"\\[nrt]",  # the end of a line, or a tab, written out
@@ -78,14 +88,20 @@ def _link_text(depth: int) -> str:
 
 
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
-_OPENING_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
-_CLOSING_TAG = r"</[A-Za-z][^<>]*+>|</\d{1,3}+>"
+_IN_ESCAPED_TAG = r"(?:[^<>&]|&(?!lt;|gt;)){0,1000}+"
+_NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler"
+_OPENING_TAG = (
+    rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
+    rf"|&lt;[A-Za-z]{_IN_ESCAPED_TAG}(?<!/)&gt;"  # of a page within XML or a page
+    rf"|\[(?P<bbcode>{_NAMES_OF_BBCODE})(?:=[^\[\]\n]{{1,200}}+)?\](?!\()(?=[^\n]{{0,500}}?\[/(?P=bbcode)\])"
+)
+_CLOSING_TAG = rf"</[A-Za-z][^<>]*+>|</\d{{1,3}}+>|&lt;/[A-Za-z]{_IN_ESCAPED_TAG}&gt;|\[/(?:{_NAMES_OF_BBCODE})\]"
 # Elements that are kept whole
 KEPT = (
     rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}(?<!/)>"
     r"(?:[^<]++|<(?!/?(?i:(?P=name))\b))*+</(?i:(?P=name))>"
 )
-_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>"
+_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>|&lt;[A-Za-z]{_IN_ESCAPED_TAG}(?<=/)&gt;"
 # Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 _EMPHASIS = r"(?:\*{1,3}+|_{1,3}+|~~)"
 # A sign that is none of Markdown. A name such as snake\_case is kept whole; in don\'t, the sign is part of the word.
@@ -106,7 +122,9 @@ def _marks(markup: Markup) -> str:
     """Return the pattern of all marks but numbers. A page has none of Markdown, where __name__ is bold text."""
     of_markdown = markup != "html"
     not_underscored, underscored = ("", "") if markup == "markdown" else (f"(?!{_UNDERSCORED})", f"{_UNDERSCORED}|")
-    opening = _OPENING_TAG + (f"|!?\\[(?={_link_text(2)}\\]{_TARGET})" if of_markdown else "")
+    opening = _OPENING_TAG + (
+        f"|!?\\[(?!/(?:{_NAMES_OF_BBCODE})\\])(?={_link_text(2)}\\]{_TARGET})" if of_markdown else ""
+    )
     closing = _CLOSING_TAG + (f"|\\]{_TARGET}" if of_markdown else "")
     emphasis = f"(?<!\\w){not_underscored}{_EMPHASIS}(?=[*_~]{{0,9}}[^\\s*_~])|(?<=\\S){_EMPHASIS}(?![*_~]{{0,9}}\\w)"
     things = "|".join(_THINGS)

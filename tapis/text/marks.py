@@ -22,9 +22,10 @@ MarkKind = Literal["kept", "open", "close", "emphasis", "thing", "number"]
 closes; anything else without a partner; a number. The names of the groups of `mark_patterns.marks`"""
 
 # Tags of HTML that have no partner; <wbr> has none either, and may be within a word
-_ALONE = re.compile(r"<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
+_ALONE = re.compile(r"(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
 PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
 _SENTENCE_ENDS = ".!?…"
+_LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
 _BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
 _DASHES = ("-", "–", "—", "|")
@@ -68,16 +69,23 @@ class Taken:
         return " ".join(self.words)
 
 
-def take_out(line: str, with_numbers: bool = False, markup: Markup = "") -> Taken:
-    """Take the marks out of a line of a text of some markup, and numbers too if wanted."""
+def take_out(line: str, with_numbers: bool = False, markup: Markup = "", words: Set[int] = frozenset()) -> Taken:
+    """Take the marks out of a line of a text of some markup, and numbers too if wanted.
+
+    words are the places of characters that belong to words in any case, such as MP3 where it is a term of a glossary.
+    """
     if is_plain(line):
         return Taken(line.split(), [])
     pattern = marks(markup, with_numbers=with_numbers)
-    reader = _read(line, pattern, frozenset())
+    codes: set[int] = set()  # that are words here
+    if words:
+        found = pattern.finditer(line)
+        codes = {match.start() for match in found if match.start() in words and _LIKE_A_WORD.fullmatch(match.group())}
+    reader = _read(line, pattern, codes)
     # An asterisk that is no emphasis belongs to its word.
     alone = {mark.start for mark in reader.marks if mark.kind == "emphasis" and mark.partner < 0}
     if alone:
-        reader = _read(line, pattern, alone)
+        reader = _read(line, pattern, alone | codes)
     return Taken(reader.words, reader.marks)
 
 
@@ -164,7 +172,7 @@ class _Reader:
                 self.n_unclosed[other_name] -= 1
                 if other_name == name:
                     mark.partner, self.marks[other].partner = other, number
-        elif name != "wbr":  # which may be within a word
+        elif name not in ("<wbr", "&wbr"):  # which may be within a word
             if self.is_open_word and is_before_word:  # within a word, as are opening tags directly before
                 mark.word -= 1
                 for _, outer in reversed(self.unclosed):
@@ -185,7 +193,7 @@ def _ends_in_punctuation(word: str) -> bool:
 
 def _name_of(tag: str) -> str:
     """Return what an opening and a closing tag have in common."""
-    if tag[0] == "<":
-        match = re.match(r"</?([^\s/>]+)", tag)
-        return match[1].lower() if match else tag
+    match = re.match(r"(?:<|&lt;)/?([^\s/>&]+)", tag) or re.fullmatch(r"\[/?(\w+)(?:=.+)?\]", tag)
+    if match:
+        return match[0][0] + match[1].lower()
     return "[" if tag[0] in "![]" else tag

@@ -13,7 +13,8 @@ import sentencex
 
 from tapis.config import base_language
 
-_MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*")
+# Bullets, numbers, and the dash of a speaker, which has a space behind it or none
+_MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*(?:(?<!\S)-(?=[^\W\d_]))?")
 _INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
 # Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
 _CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
@@ -32,7 +33,7 @@ class Line:
     """One line of text, split for translation."""
 
     marker: str
-    """Bullets and numbers at the start of the line, which are not translated"""
+    """Bullets, numbers and dashes at the start of the line, which are not translated"""
     units: list[str]
     """The sentences, or pieces of long sentences, in order"""
 
@@ -41,7 +42,19 @@ class Line:
         separator = "" if base_language(language) in LANGUAGES_WITHOUT_SPACES else " "
         body = separator.join(translation for translation in translations if translation)
         words = [*self.marker.split(), body]
+        if self.is_glued:
+            words[-2:] = ["".join(words[-2:])]
         return " ".join(word for word in words if word)
+
+    @property
+    def is_glued(self) -> bool:
+        """Whether the first sentence follows the marker without a space, as in -Is it raining?."""
+        return bool(self.marker) and not self.marker[-1].isspace()
+
+    @property
+    def n_marker_words(self) -> int:
+        """How many words the marker is, as spaces separate them."""
+        return len(self.marker.split()) - self.is_glued
 
 
 def has_letters(unit: str) -> bool:

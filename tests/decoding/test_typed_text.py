@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from decoding.translator import Translator
 from tapis.documents.markdown import translated_markdown
 from tapis.doubts import numbers
+from tapis.glossary import Glossary, Term
 from tapis.search import Search
 from tapis.text.lines import lines
 from tapis.translation import Translation
@@ -128,6 +129,15 @@ def test_the_texts_of_a_message_are_translated(translator: Translator, plain: st
     assert line == f"{plain} {{n, plural, one {{{plain}}} other {{{plain} %s}}}}"
     (ranked,) = translate_lines(translator, [f"{SENTENCE} {message}"], Search(beam=3, n_best=3))
     assert all(f"other {{{plain}" in one.text for one in ranked)
+
+
+def test_terms_are_found_in_capitals_and_in_codes(translator: Translator) -> None:
+    glossary = Glossary((Term("NATO", "OTAN"), Term("Big Dog", "Grand Toutou"), Term("MP3", "fichier-son")))
+    with_terms = translator.with_glossary(glossary)
+    assert "OTAN" in translated(with_terms, "THE NATO CAT IS SLEEPING ON THE MAT.")
+    assert "Grand Toutou" in translated(with_terms, "The Big Dog Is Sleeping On The Mat.")
+    assert "fichier-son" in translated(with_terms, "The MP3 is on the mat.")
+    assert translated(translator, "The MP3 is on the mat.").count("MP3") == 1
 
 
 def test_signs_of_currency_are_kept(translator: Translator) -> None:

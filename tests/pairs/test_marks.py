@@ -63,6 +63,9 @@ def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
         ("👍🏽 Fine 🇫🇷", "Fine", 2),
         ("First<br/>second", "First second", 1),
         ("un<b>believ</b>able", "unbelievable", 2),
+        ("A &lt;b&gt;big&lt;/b&gt; dog&lt;br/&gt;", "A big dog", 3),
+        ("A &lt;a href='http://x.y'&gt;big&lt;/a&gt; dog", "A big dog", 2),
+        ("A [b]big [i]old[/i][/b] [url=http://x.y]dog[/url]", "A big old dog", 6),
     ],
 )
 def test_marks_are_taken_out_and_put_back(line: str, left: str, n_marks: int) -> None:
@@ -88,6 +91,8 @@ PLACEHOLDERS = (
         "{n, plural, one {# cat} other {# cats of {name}}}",
     ),
     "{ sex, select, male {He {n, plural, one {is} other {are}}} other {They} }",
+    *("{n, number}", "{day, date, short}", "{ $count }", "{ -brand }", "%<count>d", "%<name>", "%1", "%L2", "%I64d"),
+    *("%v", "%q", ":name", ":user_id", "$t(other.key)", "@:other.key", "@:(key)"),
 )
 
 
@@ -101,6 +106,22 @@ def test_placeholders_are_carried_over(placeholder: str) -> None:
         taken = take_out(line)
         assert taken.text == left and [mark.text for mark in taken.marks] == [placeholder]
         assert put_back(taken.text, taken, same_order(len(taken.words))) == line
+
+
+def test_escaped_tags_and_tags_of_forums_are_pairs() -> None:
+    for line in ("a &lt;b&gt;c &lt;i&gt;d&lt;/i&gt;&lt;/b&gt;", "a [b]c [i]d[/i][/b]", "a [url=u]c[/url]"):
+        marks_of_line = take_out(line).marks
+        assert all(mark.partner >= 0 for mark in marks_of_line)
+        assert all(marks_of_line[mark.partner].partner == i for i, mark in enumerate(marks_of_line))
+    # What a text tells of tags stays, too.
+    assert [mark.text for mark in take_out("The &lt;b&gt; element.").marks] == ["&lt;b&gt;"]
+
+
+def test_codes_are_words_where_a_term_has_them() -> None:
+    line = "The MP3 of A-47 plays <b>MP3</b>"
+    assert take_out(line).text == "The of plays"
+    assert take_out(line, words={4, 5, 6, 25, 26, 27}).text == "The MP3 of plays MP3"
+    assert take_out(line, words=set(range(len(line)))).text == "The MP3 of A-47 plays MP3"
 
 
 def test_underscores_around_a_word_are_bold_in_markdown_and_a_placeholder_elsewhere() -> None:
@@ -120,6 +141,7 @@ def test_underscores_around_a_word_are_bold_in_markdown_and_a_placeholder_elsewh
             "and/or n\\a",
         ),
         *("He said: [sic]", "C: the letter", "the key __", "5 # 6#", "50 %"),
+        *("At 10:30: so it is", "a list[i] and [b], [s]he", "Note: so :P", "80%1", "It is so, {he said, then}"),
     ],
 )
 def test_text_like_a_placeholder_stays(line: str) -> None:
@@ -369,6 +391,11 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
             "A1-",
             "😀",
             "%(",
+            "&lt;a ",
+            "&lt;/a",
+            "[b]",
+            ":a",
+            "%<a",
         ),
         *("&a", "a_", "x**y ", ".", "$", "-", "<a b", "1", "[[a](b)", "<b>.", "a.[a](b)"),
     ],

@@ -38,6 +38,14 @@ def test_a_dialogue_dash_is_not_a_list_marker() -> None:
     assert units("— Non, dit-il.", "fr") == ["— Non, dit-il."]
 
 
+def test_a_dash_without_a_space_stays_at_its_word() -> None:
+    for text, marker in (("-Is it so? No.", "-"), ("1. -Is it so? No.", "1. -")):
+        line = split_line(text, "en", lambda text: True)
+        assert (line.marker, line.units) == (marker, ["Is it so?", "No."])
+        assert line.join(["Vraiment ?", "Non."], "fr") == marker + "Vraiment ? Non."
+    assert units("-5 degrees.", "en") == ["-5 degrees."]
+
+
 def test_languages_without_spaces_are_joined_without_spaces() -> None:
     for language in ("zh", "zh-Hans", "zh_TW"):
         assert Line("", ["One.", "Two."]).join(["一。", "二。"], language) == "一。二。"
