@@ -10,10 +10,12 @@ from tapis.config import TapisError
 from tapis.text.lines import not_utf8, utf16_name
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
+from tapis.text.messages import messages_in, texts_of
 
 Translate = Callable[[Sequence[str]], list[str]]
 """Translates lines, N lines to N lines, and keeps markup where it belongs (tapis/typed_text.py)"""
 
+_BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
 CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
 
 
@@ -49,14 +51,21 @@ def texts_left() -> Iterator[list[Left]]:
         _LEFT.reset(token)
 
 
-def without_added_stop(line: str, translation: str) -> str:
+def without_added_stop(line: str, translation: str, markup: Markup) -> str:
     """Return a translation without the full stop that a line has not: of a heading, a cell, the text of a picture.
 
-    A model of sentences adds it.
+    A model of sentences adds it. Marks may be behind it: A dog {name}.
     """
-    if not translation.endswith(".") or translation.endswith(".."):
+    if "." not in translation or not take_out(line, markup=markup).text[-1:].isalnum():
         return translation
-    return translation[:-1].rstrip() if take_out(line).text[-1:].isalnum() else translation
+    text = translation
+    if not text.endswith("."):
+        taken = take_out(translation, markup=markup)
+        last = [mark.start for mark in taken.marks if mark.word == len(taken.words)]
+        text = translation[: min(last, default=None)].rstrip(_BEFORE_MARK)
+    if not text.endswith(".") or text.endswith(".."):
+        return translation
+    return text[:-1].rstrip() + translation[len(text) :]
 
 
 def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
@@ -99,5 +108,7 @@ def decoded(content: bytes) -> str:
 
 
 def has_text(part: str, markup: Markup) -> bool:
-    """Return whether there are letters outside of marks."""
-    return any(map(str.isalpha, re.sub(CHARACTER, "", take_out(part, markup=markup).text)))
+    """Return whether there are letters outside of marks, or in the texts of a message."""
+    if any(map(str.isalpha, re.sub(CHARACTER, "", take_out(part, markup=markup).text))):
+        return True
+    return any(has_text(text, markup) for message in messages_in(part) for text in texts_of(message))

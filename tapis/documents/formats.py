@@ -37,7 +37,8 @@ class DocumentFormat:
         """Return a document with its text translated. Raises DocumentError if it is not of this format."""
 
         def in_documents(lines: Sequence[str]) -> list[str]:
-            return [without_added_stop(line, one) for line, one in zip(lines, translate(lines), strict=True)]
+            translations = zip(lines, translate(lines), strict=True)
+            return [without_added_stop(line, one, self.markup) for line, one in translations]
 
         if self.of_bytes:
             return self.of_bytes(content, in_documents)

@@ -18,7 +18,7 @@ _FRONT_MATTER = re.compile(
     rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
     re.DOTALL,
 )
-_FENCE = re.compile(r"\s*(?::::|\$\$)")
+_FENCE = re.compile(r"\s*(?::::|\$\$|\[!\w+\][-+]?\s*$)")  # of a directive, a formula, a note
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 _DEFINITION = re.compile(r"[:~][ \t]+")  # how the definition of a term begins, in its list
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
@@ -96,7 +96,7 @@ def _places(body: str) -> Iterator[_Place]:
         parts = block.content.split("\n")
         is_formula = False
         for i, part in enumerate(parts):
-            if is_formula or _FENCE.match(part):  # of a directive or a formula, which other programs read
+            if is_formula or _FENCE.match(part):  # which other programs read
                 if texts:
                     yield _Place(full(" ".join(texts)), start, end, is_cell)
                     texts = []

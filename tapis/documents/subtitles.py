@@ -9,7 +9,12 @@ from tapis.documents.common import DocumentError, Translate
 
 # Times as players read them: with or without hours and fractions, and with spaces anywhere
 _TIME = r"-?\d{1,9}+(?:\s*+:\s*+\d{1,9}+){1,3}+(?:\s*+[,.]\s*+\d{1,9}+)?+"
-_DASH = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|\s)*[-–—]")  # perhaps within tags
+# How a line of another speaker begins: with a voice or colour of its own; with a dash, arrows, or a name in brackets or
+# capitals, perhaps within tags
+_SPEAKER = re.compile(
+    r"\s*<(?:v[ .]|font\b)|(?:<[^<>]*>|\{\\[^{}]*\}|\s)*"
+    r"(?:[-–—]|>>|&gt;&gt;|\[[^\[\]]{1,50}\]|[^\W\d_a-z][A-Z0-9 .'’]{1,30}:\s)"
+)
 _VTT = re.compile(r"\ufeff?WEBVTT(?:\s|$)")
 _TIME_TAG = re.compile(r"<[\d:.]+>")  # of WebVTT: when the next word is shown
 _TIMES = re.compile(rf"{_TIME}\s*+(?:-{{1,3}}+|[–—])>\s*+{_TIME}(?!\S)")
@@ -18,8 +23,7 @@ _TIMES = re.compile(rf"{_TIME}\s*+(?:-{{1,3}}+|[–—])>\s*+{_TIME}(?!\S)")
 def translated_srt(subtitles: str, translate: Translate) -> str:
     """Return subtitles in SubRip, translated: numbers, times and blank lines stay.
 
-    Lines of a cue in a row become one, but those of two speakers, which begin with dashes, stay two. Raises
-    DocumentError if there are no times.
+    Lines of a cue in a row become one, but those of two speakers stay two. Raises DocumentError if there are no times.
     """
     lines = _lines_of_srt(subtitles)
     kinds = [_kind_of_line(line) for line in lines]
@@ -32,7 +36,7 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
 
 def _speeches(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Cut the lines of a cue where another speaker begins."""
-    starts = [start, *(i for i in range(start + 1, end) if _DASH.match(lines[i])), end]
+    starts = [start, *(i for i in range(start + 1, end) if _SPEAKER.match(lines[i])), end]
     return pairwise(starts)
 
 

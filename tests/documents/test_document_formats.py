@@ -236,6 +236,40 @@ def test_two_speakers_of_a_cue_stay_two_lines() -> None:
     assert seen_in("srt", cue.encode()) == ["<i>- Is it raining?</i>", "- Yes."]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(
+            ("-Is it?", "-Yes."),
+            (">> Is it?", ">> Yes."),
+            ("[Anna] Is it?", "[Bob] Yes."),
+            ("ANNA: Is it?", "BOB: Yes."),
+        ),
+        *(("{\\an8}- Is it?", "{\\an8}- Yes."), ("<v Anna>Is it?</v>", "<v Bob>Yes.</v>")),
+        ("<font color=red>Is it?</font>", "<font color=blue>Yes.</font>"),
+    ],
+)
+def test_speakers_are_told_by_how_their_lines_begin(first: str, second: str) -> None:
+    times = "00:01.000 --> 00:02.000"
+    for kind, beginning in (("srt", f"1\n{times.replace('.', ',')}"), ("vtt", f"WEBVTT\n\n{times}")):
+        assert seen_in(kind, f"{beginning}\n{first}\n{second}\n".encode()) == [first, second]
+        assert seen_in(kind, f"{beginning}\n{first}\ngoing on\n".encode()) == [f"{first} going on"]
+
+
+@pytest.mark.parametrize("kind", ["json", "po"])
+def test_a_text_that_is_a_message_is_translated(kind: str) -> None:
+    message = "{n, plural, one {a cat} other {# cats}}"
+    document = f'{{"a": "{message}"}}' if kind == "json" else f'msgid "{message}"\nmsgstr ""\n'
+    assert seen_in(kind, document.encode()) == [message]
+    assert seen_in(kind, document.replace("a cat", "1").replace("# cats", "{x}").encode()) == []
+
+
+def test_a_note_of_markdown_keeps_its_kind() -> None:
+    document = "> [!NOTE]\n> A cat.\n\n> [!tip]-\n> A dog.\n"
+    assert seen_in("markdown", document.encode()) == ["A cat.", "A dog."]
+    assert in_format("markdown", document) == document.replace("A cat", "A CAT").replace("A dog", "A DOG")
+
+
 def test_paragraphs_are_wrapped_as_they_were_and_other_lines_stay() -> None:
     lines = translated_text(WRAPPED, lambda texts: [text.replace(" a ", " a very very ") for text in texts]).split("\n")
     paragraphs = "\n".join(lines).split("\n\n")
@@ -353,9 +387,17 @@ def test_any_table_comes_back_whole(rows: list[list[str]]) -> None:
 
 
 def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
-    stops = {"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."}
-    expected = ["Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."]
-    assert [without_added_stop(line, translation) for line, translation in stops.items()] == expected
+    stops = {
+        **{"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."},
+        **{"The cat {x}": "Le chat. {x}", "The cat. {x}": "Le chat. {x}", "The cat (%d)": "Le chat. (%d)"},
+        **{"The <b>cat</b>": "Le <b>chat.</b>", "1.5 cats {x}": "1.5 chats {x}", "A `cat`": "Un. `cat` <br/>"},
+    }
+    expected = [
+        *("Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."),
+        *("Le chat {x}", "Le chat. {x}", "Le chat (%d)"),
+        *("Le <b>chat</b>", "1.5 chats {x}", "Un `cat` <br/>"),
+    ]
+    assert [without_added_stop(line, translation, "") for line, translation in stops.items()] == expected
     page = FORMATS["markdown"].translated(
         b'![The cat](cat.png "The dog")\n', lambda lines: [f"{line}." for line in lines]
     )
