@@ -1,5 +1,6 @@
 """The models of a server: which one translates a language pair, and those in memory."""
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -128,10 +129,11 @@ class Models:
     def read_glossary(self, file: Path) -> None:
         """Read the glossary of a language pair, which the name of the file says: terms.en-fr.tsv.
 
-        With one language pair, the name need not say it. Raises ConfigError if it is of none, and TapisError if it
-        cannot be read.
+        With one language pair, the name need not say one. Raises ConfigError if it is of none that is served, and
+        TapisError if it cannot be read.
         """
-        pair = self._named_pair(file) or (next(iter(self.pairs)) if len(self.pairs) == 1 else None)
+        is_named = re.search(r"(?<![^\W_])[a-z]{2,3}-[a-z]{2,3}\Z", file.stem)
+        pair = self._named_pair(file) or (next(iter(self.pairs)) if len(self.pairs) == 1 and not is_named else None)
         if not pair:
             raise ConfigError(
                 f"--glossary {file}: its name must end in a language pair that is served, such as "

@@ -42,6 +42,10 @@ def test_a_glossary_of_no_pair_is_an_error(run_folder: RunFolder, tiny: Config) 
     Path("terms.tsv").write_text("cat\tmatou\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"must end in a language pair that is served, such as terms\.en-fr\.tsv"):
         models.read_glossary(Path("terms.tsv"))
+    models.pairs = {("en", "fr"): "tiny"}
+    Path("terms.de-en.tsv").write_text("cat\tmatou\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"must end in a language pair that is served, such as terms\.en-fr\.tsv"):
+        models.read_glossary(Path("terms.de-en.tsv"))
     Path("terms.en-fr.tsv").write_text("cat\n", encoding="utf-8")
     with pytest.raises(TapisError, match="line 1"):
         models.read_glossary(Path("terms.en-fr.tsv"))
