@@ -190,12 +190,15 @@ def loop(
     """
     agenda = Agenda(training, signals, budget or TimeBudget(0))
     if training.config.init_from and training.step == 0:  # what the run that it starts from scores on these data
-        report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
+        with agenda.once():
+            report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
     recent: list[StepRecord] = []  # the steps since the last validation
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
             if training.is_round_due:
-                for round_report in training.make_rounds():
+                with agenda.once():
+                    round_reports = training.make_rounds()
+                for round_report in round_reports:
                     for line in round_lines(round_report, training):
                         say(line)
                     if isinstance(round_report, Unrelated) and is_main():
@@ -318,11 +321,15 @@ def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
             run(options, folder, group, prepared or Prepared())
         group.leave()
     except (OSError, MemoryError, RuntimeError) as error:
-        cause = cause_of(error, options.config, group)
-        if not cause:
-            raise
-        advice = "" if options.dry_run else advice_after(error, folder, group)
-        raise BrokenOffError(cause + advice) from None
+        raise broken_off(error, options, options.config, folder, group) from None
+
+
+def broken_off(error: Exception, options: TrainOptions, config: Config, folder: RunFolder, group: Group) -> Exception:
+    """Return an error in words, with what to do next; the error itself if it is from within."""
+    cause = cause_of(error, config, group)
+    if not cause:
+        return error
+    return BrokenOffError(cause + ("" if options.dry_run else advice_after(error, folder, group)))
 
 
 def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepared) -> None:
@@ -334,6 +341,15 @@ def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepar
     if not options.resume:
         check_other_runs(config, folder.path)
     training, report = load_training(options, folder, group, budget, prepared.corpus)
+    try:
+        begin(training, report, options, folder, budget)
+    except (OSError, MemoryError, RuntimeError) as error:  # with the batches that were chosen for the data
+        raise broken_off(error, options, training.config, folder, group) from None
+
+
+def begin(training: Training, report: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
+    """Make the steps of a run from where it is, and score it; of --dry-run, tell what they would take."""
+    config = training.config
     for line in training_lines(report):
         say(line)
     for note in notes_on(training):
@@ -438,7 +454,7 @@ def sized(config: Config, fields: Collection[str], corpus: Corpus, group: Group,
         training = Training(smallest, corpus, tokenizer_for(smallest, corpus, group), group)
         per_step = seconds_per_step(training, take_step)
         steps = group.broadcast(budget.estimated_steps(training, per_step))
-    config = with_size(config, size_for(n_pairs, steps), fields)
+    config = with_size(config, size_for(n_pairs, steps, fields), fields)
     layers = f"{config.n_encoder_layers}+{config.n_decoder_layers} layers"
     say(
         f"sizes     for {n_pairs:,} pairs: d_model {config.d_model}, {layers}, at most {config.vocab_size:,} tokens, "
@@ -455,7 +471,8 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
         report = replace(
             report,
             resumed=[*before.resumed, resumption],
-            **{name: getattr(before, name) for name in ("unrelated", "best", "last", "seconds", "test", "examples")},
+            **{name: getattr(before, name) for name in ("unrelated", "last", "seconds", "test", "examples")},
+            best=training.best or before.best,  # a kill may have come between saving it and its report
         )
         if before.init_from:  # the run that it started from is not read again, and need not exist
             report = replace(report, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)

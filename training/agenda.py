@@ -3,7 +3,8 @@
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from machine.devices import CoreWatch
@@ -44,6 +45,13 @@ class Agenda:
     def count_time(self) -> None:
         """Set training.seconds to the time that the run has taken."""
         self.training.seconds = time.perf_counter() - self.began
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Count the time of the block as what the second half of a run will not take again."""
+        start = time.perf_counter()
+        yield
+        self.budget.seconds_once += time.perf_counter() - start
 
     def save_soon(self) -> None:
         """Make a save due after the next step, as when much was done since the last one."""

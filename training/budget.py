@@ -1,6 +1,5 @@
 """The time budget of --minutes: how many steps fit into it on this machine."""
 
-import copy
 import math
 import statistics
 import time
@@ -13,7 +12,7 @@ from tapis.doubts import CONFIDENCE_SAMPLE
 from tapis.system.terminal import progress_bar, say
 from training.own_translations import rounds
 from training.records import StepRecord
-from training.state import restore, state_of
+from training.state import snapshot
 from training.trainer import Training
 
 WARM_UP = 2  # steps before those that are timed
@@ -76,6 +75,7 @@ class TimeBudget:
         """Start now, or at a time of `time.perf_counter`. 0 minutes are no budget: the steps are settled already."""
         start = time.perf_counter() if start is None else start
         self.deadline = start + 60 * minutes if minutes else math.inf
+        self.seconds_once = 0.0  # that the first half has taken and the second will not, such as translating
 
     @property
     def is_open(self) -> bool:
@@ -87,10 +87,10 @@ class TimeBudget:
 
         But for self-distillation: it is left out if it took too much of the time.
         """
-        beginning = copy.deepcopy(state_of(training))
+        begin_again = snapshot(training)
         per_step = training.group.broadcast(seconds_per_step(training, take_step, TIMED_STEPS))
-        restore(training, beginning)
-        if training.config.self_distillation:
+        begin_again()
+        if training.config.self_distillation and not training.config.teacher:
             self._bound_distilling(training, per_step)
         steps = training.group.broadcast(self.estimated_steps(training, per_step))
         training.plan_steps(steps, min(training.resolved.warmup_steps, steps // 20))
@@ -123,7 +123,7 @@ class TimeBudget:
         per_step = statistics.median(record.seconds for record in recent[-100:])
         per_pair = seconds_per_scored_pair(training, per_step)
         last_scoring = per_pair * (len(training.valid_pairs) + pairs_of_single_tasks(training))
-        return time.perf_counter() + training.seconds + last_scoring >= self.deadline
+        return time.perf_counter() + training.seconds - self.seconds_once + last_scoring >= self.deadline
 
     def settle(self, training: Training) -> None:
         """Plan as many steps again as were made, for good: half of the time is over."""

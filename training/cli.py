@@ -23,7 +23,7 @@ from tapis.config import (
     name_of_pair,
     pairs_of_all,
 )
-from tapis.system.cli import EvaluateOptions, parse, reject_repeated
+from tapis.system.cli import EvaluateOptions, parse, reject_repeated, with_hyphens
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     With --init-from, the other flags are left for `training.options.resolve`, which knows the settings of that run. So
     are those with --resume that do not fit the preset.
     """
-    preset, flags = "opus_books", list(args)
+    preset, flags = "opus_books", with_hyphens(args)
     if flags and not flags[0].startswith("-"):
         preset = flags.pop(0)
     if preset not in PRESETS:

@@ -92,14 +92,15 @@ def with_size(config: Config, size: Size, fields: Collection[str]) -> Config:
     return replace(config, **settings)
 
 
-def size_for(n_pairs: int, steps_of_smallest: float) -> Size:
+def size_for(n_pairs: int, steps_of_smallest: float, fields: Collection[str]) -> Size:
     """Return the largest size that has pairs and steps enough.
 
-    steps_of_smallest are those of the smallest size in the time that there is.
+    steps_of_smallest are those of the smallest size in the time that there is. fields are those that sizes settle.
     """
 
     def steps(size: Size) -> float:
-        batches = SIZES[0].settings["batch_tokens"] / size.settings["batch_tokens"]
+        settles_batches = "batch_tokens" in fields
+        batches = SIZES[0].settings["batch_tokens"] / size.settings["batch_tokens"] if settles_batches else 1
         return steps_of_smallest * batches / size.cost
 
     return [size for size in SIZES if n_pairs >= size.least_pairs and steps(size) >= size.least_steps][-1]

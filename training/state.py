@@ -1,5 +1,7 @@
 """The state of a run: everything that a resumed run needs to make the same steps as one that never stopped."""
 
+import copy
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -8,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from checkpoint import load_parameters, parameters
 from config import FACTS
-from machine.distributed import collected
+from machine.distributed import collected, local_part
 from tapis.config import ConfigError
 from tapis.release import CheckpointError, with_pairs
 from tapis.system.cli import is_out_of_memory
@@ -85,6 +87,25 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         raise CheckpointError(
             f"the training state does not fit this run ({in_one_line(error)}): start afresh"
         ) from None
+
+
+def snapshot(training: Training) -> Callable[[], None]:
+    """Return what puts the weights, the optimizers and the scaler back as they are now: the parts of this process."""
+    weights = [local_part(weight).detach().clone() for weight in training.model.parameters()]
+    optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in training.optimizers]
+    scaler = training.scaler.state_dict()
+
+    def put_back() -> None:
+        with torch.no_grad():
+            for weight, before in zip(training.model.parameters(), weights, strict=True):
+                local_part(weight).copy_(before)
+        for optimizer, state in zip(training.optimizers, optimizers, strict=True):
+            optimizer.load_state_dict(state)
+        if training.captured:
+            training.captured.begin_anew()
+        training.scaler.load_state_dict(scaler)
+
+    return put_back
 
 
 def as_today(signature: dict[str, str]) -> dict[str, str]:

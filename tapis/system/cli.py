@@ -230,6 +230,7 @@ def parse(
         )
         return parsed
 
+    args = with_hyphens(args)
     reject_repeated(options, args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # for some errors tyro ignores console_outputs=False
@@ -239,6 +240,15 @@ def parse(
     if is_help:
         read(console_outputs=True)  # prints the help and raises SystemExit(0)
     raise ConfigError(usage_error(options, args, dict(misplaced or {})))
+
+
+def with_hyphens(args: Sequence[str]) -> list[str]:
+    """Return a command line with the names of its flags as they are documented; tyro takes --d_model, too."""
+    parts = [argument.partition("=") for argument in args]
+    return [
+        name.replace("_", "-") + equals + value if name.startswith("--") else name + equals + value
+        for name, equals, value in parts
+    ]
 
 
 def reject_repeated(options: type, args: Sequence[str]) -> None:

@@ -163,7 +163,7 @@ def test_a_run_goes_on_with_another_number_of_processes(launch: type[Launched], 
 
 
 def test_two_processes_keep_to_a_budget(launch: type[Launched], few: Path) -> None:
-    with launch(small_run(few, "--minutes", "0.08", "--name", "budget"), 2) as processes:
+    with launch(small_run(few, "--minutes", "0.08", "--name", "budget", "--shard"), 2) as processes:
         code, _, err = processes.wait()
     assert code == 0, err
     assert "half of it is over" in err and "test      BLEU" in err

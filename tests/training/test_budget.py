@@ -167,6 +167,25 @@ def test_what_begins_at_half_of_the_steps_begins_at_half_of_the_time(
     assert translated_after == [training.total_steps // 2] and training.total_steps == pytest.approx(60, abs=4)
 
 
+@pytest.mark.usefixtures("constant")
+def test_what_a_run_does_once_does_not_shorten_its_second_half(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, records: list[StepRecord]
+) -> None:
+    """A round of twenty seconds, after some steps, leaves room for forty steps in a minute, not for twenty."""
+    config = replace(tiny, steps=40, warmup_steps=1, valid_every=100, drop_unrelated=True)
+    training = Training(config, small, tokenizer)
+    training.seconds_per_scored_pair = 0.001
+    make_rounds = training.make_rounds
+
+    def rounds_of_twenty_seconds() -> list[RoundReport | Unrelated]:
+        records.extend(records[:1] * 20)
+        return make_rounds()
+
+    training.make_rounds = rounds_of_twenty_seconds  # type: ignore[method-assign]
+    loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
+    assert training.total_steps == pytest.approx(40, abs=4)
+
+
 def test_a_pause_is_not_taken_for_a_slow_machine(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from checkpoint import RunFolder
 from config import PRESETS
+from tapis.config import ConfigError
 from training.options import resolve
 from training.sizes import SIZES, size_for, with_size
 
 ENDLESS = 1e12
+ALL = tuple(SIZES[0].settings)
 
 
 def test_the_table_is_in_order() -> None:
@@ -30,13 +32,30 @@ def test_the_table_is_in_order() -> None:
 
 @given(st.integers(1, 10**7), st.floats(0, ENDLESS), st.floats(1, 100))
 def test_more_pairs_or_more_time_never_choose_a_smaller_model(n_pairs: int, steps: float, more: float) -> None:
-    chosen = SIZES.index(size_for(n_pairs, steps))
-    assert SIZES.index(size_for(int(n_pairs * more), steps)) >= chosen
-    assert SIZES.index(size_for(n_pairs, steps * more)) >= chosen
+    chosen = SIZES.index(size_for(n_pairs, steps, ALL))
+    assert SIZES.index(size_for(int(n_pairs * more), steps, ALL)) >= chosen
+    assert SIZES.index(size_for(n_pairs, steps * more, ALL)) >= chosen
 
 
 def test_few_pairs_or_little_time_choose_the_smallest_model() -> None:
-    assert size_for(1, ENDLESS) == size_for(10**7, 0) == SIZES[0] and size_for(10**7, ENDLESS) == SIZES[-1]
+    assert size_for(1, ENDLESS, ALL) == size_for(10**7, 0, ALL) == SIZES[0]
+    assert size_for(10**7, ENDLESS, ALL) == SIZES[-1]
+
+
+def test_sizes_of_equal_batches_need_no_more_steps_than_the_smallest() -> None:
+    """With --batch-tokens, a size takes longer by its cost alone."""
+    without = [name for name in ALL if name != "batch_tokens"]
+    largest = SIZES[-1]
+    steps = largest.least_steps * largest.cost
+    assert size_for(10**7, steps, without) == largest != size_for(10**7, steps, ALL)
+
+
+def test_flags_may_be_typed_with_underscores() -> None:
+    options = resolve(["--data", "my.pairs.csv", "--d_model", "512", "--batch_tokens=3000"])
+    assert not {"d_model", "batch_tokens"} & set(options.open_fields)
+    assert (options.config.d_model, options.config.batch_tokens) == (512, 3000)
+    with pytest.raises(ConfigError, match="--data-weights is given twice"):
+        resolve(["--data", "x", "y", "--data_weights", "1", "2", "--data-weights", "3", "4"])
 
 
 def test_given_flags_are_kept() -> None:
