@@ -69,9 +69,12 @@ class Judged(NamedTuple):
     """Of validation pairs"""
     is_good: bool
     """Whether its translations are worth learning from"""
+    by: str = ""
+    """Another run that translated"""
 
     def __str__(self) -> str:
-        return f"{self.source}-{self.target} BLEU {self.bleu:.1f}"
+        by = f"{self.by} " if self.by else ""
+        return f"{by}{self.source}-{self.target} BLEU {self.bleu:.1f}"
 
 
 class RoundReport(NamedTuple):
@@ -157,8 +160,8 @@ class Round(NamedTuple):
         all_judged = [one for _, judged in teachers for one in judged]
         return self._by_row(False, {(one.source, one.target) for one in all_judged if one.is_good}, targets)
 
-    def judge(self, translator: Translator, kind: RoundKind) -> list[Judged]:
-        """Return how well a translator translates what a round asks of it, by the languages."""
+    def judge(self, translator: Translator, kind: RoundKind, by: str = "") -> list[Judged]:
+        """Return how well a translator, that of another run if named, does what a round asks of it, by languages."""
         is_back = kind == "back-translation"
         origins = [origin for origin in self.corpus.origins if origin.is_monolingual == is_back]
         directions = dict.fromkeys(
@@ -167,7 +170,7 @@ class Round(NamedTuple):
         judged = []
         for source, target in directions:
             bleu = self.group.broadcast(self._bleu(translator, source, target))
-            judged.append(Judged(source, target, bleu, bleu >= self.config.least_bleu))
+            judged.append(Judged(source, target, bleu, bleu >= self.config.least_bleu, by))
         return judged
 
     def _bleu(self, translator: Translator, source: str, target: str) -> float:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
 from pairs.report_lines import data_lines, example_lines, rule_lines
-from tapis.system.terminal import listed
 from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
@@ -103,9 +102,8 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
             what = f"{report.n_sentences:,} sentences of --monolingual, translated back by "
             what += training.config.back_translator or "the model"
         else:
-            teachers = training.config.teacher
-            whose = f"translations of {listed(teachers)}" if teachers else "of the model's own translations"
-            what = f"the closest {whose}"
+            what = "the closest of "
+            what += "the translations of --teacher" if training.config.teacher else "the model's own translations"
         share = f"; {training.monolingual_share:.0%} of what it learns from" if is_back else ""
         yield f"{'sources' if is_back else 'targets':<10}from step {training.step + 1:,}: {what} ({quality}){share}"
     if bad := [str(one) for one in report.judged if not one.is_good]:
@@ -175,7 +173,7 @@ def warnings(
         cause = (
             "the training loss is much lower: more data, a higher --dropout or a smaller model"
             if is_overfitting
-            else "the training loss does not fall any more either: another --lr, or a larger model"
+            else "the training loss is not much lower: another --lr, or a larger model"
         )
         lines.append(
             f"warning   none of the last {validations_since_best} validations was better than that of step "

@@ -360,7 +360,10 @@ class Training:
             if distillation in due:
                 runs = self.config.teacher
                 teachers = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
-                judged_of = [a_round.judge(teacher, distillation) for teacher in teachers]
+                judged_of = [
+                    a_round.judge(teacher, distillation, run)
+                    for teacher, run in zip(teachers, runs or [""], strict=True)
+                ]
                 targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
                 all_judged = [one for judged in judged_of for one in judged]
                 reports.append(RoundReport(distillation, all_judged, len(targets)))

@@ -26,9 +26,10 @@ from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.own_translations import closest_translations, from_tensors, to_tensors
+from training.own_translations import Judged, RoundReport, closest_translations, from_tensors, to_tensors
 from training.state import restore, state_of
 from training.tensorboard import Logs
+from training.terminal import round_lines
 from training.trainer import Training
 
 
@@ -224,7 +225,8 @@ def taught(trained: "subprocess.CompletedProcess[str]", called: Command, fewer: 
     args = ["train.py", "demo", "--data", str(fewer), *small, "--epochs", "1", "--teacher", "demo", "--name", "student"]
     done = called(*args, "--self-distillation", "0.5")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("targets   from step 1: the closest translations of demo (en-fr BLEU ") == 1
+    line = "targets   from step 1: the closest of the translations of --teacher (demo en-fr BLEU "
+    assert done.stderr.count(line) == 1
     assert "of the model's own translations" not in done.stderr, "a student does not learn from itself"
     return args
 
@@ -244,6 +246,14 @@ def test_a_student_learns_from_its_teachers_translations(taught: list[str], call
     done = called("export.py", "--run", "student", "--release", "released", "--license", "mit")
     assert done.returncode == 0, done.stderr
     assert "translations by demo that are close to the references" in Path("released/README.md").read_text("utf-8")
+
+
+def test_a_teacher_that_is_left_out_is_named(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(replace(tiny, teacher=("good", "bad")), small, tokenizer)
+    judged = [Judged("en", "fr", 40.0, is_good=True, by="good"), Judged("en", "fr", 20.0, is_good=False, by="bad")]
+    learned, left_out = round_lines(RoundReport("distillation", judged, 10), training)
+    assert "--teacher (good en-fr BLEU 40.0)" in learned and "bad" not in learned
+    assert "--teacher is left out: bad en-fr BLEU 20.0" in left_out and "good" not in left_out
 
 
 def test_a_wrong_teacher_is_refused_before_anything_is_read(taught: list[str], called: Command) -> None:
