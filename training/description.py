@@ -37,7 +37,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
         (names[0], pairs.sources, src_lengths, n_words[0]),
         (names[1], pairs.targets, pairs.tgt_lengths, n_words[1]),
     ):
-        side_counts = rows.counts(len(counts))
+        side_counts = rows.counts(len(counts)) - np.bincount(rows.take(pairs.too_long)[0], minlength=len(counts))
         side_counts[tags] = 0
         counts += side_counts
         sides[language] = describe_side(lengths - 1, n, side_counts, training.tokenizer)

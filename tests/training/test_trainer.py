@@ -23,6 +23,7 @@ from tapis.system.terminal import is_main
 from tapis.text.tokenizer import Tokenizer
 from train import take_step
 from training.batch_plan import BatchPlan
+from training.description import describe
 from training.failures import TrainingError
 from training.own_translations import to_tensors
 from training.records import Validation
@@ -123,6 +124,16 @@ def test_the_state_of_another_version_is_refused_in_words(tiny: Config, small: C
     del state["resume_signature"]
     with pytest.raises(CheckpointError, match="another version of Tapis"):
         restore(training, state)
+
+
+def test_the_report_counts_what_is_learned_from(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Not the pairs that are too long."""
+    config = replace(tiny, max_length=int(np.median(Training(tiny, small, tokenizer).train_pairs.src_lengths)))
+    training = Training(config, small, tokenizer)
+    learned_from = replace(small, train=small.train.select(training.train_pairs.rows))
+    assert len(training.train_pairs.too_long)
+    report, expected = describe(training), describe(Training(config, learned_from, tokenizer))
+    assert report.sides == expected.sides and report.rare_tokens == expected.rare_tokens
 
 
 # Batches
