@@ -119,6 +119,8 @@ class CapturedSteps:
     def _static_batch(self, batch: PackedBatch) -> StaticBatch:
         model = self.objective.model
         flat = torch.zeros_like(batch.flat, device=self.device)
+        for positions in (model.src_position, model.tgt_position):
+            positions.first(batch.longest)  # a table that is too short is replaced now, not within the graph
         tables = model.src_position.table, model.tgt_position.table
         return StaticBatch(flat, batch.read_from(flat), tables, Replayed(self.pool))
 

@@ -94,7 +94,9 @@ class BatchPlan:
         """Return this process's batches of a step, on the CPU; each with its place among the step's."""
         if not self.worker:
             return self.make_batches(step)
-        return (self._prepared.get(step) or self.worker.submit(self.make_batches, step)).result()
+        if step not in self._prepared:
+            self.prepare([step])  # before those that were prepared, which nobody asks for now
+        return self._prepared[step].result()
 
     def prepare(self, steps: Iterable[int]) -> None:
         """Begin to make the batches of steps to come, while a GPU is at work. On a CPU, which is at work itself, don't.
