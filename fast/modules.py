@@ -11,8 +11,8 @@ class ByteDropout(nn.Dropout):
     """Replaces `nn.Dropout`: sets a share p of x to zero and scales the rest up to the same mean.
 
     On a CPU, torch draws one Bernoulli number at a time on one thread, which took a third of a training step. Here one
-    64-bit random word decides over eight numbers, a byte each. p is rounded to 1/256, and the scale is exact for the
-    rounded p. On other devices this is `nn.Dropout`.
+    64-bit random word decides over eight numbers, a byte each. p is rounded to 1/256, and the scale is that of the
+    rounded p, in the type of x. On other devices this is `nn.Dropout`.
     """
 
     def forward(self, x: Tensor) -> Tensor:

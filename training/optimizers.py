@@ -33,8 +33,8 @@ class Muon(torch.optim.Optimizer):
 
     As in Jordan et al. 2024 (kellerjordan.github.io/posts/muon), with Nesterov's momentum, and scaled to Adam's step
     (Liu et al. 2025, arXiv 2502.16982, section 2.2), so that it takes Adam's rate. It equals torch.optim.Muon with
-    ns_steps=3 and adjust_lr_fn="match_rms_adamw", and takes over that optimizer's state. It updates all matrices of a
-    shape at once: one by one, they take a CPU 1.3 to 1.7 times as long.
+    ns_steps=3, adjust_lr_fn="match_rms_adamw" and no weight decay, and takes over that optimizer's state. It updates
+    all matrices of a shape at once: one by one, they take a CPU 1.3 to 1.7 times as long.
     """
 
     def __init__(self, matrices: Sequence[nn.Parameter], dtype: torch.dtype) -> None:

@@ -7,8 +7,7 @@ does. The pointwise mutual information of a pair (x, y) is estimated as
 
 where x′ is a source of about the same length, in nats per token of the target. Of unrelated pairs it is about 0. The
 loss alone tells less: it is also high where a target is rare or free. Dual conditional cross-entropy
-(Junczys-Dowmunt 2018, arXiv 1809.00197) subtracts the loss of a language model in its place, which would be a second
-model to train.
+(Junczys-Dowmunt 2018, arXiv 1809.00197) asks a second model, of the other direction, whether it agrees; this needs one.
 """
 
 from collections.abc import Sequence
