@@ -384,9 +384,9 @@ class Api:
         request = await self.read(http, FileRequest)
         if not isinstance(request.file, Upload):
             raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
-        self.check_length([request.file.content.decode("utf-8", "ignore")])
         try:
             document = request.file.document()
+            self.check_length([document.content.decode("utf-8", "ignore")])
             lines = await self.away_if_long(True, document.lines)
         except TapisError as error:
             raise RequestError(400, f"the file {error}" if str(error).startswith("is ") else str(error)) from None

@@ -19,6 +19,7 @@ from tapis.config import TapisError
 from tapis.documents.common import Translate
 from tapis.documents.formats import FORMATS as DOCUMENTS
 from tapis.documents.pages import translated_html
+from tapis.system.terminal import in_one_line
 from tapis.text.markup import Markup
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # damaged forms are answered, not logged
@@ -85,7 +86,8 @@ class Upload:
         """Return the file as a document. Raises TapisError if it is in none of FORMATS."""
         suffix = PurePosixPath(self.name).suffix.lower()
         if suffix not in FORMATS:
-            raise TapisError(f"files of this name are not translated, but {', '.join(FORMATS)}")
+            kind_of_file = f"{in_one_line(suffix, 20)} files" if suffix else "files without an ending"
+            raise TapisError(f"the server does not translate {kind_of_file}; it takes {', '.join(FORMATS)}")
         kind = FORMATS[suffix]
         return Document(self.content, kind.translated, kind.markup)
 

@@ -408,7 +408,9 @@ def test_files_are_translated(client: TestClient, name: str, content: str, expec
 
 def test_a_file_that_cannot_be_translated_is_explained(client: TestClient) -> None:
     for name, content, says in (
-        ("a.exe", b"x", ".txt, .html"),
+        ("a.exe", b"x", "the server does not translate .exe files; it takes .txt, .html"),
+        ("a.DOCX", b"PK" * 11_000, "the server does not translate .docx files; it takes .txt, .html"),
+        ("a", b"x" * 11_000, "the server does not translate files without an ending; it takes .txt, .html"),
         ("", b"x", ""),
         ("a.txt", b"\xff", "not UTF-8"),
         ("a.srt", b"x", "no line has times"),
