@@ -17,6 +17,12 @@ Translate = Callable[[Sequence[str]], list[str]]
 
 _BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
 CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
+# Where a page or XML names its encoding: <?xml encoding="…"?>, <meta charset="…">, <meta content="…; charset=…">
+_DECLARED_ENCODING = re.compile(
+    r"(?:\A<\?xml\b[^<>]{0,500}?\bencoding|<meta\b[^<>]{0,500}?\bcharset)"
+    r"\s{0,9}=\s{0,9}[\"']?\s{0,9}(?P<encoding>[\w.:-]{1,40})",
+    re.IGNORECASE,
+)
 
 
 class DocumentError(TapisError):
@@ -105,6 +111,20 @@ def decoded(content: bytes) -> str:
     if utf16_name(content):  # of ASCII alone, which UTF-8 has no error in
         raise DocumentError(f"is {not_utf8(content)}")
     return text
+
+
+def as_declared(document: str, translated: str) -> str:
+    """Return a translated page or XML so that it can be read in the encoding that it declares.
+
+    If a document is of ASCII alone and declares another encoding than UTF-8, its translation stays ASCII: all other
+    characters become character references, which mean the same in every encoding.
+    """
+    if not document.isascii():
+        return translated
+    declared = {match["encoding"].lower() for match in _DECLARED_ENCODING.finditer(document)}
+    if declared <= {"utf-8", "utf8"}:
+        return translated
+    return translated.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def has_text(part: str, markup: Markup) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from tapis.documents.common import CHARACTER, Translate, has_text, spaces_around
+from tapis.documents.common import CHARACTER, Translate, as_declared, has_text, spaces_around
 from tapis.text.mark_patterns import ATTRIBUTES, KEPT
 
 # Elements within a sentence. All others begin a new one.
@@ -140,7 +140,7 @@ def translated_html(page: str, translate: Translate) -> str:
     """Return the page with its text translated.
 
     Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
-    elements with translate="no" stay as they are.
+    elements with translate="no" stay as they are. The result can be read in the encoding that the page declares.
     """
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
@@ -171,7 +171,7 @@ def translated_html(page: str, translate: Translate) -> str:
     for i, translation in zip(typed, translate(list(typed.values())), strict=True):
         before, after = spaces_around(parts[i])
         parts[i] = before + translation + after
-    return "".join(parts)
+    return as_declared(page, "".join(parts))
 
 
 def _as_typed(part: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from xml.parsers import expat
 
-from tapis.documents.common import DocumentError, Translate, has_text, leave, spaces_around
+from tapis.documents.common import DocumentError, Translate, as_declared, has_text, leave, spaces_around
 from tapis.text.markup import NOT_OF_XML
 
 DEEPEST = 200  # elements within each other
@@ -288,7 +288,10 @@ class Place(NamedTuple):
 
 
 def with_translations(content: bytes, places: Sequence[Place], translate: Translate) -> bytes:
-    """Return a document with lines translated. places are in the order of the document; one may be within another."""
+    """Return a document with lines translated, readable in the encoding that it declares.
+
+    places are in the order of the document; one may be within another.
+    """
     texts = list(dict.fromkeys(text.strip() for place in places for text in place.line.texts))
     wanted = [text for text in texts if has_text(text, "html")]
     translation_of = dict(zip(wanted, translate(wanted), strict=True))
@@ -313,7 +316,8 @@ def with_translations(content: bytes, places: Sequence[Place], translate: Transl
             changes += reversed(within)
         else:
             changes.append((place.start, place.end, place.before + written + place.after))
-    return _with_changes(content, changes[::-1], 0, len(content))
+    translated_content = _with_changes(content, changes[::-1], 0, len(content))
+    return as_declared(content.decode(), translated_content.decode()).encode()
 
 
 def _with_changes(content: bytes, changes: Sequence[tuple[int, int, bytes]], start: int, end: int) -> bytes:

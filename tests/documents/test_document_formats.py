@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import gc
+import html
 import io
 import json
 import random
@@ -485,6 +486,49 @@ def test_lines_of_other_spaces_end_a_paragraph(blank: str) -> None:
 def test_units_as_people_have_them(document: str, translated: str) -> None:
     start, end = '<xliff version="2.0"><file><unit><segment>', "</segment></unit></file></xliff>"
     assert in_format("xliff", f"{start}{document}{end}") == f"{start}{translated}{end}"
+
+
+def accented(lines: Sequence[str]) -> list[str]:
+    """Lines with their letters a and e as characters beyond ASCII, one of them beyond Latin-1."""
+    return [_TAG_OR_TEXT.sub(lambda match: match[1] or match[2].translate({97: "ā", 101: "é"}), line) for line in lines]
+
+
+DECLARATIONS = (
+    ("xliff", '<?xml version="1.0" encoding="ENCODING"?>', ("us-ascii", "ASCII")),
+    ("epub", "<?xml version='1.0' encoding='ENCODING'?>", ("us-ascii", "iso-8859-1")),
+    ("html", '<html><meta charset="ENCODING">', ("windows-1252", "iso-8859-1", "us-ascii")),
+    ("html", "<HTML><META CHARSET=ENCODING>", ("windows-1252", "Shift_JIS")),
+    (
+        "html",
+        "<meta http-equiv='Content-Type'\n  content='text/html; charset=ENCODING'/>",
+        ("windows-1252", "iso-8859-1"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "declaration", "encoding"),
+    [(kind, declaration, encoding) for kind, declaration, encodings in DECLARATIONS for encoding in encodings],
+)
+def test_a_translation_is_readable_in_the_encoding_that_its_document_declares(
+    kind: str, declaration: str, encoding: str
+) -> None:
+    def translated(document: str) -> str:
+        if kind != "epub":
+            return FORMATS[kind].translated(document.encode(), accented).decode()
+        book = zipped({"META-INF/container.xml": "<a/>", "a.xhtml": document})
+        with zipfile.ZipFile(io.BytesIO(FORMATS[kind].translated(book, accented))) as archive:
+            return archive.read("a.xhtml").decode()
+
+    rest = "<html><p>A <b>cat</b> eats &amp; waits.</p><!-- a --></html>"
+    if kind == "xliff":
+        rest = "<xliff><trans-unit><source>A <g>cat</g> eats &lt;.</source><!-- a --></trans-unit></xliff>"
+    in_utf8 = translated(declaration.replace("ENCODING", "utf-8") + rest)
+    assert "ā" in in_utf8 and "é" in in_utf8
+    document = declaration.replace("ENCODING", encoding)
+    with_references = in_utf8.replace("ā", "&#257;").replace("é", "&#233;")
+    assert translated(document + rest) == with_references.replace(declaration.replace("ENCODING", "utf-8"), document)
+    assert html.unescape(with_references) == html.unescape(in_utf8)
 
 
 def test_fences_of_directives_and_formulas_stay() -> None:
