@@ -10,7 +10,7 @@ around nothing is left out.
 
 import re
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -48,6 +48,8 @@ class Mark:
     """Whether a word follows without a space"""
     is_before_punctuation: bool = False
     """Whether punctuation follows that is not its own; this goes to the word before it"""
+    joins_words: bool = False
+    """Whether it is between two words without a space, alone or beside other marks: First<br>second"""
     partner: int = -1
     """Of a pair of tags, the number of the other one among the marks; −1 for anything else"""
 
@@ -106,7 +108,21 @@ def _read(line: str, pattern: re.Pattern[str], skipped: Set[int]) -> "_Reader":
         else:
             reader.add_tag(mark)
     reader.add_text(len(line))
+    _find_joints(line, reader.marks)
     return reader
+
+
+def _find_joints(line: str, marks: Sequence[Mark]) -> None:
+    """Set which marks join words. Marks that follow each other do so together, as in <b>First</b><i>second</i>."""
+    start = 0  # of the marks that follow each other
+    for number, mark in enumerate(marks):
+        if number and marks[number - 1].end < mark.start:
+            start = number
+        is_last = number + 1 == len(marks) or mark.end < marks[number + 1].start
+        following = line[mark.end : mark.end + 1]
+        if is_last and marks[start].is_glued and following.strip() and following not in PUNCTUATION:
+            for one in marks[start : number + 1]:
+                one.joins_words = True
 
 
 class _Reader:

@@ -63,20 +63,25 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Marku
     omitted = _empty_emphasis(pairs, marks) if markup == "markdown" else frozenset()
 
     # Write the words, and the marks between them.
-    parts: list[tuple[str, Mark | None]] = []  # each with what it is if it is a mark
+    parts: list[tuple[str, int | None]] = []  # each with its number if it is a mark
     is_after_opening, is_before_word = True, False
     last_word, beside = -1, -1  # the last part with words, and the word that all marks since were beside
+    gap = 0  # the first part since the last word
     for word, number in _in_order(line, marks, alignment):
         if number is None:
+            needs_space = not is_after_opening and not is_before_word
+            if not needs_space and gap:
+                _separate_words(parts, gap, marks, openings, closings)
             last_word, beside = len(parts), -1
-            parts.append((("" if is_after_opening or is_before_word else " ") + words[word], None))
+            parts.append(((" " if needs_space else "") + words[word], None))
             is_after_opening = is_before_word = False
+            gap = len(parts)
             continue
         if number in omitted:
             continue
         mark = marks[number]
         is_opening, is_closing = number in openings, number in closings
-        follows_mark = bool(parts) and number > 0 and parts[-1][1] is marks[number - 1]
+        follows_mark = bool(parts) and parts[-1][1] == number - 1 and marks[number - 1].end == mark.start
         needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
 
         # Punctuation of the last word goes behind the mark.
@@ -90,14 +95,29 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Marku
             if tail[:1] in SPACED:
                 tail = text[len(before) :]
             parts[last_word] = before, None
-        parts += [("" if needs_no_space else " ", None), (mark.text, mark)]
+        parts += [("" if needs_no_space else " ", None), (mark.text, number)]
         beside = mark.word
         if tail:
             last_word, beside = len(parts), -1
             parts.append((tail, None))
+            gap = len(parts)
         is_after_opening, is_before_word = is_opening, mark.is_followed and not tail
     escape = ESCAPES[markup]
-    return "".join(escape(part) if part_mark is None else part for part, part_mark in parts)
+    return "".join(escape(part) if number is None else part for part, number in parts)
+
+
+def _separate_words(
+    parts: list[tuple[str, int | None]], gap: int, marks: Sequence[Mark], openings: Set[int], closings: Set[int]
+) -> None:
+    """Add a space to the parts since the last word, unless they have one, or a mark that joined words in the source.
+
+    It is before the first opening tag, or else before the first mark that is no closing tag.
+    """
+    places = {number: place for place, (_, number) in enumerate(parts[gap:], gap) if number is not None}
+    if any(parts[place - 1][0] == " " or marks[number].joins_words for number, place in places.items()):
+        return
+    candidates = [number for number in places if number in openings] or places.keys() - closings
+    parts[places[min(candidates, key=lambda number: places[number])] - 1] = " ", None
 
 
 def _empty_emphasis(pairs: Sequence[_Pair], marks: Sequence[Mark]) -> Set[int]:

@@ -18,6 +18,7 @@ function isTag({ kind }) {
 //   word                      how many words are before it
 //   isGlued, isFollowed       whether no space is before it, and whether a word follows without a space
 //   isBeforePunctuation       whether punctuation follows that is not its own; this goes to the word before it
+//   joinsWords                whether it is between two words without a space, alone or beside other marks
 //   partner                   of a pair of tags, the number of the other one among the marks; -1 for anything else
 function takeOut(line, withNumbers = false) {
   let reader = new MarkReader(line).read(withNumbers, new Set());
@@ -54,6 +55,7 @@ class MarkReader {
         isGlued: start > 0 && !/\s/u.test(this.line[start - 1]),
         isFollowed: false,
         isBeforePunctuation: false,
+        joinsWords: false,
         partner: -1,
       };
       this.marks.push(mark);
@@ -62,7 +64,22 @@ class MarkReader {
       else this.addThing(mark);
     }
     this.addText(this.line.length);
+    this.findJoints();
     return this;
+  }
+
+  // Sets which marks join words. Marks that follow each other do so together, as in <b>First</b><i>second</i>.
+  findJoints() {
+    const { marks, line } = this;
+    let start = 0; // of the marks that follow each other
+    marks.forEach((mark, number) => {
+      if (number && marks[number - 1].end < mark.start) start = number;
+      const isLast = number + 1 === marks.length || mark.end < marks[number + 1].start;
+      const following = line.slice(mark.end, mark.end + 1);
+      if (isLast && marks[start].isGlued && following.trim() && !PUNCTUATION.includes(following)) {
+        for (let i = start; i <= number; i++) marks[i].joinsWords = true;
+      }
+    });
   }
 
   // Reads words up to a place. Punctuation after something that was taken out goes to the word before that.

@@ -19,18 +19,23 @@ function putBack(translation, taken, alignment) {
 
   // Write the words, and the marks between them.
   const parts = [];
-  const append = (text) => parts.push({ text, mark: null }) - 1;
+  const append = (text) => parts.push({ text, mark: null, number: -1 }) - 1;
   let [isAfterOpening, isBeforeWord] = [true, false];
   let [lastWord, beside] = [-1, -1]; // the last part with words, and the word that all marks since were beside
+  let gap = 0; // the first part since the last word
   for (const [word, number] of inOrder(line, marks, alignment)) {
     if (number === null) {
-      [lastWord, beside] = [append((isAfterOpening || isBeforeWord ? "" : " ") + words[word]), -1];
+      const needsSpace = !isAfterOpening && !isBeforeWord;
+      if (!needsSpace && gap) separateWords(parts.slice(gap), openings, closings);
+      [lastWord, beside] = [append((needsSpace ? " " : "") + words[word]), -1];
       isAfterOpening = isBeforeWord = false;
+      gap = parts.length;
       continue;
     }
     const mark = marks[number];
     const [isOpening, isClosing] = [openings.has(number), closings.has(number)];
-    const followsMark = number > 0 && parts.at(-1)?.mark === marks[number - 1];
+    const before = number > 0 ? marks[number - 1] : null;
+    const followsMark = before !== null && parts.at(-1)?.mark === before && before.end === mark.start;
     const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));
 
     // Punctuation of the last word goes behind the mark.
@@ -39,17 +44,29 @@ function putBack(translation, taken, alignment) {
     if (mark.isBeforePunctuation && lastWord >= 0 && !isOpening) {
       const { text } = parts[lastWord];
       [tail] = text.match(TRAILING_PUNCTUATION);
-      const before = text.slice(0, text.length - tail.length).trimEnd();
-      if (SPACED.includes(tail[0])) tail = text.slice(before.length);
-      parts[lastWord].text = before;
+      const rest = text.slice(0, text.length - tail.length).trimEnd();
+      if (SPACED.includes(tail[0])) tail = text.slice(rest.length);
+      parts[lastWord].text = rest;
     }
     append(needsNoSpace ? "" : " ");
-    parts.push({ text: mark.text, mark });
+    parts.push({ text: mark.text, mark, number });
     beside = mark.word;
-    if (tail) [lastWord, beside] = [append(tail), -1];
+    if (tail) {
+      [lastWord, beside] = [append(tail), -1];
+      gap = parts.length;
+    }
     [isAfterOpening, isBeforeWord] = [isOpening, mark.isFollowed && !tail];
   }
   return parts.map(({ text }) => text).join("");
+}
+
+// Adds a space to the parts since the last word, unless they have one, or a mark that joined words in the source. It is
+// before the first opening tag, or else before the first mark that is no closing tag.
+function separateWords(parts, openings, closings) {
+  if (parts.some(({ text, mark }) => (mark ? mark.joinsWords : text === " "))) return;
+  const opening = parts.findIndex(({ number }) => openings.has(number));
+  const place = opening >= 0 ? opening : parts.findIndex(({ mark, number }) => mark && !closings.has(number));
+  parts[place - 1].text = " ";
 }
 
 // The whole line, and all pairs of tags in it, each after the pair around it. Of a pair:

@@ -4,6 +4,7 @@ import random
 import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.mark_patterns import is_plain, marks
-from tapis.text.marks import take_out
+from tapis.text.marks import PUNCTUATION, Mark, take_out
 from tapis.text.markup import Markup
 from tapis.text.placement import put_back
 
@@ -368,6 +369,65 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
         assert min(places, default=0) >= 0, line
         opened = [mark.text for mark in taken.marks if mark.partner >= 0]
         assert len(opened) % 2 == 0, line
+
+
+@pytest.mark.parametrize(
+    ("line", "attended", "expected"),
+    [
+        ("<b>A man</b> is sleeping<i> here.</i>", [0, 1, 4], "<b>Ein Mann</b> <i>schläft.</i>"),
+        ("<b>A man </b><i>is sleeping.</i>", [0, 1, 3], "<b>Ein Mann</b> <i>schläft.</i>"),
+        ("A man<i> {x}sleeps.</i>", [0, 1, 2], "Ein Mann <i>{x}schläft.</i>"),
+        ("A <b>man</b> is sleep<i>ing</i>.", [0, 1, 3], "Ein <b>Mann</b> <i>schläft</i>."),
+        ("<i>A man</i><b>sleeps.</b>", [0, 1, 2], "<i>Ein Mann</i><b>schläft.</b>"),
+        ("A man<br>sleeps.", [0, 1, 2], "Ein Mann<br>schläft."),
+    ],
+)
+def test_a_space_within_a_tag_separates_words(line: str, attended: list[int], expected: str) -> None:
+    taken = take_out(line)
+    alignment = Alignment([np.eye(len(taken.words))[attended]])
+    assert put_back("Ein Mann schläft.", taken, alignment) == expected
+
+
+def texts_of_joining_marks(line: str, taken_marks: Sequence[Mark]) -> list[str]:
+    """The marks with text on both sides, without a space; of marks that follow each other, all or none."""
+    joining = []
+    for mark in taken_marks:
+        start, end = mark.start, mark.end
+        for one in reversed(taken_marks):
+            start = one.start if one.end == start else start
+        for one in taken_marks:
+            end = one.end if one.start == end else end
+        before, after = line[start - 1 : start], line[end : end + 1]
+        if before.strip() and after.strip() and after not in PUNCTUATION:
+            joining.append(mark.text)
+    return joining
+
+
+@given(
+    line=st.lists(st.sampled_from([*FRAGMENTS, " ", "<b> ", " </b>", "one"]), max_size=14).map("".join),
+    words=st.lists(st.sampled_from(["α", "βγ", "δ,", "ε."]), max_size=6),
+    choose=st.randoms(use_true_random=False),
+    markup=st.sampled_from(["", "html", "markdown"]),
+    with_numbers=st.booleans(),
+)
+@settings(max_examples=500, deadline=None)
+def test_words_stay_apart_and_in_order(
+    line: str, words: list[str], choose: random.Random, markup: Markup, with_numbers: bool
+) -> None:
+    """Between two words of a translation is a space that is of no mark, or a mark that joined words in the source."""
+    taken = take_out(line, with_numbers, markup)
+    attended = [[choose.random() ** 4 for _ in taken.words] for _ in words]
+    alignment = Alignment([np.array(attended).reshape(len(words), len(taken.words))])
+    back = put_back(" ".join(words), taken, alignment, markup)
+
+    letters = re.compile("[α-ω]+")
+    assert letters.findall(back) == [word.strip(PUNCTUATION) for word in words]
+    joining = texts_of_joining_marks(line, taken.marks)
+    for gap in letters.split(back)[1:-1]:
+        spaces = gap
+        for text in sorted((mark.text for mark in taken.marks), key=len, reverse=True):
+            spaces = spaces.replace(text, "")
+        assert re.search(r"\s", spaces) or any(text in gap for text in joining), back
 
 
 @pytest.mark.parametrize(
