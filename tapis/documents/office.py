@@ -29,6 +29,7 @@ _PARTS_OF_DOCX = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|end
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "customXml", "bdo", "dir"}
 _FIELDS_OF_TEXT = ("HYPERLINK", "TOC")  # whose results are texts of the document
 _WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak"}  # spelling errors, and where pages ended
+_NO_STYLE = {"lang", "noProof"}  # properties of runs that say how text is checked, not how it looks
 _BREAKS = {"br", "cr", "tab"}
 _PARTS_OF_ODT = ("content.xml", "styles.xml")
 _BREAKS_OF_ODT = {"line-break", "tab"}
@@ -117,7 +118,7 @@ def _field(element: Element, following: list[Element]) -> list[Element]:
 def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
     """Yield the texts of a run, and what else it holds."""
     properties = next((child for child in run.children if child.tag == "rPr"), None)
-    style = part[properties.start : properties.end] if properties else b""
+    style = _style(part, properties) if properties else b""
     others = [child for child in run.children if child is not properties and child.tag not in _WITHOUT_MEANING]
     if not any(child.tag in {"t", "ruby", *_BREAKS} for child in others):
         yield Thing(run.start, run.end)
@@ -142,6 +143,15 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
         else:
             is_break = child.tag in _BREAKS
             yield Thing(child.start, child.end, before, part[run.inner_end : run.end], is_break)
+
+
+def _style(part: bytes, properties: Element) -> bytes:
+    """Return the properties of a run without those that are no style; nothing if there are no others."""
+    styles = [part[one.start : one.end] for one in properties.children if one.tag not in _NO_STYLE]
+    if not styles:
+        return b""
+    opening = part[properties.start : properties.inner_start]
+    return b"".join([opening, *styles, part[properties.inner_end : properties.end]])
 
 
 def _text_of(part: bytes, elements: Sequence[Element]) -> str:

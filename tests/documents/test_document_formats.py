@@ -327,6 +327,27 @@ def test_runs_of_word_keep_their_looks() -> None:
         assert kept in body
 
 
+NO_STYLES = ("", '<w:lang w:val="en-US"/>', "<w:noProof/>", '<w:noProof/><w:lang w:val="de-DE" w:bidi="ar-SA"/>')
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(NO_STYLES), st.sampled_from(["man ", "a"])), min_size=1))
+def test_runs_that_differ_in_language_and_spelling_alone_are_one_text(runs: list[tuple[bool, str, str]]) -> None:
+    def body(with_no_styles: bool) -> str:
+        written = ""
+        for number, (is_bold, no_style, text) in enumerate(runs):
+            properties = ("<w:b/>" if is_bold else "") + (no_style if with_no_styles else "")
+            style = f"<w:rPr>{properties}</w:rPr>" if properties else ""
+            run = f'{style}<w:t xml:space="preserve">{text}</w:t>'
+            written += f'<w:r w:rsidR="{number}">{run}</w:r><w:proofErr w:type="spellStart"/>'
+        return DOCX_BODY[: DOCX_BODY.index("<w:body>")] + f"<w:body><w:p>{written}</w:p></w:body></w:document>"
+
+    plain, checked = (zipped({"word/document.xml": body(with_no_styles)}) for with_no_styles in (False, True))
+    assert seen_in("docx", checked) == seen_in("docx", plain)
+    if len({is_bold for is_bold, _, _ in runs}) == 1:
+        assert seen_in("docx", checked) == ["".join(text for _, _, text in runs).strip()]
+    assert FORMATS["docx"].translated(checked, upper) == FORMATS["docx"].translated(plain, upper)
+
+
 def test_order_of_words_and_looks_may_change() -> None:
     def turned(lines: Sequence[str]) -> list[str]:
         return ["<x0/><g0>aboie</g0> un chien &lt;&amp;&gt;" if "barks" in line else line for line in lines]
