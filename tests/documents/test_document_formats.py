@@ -509,6 +509,64 @@ def test_units_as_people_have_them(document: str, translated: str) -> None:
     assert in_format("xliff", f"{start}{document}{end}") == f"{start}{translated}{end}"
 
 
+def segment(number: int, text: str) -> str:
+    return f'<mrk mtype="seg" mid="{number}">{text}</mrk>'
+
+
+SEGMENTS = " ".join([segment(1, "A <g id='1'>cat</g>."), segment(2, "A dog.")])
+EMPTY = f"{segment(1, '')} {segment(2, '')}"
+FIRST, SECOND = segment(1, "A <g id='1'>CAT</g>."), segment(2, "A DOG.")
+DONE = segment(1, "Un chat.")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "left"),
+    [
+        ("", f'<target state="needs-review-translation">{FIRST} {SECOND}</target>', []),
+        ("<target/>", f"<target>{FIRST} {SECOND}</target>", []),
+        (f"<target>{EMPTY}</target>", f"<target>{FIRST} {SECOND}</target>", []),
+        (f"<target>{segment(2, ' ')}\n{segment(1, '')}</target>", f"<target>{SECOND}\n{FIRST}</target>", []),
+        (f'<target><mrk mtype="seg" mid="1" />{SECOND}</target>', f"<target>{FIRST}{SECOND}</target>", ["A dog."]),
+        (f"<target>{DONE} {segment(2, '')}</target>", f"<target>{DONE} {SECOND}</target>", ["A <g0>cat</g0>."]),
+        (f"<target>{segment(1, '')}{segment(3, '')}</target>", f"<target>{FIRST}{segment(3, '')}</target>", ["A dog."]),
+        (f'<target state="new">{SEGMENTS}</target>', f'<target state="new">{FIRST} {SECOND}</target>', []),
+        ("<target>Un chat.</target>", "<target>Un chat.</target>", ["A cat. A dog."]),
+    ],
+)
+def test_segments_of_a_unit_are_translated_one_by_one(target: str, expected: str, left: list[str]) -> None:
+    start = f"<xliff><trans-unit><source>A cat. A dog.</source><seg-source>{SEGMENTS}</seg-source>"
+    end = "</trans-unit></xliff>"
+    with texts_left() as found:
+        assert in_format("xliff", f"{start}{target}{end}") == f"{start}{expected}{end}"
+    assert [one.text for one in found] == left
+
+
+texts_of_segments = st.sampled_from(["A man.", "", " ", "A <x/> dog ", "1", "<g>It &amp; me</g>\nhere"])
+
+
+@given(
+    st.lists(st.tuples(texts_of_segments, st.sampled_from(["", "Un", None])), min_size=1, max_size=5),
+    st.sampled_from(["", " ", "<x/>"]),
+    st.booleans(),
+)
+def test_a_target_has_the_segments_of_its_source(
+    segments: list[tuple[str, str | None]], between: str, is_in_code: bool
+) -> None:
+    """Whatever they hold, and whether the target has them or not. With None, a segment has no text in the target."""
+    around = "<g id='1'>{}</g>" if is_in_code else "{}"
+    seg_source = around.format(between.join(segment(i, text) for i, (text, _) in enumerate(segments)))
+    targets = around.format(between.join(segment(i, target or "") for i, (_, target) in enumerate(segments)))
+    expected = around.format(
+        between.join(segment(i, target or upper([text])[0]) for i, (text, target) in enumerate(segments))
+    )
+    start, end = f"<xliff><trans-unit><source>x</source><seg-source>{seg_source}</seg-source>", "</trans-unit></xliff>"
+    with_target = in_format("xliff", f"{start}<target>{targets}</target>{end}")
+    assert with_target == f"{start}<target>{expected}</target>{end}"
+    if not any(target for _, target in segments):
+        without_target = in_format("xliff", start + end)
+        assert without_target == f'{start}<target state="needs-review-translation">{expected}</target>{end}'
+
+
 def accented(lines: Sequence[str]) -> list[str]:
     """Lines with their letters a and e as characters beyond ASCII, one of them beyond Latin-1."""
     return [_TAG_OR_TEXT.sub(lambda match: match[1] or match[2].translate({97: "ā", 101: "é"}), line) for line in lines]
