@@ -104,6 +104,8 @@ PIECES = (
     *("***", "`", "``", "``x ` y``", "<code>", "</code>", "\\]", "[x]", "](<x y>)", "](x_(y) 'z')", "<b><i>"),
     *("{{ x }}", "%{n}", "__x__", "<0>", "</0>", "<1/>", "%-5.2f", "\\n", "C:\\new", "[[n]]", "%name%", "%%", " # "),
     *("{n, plural, one {# a} other {b {x}}}", "{n, plural, ", "{", "}", "<p>", " 5 €", "£5", "+33 6 12 34", "<%= x %>"),
+    *("{n, number}", "{ $x }", "%<n>d", "%1", "%L2", "%I64d", "%v", ":name", " :so:", "$t(a.b)", "@:a.b", "@:(a)"),
+    *("&lt;b&gt;", "&lt;/b&gt;", "&lt;br/&gt;", "&lt;a href=u&gt;", "[b]", "[/b]", "[url=u]", "[/url]", "[i]", "/i]"),
     *("😀", "👩‍👩‍👧", "🇫🇷", "☂︎", " — ", " - ", '"', "“", "”", "snake_case", "2*3", "${", "}", "\u00a0", "$5", "10 %"),
 )
 
@@ -250,9 +252,9 @@ def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Cor
     assert n_different(translated(browser, sentences), beam) <= 1
 
     # lines stay lines, and what has no letters is copied
-    lines = translated(browser, [f"{SENTENCE} {SENTENCE}", "", f"- {SENTENCE}", "12 + 3"])
+    lines = translated(browser, [f"{SENTENCE} {SENTENCE}", "", f"- {SENTENCE}", "12 + 3", f"-{SENTENCE}"])
     (one,) = translate([SENTENCE], Search(beam=5))
-    assert lines == [f"{one} {one}", "", f"- {one}", "12 + 3"]
+    assert lines == [f"{one} {one}", "", f"- {one}", "12 + 3", f"-{one}"]
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 

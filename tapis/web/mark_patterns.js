@@ -29,20 +29,30 @@ function balanced(depth) {
   return inner;
 }
 
+// What formats an argument of a message: {n, number}, {day, date, short}
+const FORMATS = "number|date|time|spellout|ordinal|duration|list";
+// How a placeholder of printf ends: in C, Go, Python, Objective-C
+const CONVERSION = `(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU](?![${W}])`;
+
 const PLACEHOLDERS = [
   "\\{\\\\[^\\{\\}]*\\}", // of subtitles: {\an8}
   // a message of ICU
   `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:plural|select|selectordinal)\\s?,${balanced(4)}\\}`,
+  `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:${FORMATS})${balanced(1)}\\}`,
   "\\{\\{\\{?[^\\{\\}\\n]{0,100}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,100}%\\}", // of templates
   "<%[^<>%\\n]{0,200}%>|<\\?[^<>?\\n]{0,200}\\?>",
   `\\[\\[[^\\[\\]\\n]{1,100}\\]\\]|@@[${W}]{1,100}@@`,
   "[%#$@]\\{[^\\{\\}\\n]{1,100}\\}", // %{name}, #{x + 1}, ${x}
-  `\\{[${W}.:$\\[\\]!@,+#<>\\-]{0,100}\\}`, // {0}, {user.name!r:>10}
+  `\\{ ?[${W}.:$\\[\\]!@,+#<>\\-]{0,100} ?\\}`, // {0}, {user.name!r:>10}, { $count }
   "(?<!\\S)#(?!\\S)", // the number of a message
   // of printf
   `%(?:\\([${W}]{1,100}\\)|${D}{1,3}\\$)?[\\-+#0']{0,5}(?:${D}{1,4}|\\*)?(?:\\.(?:${D}{1,4}|\\*))?` +
-    `(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSpn@](?![${W}])|%%`,
+    `${CONVERSION}|%%`,
+  `%<[${W}]{1,100}>(?:[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?${CONVERSION})?`, // of Ruby
   `(?<![${W}%])%[A-Za-z_][${W}.]{0,100}%(?![${W}])`, // %name%
+  `(?<![${W}%])%L?${atomic(`${D}{1,2}`)}(?![${W}%])`, // of Qt
+  `\\$t\\([^\\(\\)\\n]{1,100}\\)|(?<![${W}])@:(?:[${W}.]{1,100}|\\([^\\(\\)\\n]{1,100}\\))`, // other messages
+  `(?<![${W}:/]):${atomic(`[a-z_][${W}]{0,50}`)}(?![${W}/]):?`, // :name of Laravel, :smile:
   `</?${D}{1,3}\\s?/?>`, // <1/>, and others without a partner
   // paths of Windows
   `(?<![${W}])[A-Za-z]:\\\\[^\\s<>"]+|(?<![${W}\\\\])${atomic("\\\\\\\\[^\\s<>\"\\\\]+\\\\[^\\s<>\"]*")}`,
@@ -83,19 +93,25 @@ function linkText(depth) {
 }
 
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
-const OPENING_TAG = `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>`; // <0> is of translations of React
-const CLOSING_TAG = `</[A-Za-z][^<>]*>|</${D}{1,3}>`;
+const IN_ESCAPED_TAG = "(?:[^<>&]|&(?!lt;|gt;)){0,1000}";
+const NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler";
+const OPENING_TAG =
+  `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>` + // <0> is of translations of React
+  `|&lt;[A-Za-z]${IN_ESCAPED_TAG}(?<!/)&gt;` + // of a page within XML or a page
+  `|\\[(?<bbcode>${NAMES_OF_BBCODE})(?:=[^\\[\\]\\n]{1,200})?\\](?!\\()(?=[^\\n]{0,500}?\\[/\\k<bbcode>\\])`;
+const CLOSING_TAG =
+  `</[A-Za-z][^<>]*>|</${D}{1,3}>|&lt;/[A-Za-z]${IN_ESCAPED_TAG}&gt;|\\[/(?:${NAMES_OF_BBCODE})\\]`;
 // Elements that are kept whole, in letters of either case
 const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
   .map((name) => `<${name}(?![${W}])${ATTRIBUTES}(?<!/)>(?:[^<]|<(?!/?${name}(?![${W}])))*</${name}>`)
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
-const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>`;
+const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|&lt;[A-Za-z]${IN_ESCAPED_TAG}(?<=/)&gt;`;
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =
-  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?=${linkText(2)}\\]${TARGET}))` +
+  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?!/(?:${NAMES_OF_BBCODE})\\])(?=${linkText(2)}\\]${TARGET}))` +
   `|(?<close>${CLOSING_TAG}|\\]${TARGET})` +
   `|(?<emphasis>(?<![${W}])(?!${UNDERSCORED})${EMPHASIS()}(?=[*_~]{0,9}[^\\s*_~])` +
   `|(?<=\\S)${EMPHASIS()}(?![*_~]{0,9}[${W}]))` +

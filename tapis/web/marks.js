@@ -2,7 +2,7 @@
 // tapis/text/marks.py. `takeOut` removes these marks from a line; placement.js puts them back into its translation.
 
 // Tags of HTML that have no partner; <wbr> has none either, and may be within a word
-const ALONE = /^<(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
+const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
 const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
 const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
@@ -144,7 +144,7 @@ class MarkReader {
         const [otherName, other] = unclosed.pop(); // what does not match would cross this pair, and stays alone
         if (otherName === name) [mark.partner, marks[other].partner] = [other, number];
       }
-    } else if (name !== "wbr") { // which may be within a word
+    } else if (!["<wbr", "&wbr"].includes(name)) { // which may be within a word
       if (this.isOpenWord && isBeforeWord) { // within a word, as are opening tags directly before
         mark.word -= 1;
         for (let i = unclosed.length - 1; i >= 0; i--) {
@@ -173,6 +173,7 @@ function endsInPunctuation(word) {
 
 // What an opening and a closing tag have in common.
 function nameOfTag(tag) {
-  if (tag[0] === "<") return tag.match(/^<\/?([^\s/>]+)/u)?.[1].toLowerCase() ?? tag;
+  const match = tag.match(/^(?:<|&lt;)\/?([^\s/>&]+)/u) ?? tag.match(/^\[\/?([\p{L}\p{N}_]+)(?:=.+)?\]$/u);
+  if (match) return match[0][0] + match[1].toLowerCase();
   return "![]".includes(tag[0]) ? "[" : tag;
 }

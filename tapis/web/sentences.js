@@ -1,6 +1,8 @@
 // Lines of text ↔ the sentences that a model can translate, as tapis/text/sentences.py.
 
-const MARKER = /^\s*(?:(?:[-*•·>#]+|\(?(?:(?:\p{Nd}{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*/u;
+// Bullets, numbers, and the dash of a speaker, which has a space behind it or none
+const MARKER =
+  /^\s*(?:(?:[-*•·>#]+|\(?(?:(?:\p{Nd}{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*(?:(?<!\S)-(?=\p{L}))?/u;
 const INITIAL = /^[^\p{L}\p{N}_]*(?:[A-Z]|\p{Nd}+)\.\s*$/u; // "M. Dupont" is not two sentences
 const SENTENCE = /[^.!?。！？]*[.!?。！？]*\s*/gu; // where the browser has no Intl.Segmenter
 // Where a long sentence may be cut, best first: beside punctuation within a sentence, then at whitespace.
@@ -103,9 +105,16 @@ function cutToFit(text, fits) {
   return [...cutToFit(text.slice(0, cut), fits), ...cutToFit(text.slice(cut), fits)];
 }
 
+// Whether the first sentence follows the marker without a space, as in -Is it raining?
+function isGlued(marker) {
+  return /\S$/u.test(marker);
+}
+
 // The translated line, from the translation of each unit.
 function joinLine(marker, translations, language) {
   const separator = LANGUAGES_WITHOUT_SPACES.includes(baseLanguage(language)) ? "" : " ";
   const body = translations.filter(Boolean).join(separator);
-  return [...marker.split(/\s+/u), body].filter(Boolean).join(" ");
+  const words = [...marker.split(/\s+/u), body].filter(Boolean);
+  if (isGlued(marker)) words.push(words.splice(-2).join(""));
+  return words.join(" ");
 }

@@ -102,7 +102,7 @@ class Translator {
     const blocks = translations.map((one, i) =>
       one ? wordAlignment(this.attention(one.source, one.ids)) : sameWords(splitAtSpaces(units[i]).length),
     );
-    const alignment = new Alignment([sameWords(splitAtSpaces(marker).length), ...blocks]);
+    const alignment = new Alignment([sameWords(splitAtSpaces(marker).length - isGlued(marker)), ...blocks]);
     const [nTarget, nSource] = [splitAtSpaces(text).length, taken.words.length];
     const isWhole = alignment.nTarget === nTarget && alignment.nSource === nSource;
     return putBack(text, taken, isWhole ? alignment : new SamePlaces(nTarget, nSource));
