@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tapis.system.files import write_text
-from tapis.text.lines import Pair
+from tapis.system.files import write_whole
+from tapis.text.lines import Pair, compressed
 from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, plain
-from tapis.text.tmx import read_tmx
+from tapis.text.tmx import read_tmx, read_tmx_file
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
 MOST_COMPARED = 20  # texts of the memory that share the most words with a text
@@ -104,22 +104,31 @@ def _normal(text: str) -> str:
 
 
 def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) -> None:
-    """Write texts and their translations as TMX 1.4, with those of the file if there is one, each text once.
+    """Add texts and their translations to a memory, each pair once, or make the memory; compress it as its name says.
 
-    The last translation of a text counts. Raises DataError if the file is no TMX of these languages, and OSError if it
-    cannot be written.
+    All that the file has stays, byte for byte, and a pair that it has is not added again. Another translation of a text
+    comes behind the one that is there: the last one counts. Raises DataError if the file is no TMX of these languages,
+    and OSError if it cannot be written.
     """
-    known: dict[str, str] = dict(read_tmx(file, source, target)) if file.exists() else {}
+    memory = read_tmx_file(file, source, target) if file.exists() else None
+    known = {(_normal(one), _normal(other)) for one, other in memory.pairs} if memory else set()
     cleaned = [(_normal(NOT_OF_XML.sub("", one)), _normal(NOT_OF_XML.sub("", other))) for one, other in pairs]
-    known |= {one: other for one, other in cleaned if one and other}
-    units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in known.items())
+    last = {one: other for one, other in cleaned if one and other}
+    added = [pair for pair in last.items() if pair not in known]
+    units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in added)
+    if memory and not units:
+        return
+
+    content = memory.with_units(units) if memory else _new_memory(units, source).encode()
+    write_whole(file, lambda temporary: temporary.write_bytes(compressed(content, file)))
+
+
+def _new_memory(units: str, source: str) -> str:
     header = (
         f'<header creationtool="tapis" creationtoolversion="1" segtype="block" o-tmf="tapis" adminlang="en" '
         f'srclang="{html.escape(source)}" datatype="plaintext"/>'
     )
-    write_text(
-        file, f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
-    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
 
 
 def _variant(language: str, text: str) -> str:

@@ -34,7 +34,57 @@ def test_the_last_translation_of_a_text_counts() -> None:
     write_memory(Path("memory.tmx"), [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un chat.")], "en", "fr")
     write_memory(Path("memory.tmx"), [("A cat.", "Un matou."), ("", "x"), ("y", " ")], "en", "fr")
     pairs = list(read_tmx(Path("memory.tmx"), "en", "fr"))
-    assert pairs == [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un matou.")]
+    assert pairs == [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un chat."), ("A cat.", "Un matou.")]
+    assert Memory.read(Path("memory.tmx"), "en", "fr").exact("A cat.") == "Un matou."
+
+
+MEMORY = """<?xml version="1.0" encoding="{}"?>\r
+<!DOCTYPE tmx SYSTEM "tmx14.dtd"><!-- </body> -->
+<tmx version="1.4"><header srclang="en-US"><note>Ours</note></header><body>
+<tu changedate="20260101T000000Z"><prop type="x">é</prop><note>&lt;/body></note>
+<tuv xml:lang="en-US"><seg>A <bpt i="1">&lt;b></bpt>cat<ept i="1">&lt;/b></ept>.\x02</seg></tuv>
+<tuv xml:lang="fr-FR"><seg>Un  chat.</seg></tuv><tuv xml:lang="de"><seg>Eine Katze.</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>A cat.</seg></tuv><tuv xml:lang="fr"><seg>Un matou.</seg></tuv></tu>
+  </body >
+<!-- é --></tmx>"""
+
+
+CODECS = ["utf-8", "utf-16-le", "utf-16-be"]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "utf-8-sig", "UTF-16", "UTF-16-LE", "UTF-16-BE", "windows-1252"])
+@given(new=st.lists(st.tuples(SIDE, SIDE)))
+def test_writing_only_adds(encoding: str, new: list[tuple[str, str]]) -> None:
+    """Whatever else a memory has stays, byte for byte."""
+    declared = encoding.removesuffix("-sig").removesuffix("-LE").removesuffix("-BE")
+    before = MEMORY.format(declared).encode(encoding)
+    Path("m.tmx").write_bytes(before)
+    write_memory(Path("m.tmx"), [("A cat.", "Un chat."), *new], "en", "fr")
+    after = Path("m.tmx").read_bytes()
+    end = next(before.index(tag) for tag in map("</body >".encode, CODECS) if tag in before)
+    assert after[:end] == before[:end] and after.endswith(before[end:])
+
+    known = [("A cat.", "Un chat."), ("A cat.", "Un matou.")]
+    added = {" ".join(one.split()): " ".join(other.split()) for one, other in new}
+    pairs = [(" ".join(one.split()), " ".join(other.split())) for one, other in read_tmx(Path("m.tmx"), "en", "fr")]
+    assert pairs == [*known, *added.items()]
+    write_memory(Path("m.tmx"), new, "en", "fr")
+    assert Path("m.tmx").read_bytes() == after, "a pair is added once"
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+def test_a_memory_is_compressed_as_its_name_says(ending: str) -> None:
+    file = Path(f"m.tmx{ending}")
+    for number in (1, 2):
+        write_memory(file, [(f"A cat {number}.", "Un chat.")], "en", "fr")
+        assert not file.read_bytes().startswith(b"<?xml")
+        assert len(list(read_tmx(file, "en", "fr"))) == number
+
+
+def test_units_are_added_to_a_memory_without_units() -> None:
+    write_memory(Path("m.tmx"), [], "en", "fr")
+    write_memory(Path("m.tmx"), [("A cat.", "Un chat.")], "en", "fr")
+    assert list(read_tmx(Path("m.tmx"), "en", "fr")) == [("A cat.", "Un chat.")]
 
 
 def test_a_unit_without_a_text_translates_nothing() -> None:
@@ -99,6 +149,9 @@ def test_the_command_writes_what_it_translated(run_folder: RunFolder, called: Co
         (["--memory", "x.txt"], 2, "a translation memory is a .tmx file"),
         (["--write-memory", "x.txt"], 2, "a translation memory is a .tmx file"),
         (["--write-memory", "x.tmx"], 1, "x.tmx line 1: not TMX"),
+        (["--write-memory", "other.tmx"], 1, "other.tmx: no unit has both en and fr"),
+        (["--write-memory", "empty.tmx"], 1, "empty.tmx: units cannot be added, since it has no <body>"),
+        (["--write-memory", "cut.tmx.gz"], 1, "cut.tmx.gz is not a complete gzip file"),
     ],
 )
 def test_a_memory_that_is_none_is_an_error_in_words(
@@ -106,6 +159,9 @@ def test_a_memory_that_is_none_is_an_error_in_words(
 ) -> None:
     Path("x.tmx").write_text("<x/>", encoding="utf-8")
     write_memory(Path("other.tmx"), [("a", "b")], "de", "it")
+    Path("empty.tmx").write_text("<tmx><body/></tmx>", encoding="utf-8")
+    write_memory(Path("cut.tmx.gz"), [("a", "b")], "en", "fr")
+    Path("cut.tmx.gz").write_bytes(Path("cut.tmx.gz").read_bytes()[:-9])
     done = called(*FLAGS, *args, "A cat.")
     assert done.returncode == code and says in done.stderr and len(done.stderr.splitlines()) <= 2
     assert Path("x.tmx").read_text() == "<x/>" and done.stdout == ""

@@ -29,6 +29,7 @@ from tapis.text.lines import Pair, check_ending, compressed, file_type, open_byt
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup, plain
 from tapis.text.sentences import has_letters
+from tapis.text.tmx import read_tmx_file
 from tapis.threads import ahead
 from tapis.translation import Translation
 from tapis.translator import Translator
@@ -62,7 +63,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     source = translator.sources[0]
     memory = Memory.read(options.memory, source, translator.target) if options.memory else None
     if options.write_memory and options.write_memory.exists():
-        Memory.read(options.write_memory, source, translator.target)  # an error comes now, not after the work
+        read_tmx_file(options.write_memory, source, translator.target)  # an error comes now, not after the work
     lines = LineTranslation(translator, options, search, memory)
     if task.kind == "sentences":
         sentences = [sentence.replace("\n", " ") for sentence in options.sentences]
@@ -136,8 +137,9 @@ def task_of(options: TranslateOptions) -> Task:
     for name, file in (("memory", options.memory), ("write_memory", options.write_memory)):
         if file and file_type(file) != ".tmx":
             raise ConfigError(f"{flag(name)} {file}: a translation memory is a .tmx file")
-    if options.output:
-        check_ending(options.output)
+    for written in (options.output, options.write_memory):
+        if written:
+            check_ending(written)
     if options.input and options.sentences:
         raise ConfigError("--input FILE is translated alone: leave out the sentences")
     task = _task_of_files(options)

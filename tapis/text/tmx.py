@@ -17,6 +17,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 from xml.parsers import expat
 
 from tapis.config import base_language, language_tag
@@ -54,10 +55,48 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
             yield from pairs
 
     if not n_pairs:
-        raise DataError(
-            f"{path}: no unit has both {source} and {target}\n"
-            f"available languages (choose with --source and --target, or --pairs): {listed(sorted(parser.languages))}"
-        )
+        raise parser.without_pairs()
+
+
+class TmxFile(NamedTuple):
+    """A TMX file that units can be added to."""
+
+    content: bytes
+    """Decompressed"""
+    pairs: list[Pair]
+    """Of the units that have both languages"""
+    end: int
+    """Where its last unit may be followed by another one: the first byte of </body>"""
+    encoding: str
+
+    def with_units(self, units: str) -> bytes:
+        """Return the content with further units. All other bytes stay."""
+        # A character that the encoding lacks is written as a reference.
+        return self.content[: self.end] + units.encode(self.encoding, "xmlcharrefreplace") + self.content[self.end :]
+
+
+def read_tmx_file(path: Path, source: str, target: str) -> TmxFile:
+    """Read a TMX file to add units to. Raises DataError if it is none, or has units, but none of both languages."""
+    parser = _UnitParser(str(path), source, target)
+    with open_bytes(path) as file:
+        content = file.read()
+    chunks = (content[i : i + CHUNK_BYTES] for i in range(0, len(content), CHUNK_BYTES))
+    pairs = [pair for chunk in _without_forbidden(chunks) for pair in parser.parse(chunk, is_last=not chunk)]
+
+    # Find out how units are added.
+    if parser.languages and not pairs:
+        raise parser.without_pairs()
+    encoding = _utf16_of(content) or parser.encoding
+    if parser.body_end < 0 or not content[parser.body_end :].startswith("</body".encode(encoding)):
+        raise DataError(f"{path}: units cannot be added, since it has no <body> that </body> ends")
+    return TmxFile(content, pairs, parser.body_end, encoding)
+
+
+def _utf16_of(content: bytes) -> str:
+    """Return the name of UTF-16 without a byte order mark if a file begins as that does; otherwise nothing."""
+    if content.startswith((BOM_UTF16_LE, b"<\0")):
+        return "utf-16-le"
+    return "utf-16-be" if content.startswith((BOM_UTF16_BE, b"\0<")) else ""
 
 
 def _without_forbidden(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -67,12 +106,7 @@ def _without_forbidden(chunks: Iterator[bytes]) -> Iterator[bytes]:
     stay as many. Latin-1 stands for all encodings but UTF-16, since it keeps every byte as it is.
     """
     first = next(chunks, b"")
-    if first.startswith((BOM_UTF16_LE, b"<\0")):
-        encoding = "utf-16-le"
-    elif first.startswith((BOM_UTF16_BE, b"\0<")):
-        encoding = "utf-16-be"
-    else:
-        encoding = "latin-1"
+    encoding = _utf16_of(first) or "latin-1"
     decoder = codecs.getincrementaldecoder(encoding)("surrogatepass" if "16" in encoding else "strict")
 
     unfinished = ""
@@ -108,6 +142,7 @@ class _UnitParser:
 
     def __init__(self, name: str, source: str, target: str) -> None:
         self.name = name
+        self.wanted_as_given = (source, target)
         self.wanted = (language_tag(source), language_tag(target))
         self.languages: set[str] = set()  # tags seen, for the error
         self.pairs: list[Pair] = []  # complete and not yet returned
@@ -120,9 +155,12 @@ class _UnitParser:
         self.is_after_placeholder = False  # whether a placeholder ended after the last text
         self.depth = 0
         self.bytes_fed = 0
+        self.encoding = "utf-8"  # unless the file declares another one
+        self.body_end = -1  # index of the first byte of </body>
 
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
+        self.parser.XmlDeclHandler = self._declare
         self.parser.StartDoctypeDeclHandler = self._start_doctype
         self.parser.SkippedEntityHandler = self._skip_entity
         self.parser.StartElementHandler = self._start_element
@@ -153,8 +191,19 @@ class _UnitParser:
         self.pairs = []
         return pairs
 
+    def without_pairs(self) -> DataError:
+        """Return the error about a file in which no unit has both languages."""
+        source, target = self.wanted_as_given
+        return DataError(
+            f"{self.name}: no unit has both {source} and {target}\n"
+            f"available languages (choose with --source and --target, or --pairs): {listed(sorted(self.languages))}"
+        )
+
     def _error(self, reason: str) -> DataError:
         return DataError(f"{self.name} line {self.parser.CurrentLineNumber:,}: {reason}")
+
+    def _declare(self, version: str, encoding: str | None, is_standalone: int) -> None:
+        self.encoding = encoding or self.encoding
 
     def _start_doctype(self, name: str, system_id: str | None, public_id: str | None, has_subset: bool) -> None:
         """Refuse declarations in the file: an entity may expand to gigabytes. A link to a DTD is not followed."""
@@ -214,6 +263,8 @@ class _UnitParser:
                 source, target = (self.texts[language][1] for language in self.wanted)
                 self.pairs.append((source, target))
             self.texts = {}
+        elif name == "body":
+            self.body_end = self.parser.CurrentByteIndex
 
     def _add_variant(self, text: str) -> None:
         """Keep a text of the unit if it is in a wanted language. The first wins, but an equal tag before all others."""
