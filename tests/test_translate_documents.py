@@ -10,6 +10,8 @@ from conftest import Command
 from document_samples import DOCX, PO, VTT, XHTML, zipped
 
 from checkpoint import RunFolder
+from tapis.memory import write_memory
+from tapis.text.tmx import read_tmx
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
 
@@ -120,11 +122,44 @@ def test_one_damaged_document_does_not_stop_the_others(run_folder: RunFolder, ca
     assert "4 files were in to already" in done.stderr
 
 
-def test_neither_report_nor_memory_replaces_the_input(run_folder: RunFolder, called: Command) -> None:
-    Path("in.tsv").write_text("a\tb\nx\ty\n", encoding="utf-8")
-    done = called(*FLAGS, "--input", "in.tsv", "--column", "b", "--output", "o.tsv", "--report", "in.tsv")
-    assert done.returncode == 2 and "is the file to translate" in done.stderr
-    assert Path("in.tsv").read_text(encoding="utf-8") == "a\tb\nx\ty\n"
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--input", "in.tsv", "--column", "b", "--output", "o", "--report", "in.tsv"], "is the file to translate"),
+        (["--input", "in.html", "--output", "./x/../in.html"], "is the file to translate"),
+        (["--input", "m.tmx", "--write-memory", "m.tmx"], "is the file to translate"),
+        (["--glossary", "in.tsv", "--output", "in.tsv"], "--output in.tsv is the file of --glossary"),
+        (["--glossary", "in.tsv", "--output", "link.tsv"], "--output link.tsv is the file of --glossary"),
+        (["--glossary", "in.tsv", "--output", "hard.tsv"], "--output hard.tsv is the file of --glossary"),
+        (["--memory", "m.tmx", "--output", "m.tmx"], "--output m.tmx is the file of --memory"),
+        (["--glossary", "in.tsv", "--input", "in.html", "--report", "in.tsv"], "--report in.tsv is the file of"),
+        (["--input", "in.html", "--output", "x.html", "--report", "x.html"], "--output and --report name the same"),
+        (["--output", "x.html", "--attention", "a/../x.html", "A cat."], "--output and --attention name the same file"),
+        (["--output", "n.tmx", "--write-memory", "n.tmx", "A cat."], "--output and --write-memory name the same file"),
+        (["--input", "from", "--output", "to", "--report", "from/r.tsv"], "is in from, the folder to translate"),
+        (["--input", "from", "--output", "to", "--report", "to/a.html"], "is the file for the translation of from/a"),
+        (["--input", "from", "--output", "m.tmx", "--write-memory", "m.tmx"], "name the same file"),
+    ],
+)
+def test_no_file_is_written_that_the_command_reads_or_writes(
+    args: list[str], says: str, run_folder: RunFolder, called: Command
+) -> None:
+    Path("from").mkdir()
+    for name in ("in.tsv", "in.html", "m.tmx", "from/a.html"):
+        Path(name).write_text("a\tb\nx\ty\n", encoding="utf-8")
+    Path("link.tsv").symlink_to("in.tsv")
+    Path("hard.tsv").hardlink_to("in.tsv")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    done = called(*FLAGS, *args)
+    assert (done.returncode, done.stdout) == (2, "") and says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+def test_a_memory_may_be_read_and_added_to(run_folder: RunFolder, called: Command) -> None:
+    write_memory(Path("m.tmx"), [("A cat.", "Un chat.")], "en", "fr")
+    done = called(*FLAGS, "--memory", "m.tmx", "--write-memory", "m.tmx", "A cat.", "A dog.")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [source for source, _ in read_tmx(Path("m.tmx"), "en", "fr")] == ["A cat.", "A dog."]
 
 
 def test_a_report_may_show_half_a_character(run_folder: RunFolder, called: Command) -> None:

@@ -20,7 +20,7 @@ from tapis.memory import Memory, write_memory
 from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, parse
-from tapis.system.files import digest, digest_files, write_text, write_whole
+from tapis.system.files import digest, digest_files, is_same_file, is_within, write_text, write_whole
 from tapis.system.parts import Part
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
@@ -130,8 +130,8 @@ class Task(NamedTuple):
 def task_of(options: TranslateOptions) -> Task:
     """Return what to translate.
 
-    Raises ConfigError for sentences that are names of files, for spreadsheets, where the output would replace the
-    input, and for flags that what is translated does not take.
+    Raises ConfigError for sentences that are names of files, for spreadsheets, for files that would be overwritten, and
+    for flags that what is translated does not take.
     """
     check_shard(options.shard)
     for name, file in (("memory", options.memory), ("write_memory", options.write_memory)):
@@ -156,14 +156,42 @@ def task_of(options: TranslateOptions) -> Task:
         if of_lines or options.n_best > 1:
             first = next(iter(of_lines), "--n-best")
             raise ConfigError(f"{first} is for lines, and {task.file or options.format} is a document: see --format")
-    for name, written in (
-        ("output", options.output),
-        ("report", options.report),
-        ("write_memory", options.write_memory),
-    ):
-        if task.file and written and written.resolve() == task.file.resolve():
-            raise ConfigError(f"{flag(name)} {written} is the file to translate, which is not overwritten")
+    check_files(options, task)
     return task
+
+
+def check_files(options: TranslateOptions, task: Task) -> None:
+    """Raise ConfigError if a file to write is another one that the command reads or writes.
+
+    Only a memory may be read and added to.
+    """
+    read = {flag(name): getattr(options, name) for name in ("glossary", "memory")}
+    written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
+    before: dict[str, Path] = {}
+    for name, file in written.items():
+        if not file:
+            continue
+        if task.file and is_same_file(file, task.file):
+            raise ConfigError(f"{name} {file} is the file to translate, which is not overwritten")
+        if task.kind == "folder" and task.file and options.output:
+            _check_file_of_folder(name, file, task.file, options.output)
+        for other, other_file in read.items():
+            if other_file and is_same_file(file, other_file) and (name, other) != ("--write-memory", "--memory"):
+                raise ConfigError(f"{name} {file} is the file of {other}, which is not overwritten")
+        for other, other_file in before.items():
+            if is_same_file(file, other_file):
+                raise ConfigError(f"{other} and {name} name the same file, {file}: each needs a file of its own")
+        before[name] = file
+
+
+def _check_file_of_folder(name: str, file: Path, folder: Path, output: Path) -> None:
+    """Raise ConfigError if a file is in the folder to translate, or is one of the translations."""
+    if is_within(file, folder):
+        raise ConfigError(f"{name} {file} is in {folder}, the folder to translate: name a file elsewhere")
+    if file != output and is_within(file, output):
+        translated = folder / file.resolve().relative_to(output.resolve())
+        if translated.exists():
+            raise ConfigError(f"{name} {file} is the file for the translation of {translated}: name another one")
 
 
 def _task_of_files(options: TranslateOptions) -> Task:
@@ -181,7 +209,7 @@ def _task_of_files(options: TranslateOptions) -> Task:
     if not file or options.format == "lines":
         return Task("lines", file)
     if file.is_dir():
-        if not options.output or options.output.resolve().is_relative_to(file.resolve()):
+        if not options.output or is_within(options.output, file):
             raise ConfigError(f"{file} is a folder: name another folder for its translations, with --output")
         return Task("folder", file)
     ending = file_type(file)

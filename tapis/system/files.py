@@ -65,6 +65,21 @@ def read_bounded(file: Path, max_bytes: int) -> str:
     return content.decode("utf-8").replace("\r\n", "\n")
 
 
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths are those of one file, through links and in any spelling, or would be if it existed."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return False
+
+
+def is_within(file: Path, folder: Path) -> bool:
+    """Return whether a file is a folder or in it, through links and in any spelling."""
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
+
+
 class ExpandsTooMuchError(OSError):
     """A stream is longer than expected: a decompression bomb."""
 
