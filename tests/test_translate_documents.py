@@ -43,6 +43,13 @@ def test_a_column_of_a_table_is_translated(run_folder: RunFolder, called: Comman
         assert done.returncode == 1 and "with --column: id, text, or its number" in done.stderr
 
 
+def test_rows_that_may_be_cut_wrongly_cause_one_warning(run_folder: RunFolder, called: Command) -> None:
+    Path("t.csv").write_text("id;text\n1;A cat.;x\n2\n3;A dog.\n", encoding="utf-8")
+    done = called(*FLAGS, "--input", "t.csv", "--column", "text", "--output", "o.csv")
+    assert done.returncode == 0 and done.stderr.startswith("warning: t.csv: 2 of 4 rows have another number of cells")
+    assert done.stderr.endswith(": row 2, row 3\n") and len(done.stderr.splitlines()) == 1
+
+
 def test_folders_and_archives_keep_their_structure(run_folder: RunFolder, called: Command) -> None:
     files = {"a.md": "# A cat\n", "in/b.txt": "A dog.\n", "in/c.png": "not text", "in/deeper/page.html": "<p>A cat</p>"}
     for name, text in files.items():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tapis.config import ConfigError, TapisError
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, texts_left
+from tapis.documents.common import DocumentError, texts_left, warnings_noted
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
 from tapis.memory import Memory
@@ -80,13 +80,14 @@ class Documents:
             return [one.text for one in found]
 
         try:
-            with texts_left() as left:
+            with texts_left() as left, warnings_noted() as warnings:
                 result = kind.translated(content, translated)
         except DocumentError as error:
             separator = " " if str(error).startswith("is ") else ": "
             raise TapisError(f"{name}{separator}{error}") from None
         for one in left:
             self.leave(name, one.reason, one.text)
+        warn_of_lines(f"{name}:", warnings)
         if kind is FORMATS["srt"]:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result

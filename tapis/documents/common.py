@@ -57,6 +57,27 @@ def texts_left() -> Iterator[list[Left]]:
         _LEFT.reset(token)
 
 
+_WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
+
+
+def warn(text: str) -> None:
+    """Note a warning about a document that is translated all the same, for `warnings_noted`."""
+    found = _WARNINGS.get()
+    if found is not None:
+        found.append(text)
+
+
+@contextmanager
+def warnings_noted() -> Iterator[list[str]]:
+    """Collect the warnings of the formats within the block."""
+    found: list[str] = []
+    token = _WARNINGS.set(found)
+    try:
+        yield found
+    finally:
+        _WARNINGS.reset(token)
+
+
 def without_added_stop(line: str, translation: str, markup: Markup) -> str:
     """Return a translation without the full stop that a line has not: of a heading, a cell, the text of a picture.
 

@@ -1,18 +1,30 @@
 """Columns of tables in text: comma-separated values and their like (.csv, .tsv)."""
 
+import codecs
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tapis.documents.common import DocumentError, Translate, translated_texts
+from tapis.documents.common import DocumentError, Translate, translated_texts, warn
 from tapis.system.terminal import listed
 from tapis.text.lines import utf16_name
 
-SEPARATORS = ",;\t|"
+SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 SAMPLE_ROWS = 100
 LARGEST_CELL = 1_000_000  # characters
+
+_SEPARATOR_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n "\'])"?(?:\r\n|\r|\n|\Z)', re.IGNORECASE)  # of Excel
+
+
+class _Dialect(NamedTuple):
+    """How the cells of a table are written."""
+
+    separator: str
+    quote: str = '"'
+    skips_spaces: bool = False
+    """Whether spaces before a cell are no part of it, so that quotation marks may follow them"""
 
 
 class _Cell(NamedTuple):
@@ -24,19 +36,15 @@ class _Cell(NamedTuple):
     is_quoted: bool
 
 
+_Row = list[_Cell]
+
+
 def translated_csv(content: bytes, columns: Sequence[str], translate: Translate, separator: str = "") -> bytes:
     """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else Windows-1252.
 
     Raises DocumentError, too, if that encoding lacks a character of a translation.
     """
-    encoding = "utf-8"
-    if utf16 := utf16_name(content):
-        encoding = utf16
-    else:
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError:
-            encoding = "cp1252"
+    encoding = _encoding_of(content)
     try:
         table = content.decode(encoding)
     except UnicodeDecodeError:
@@ -51,89 +59,230 @@ def translated_csv(content: bytes, columns: Sequence[str], translate: Translate,
         raise DocumentError(f"{encoding} has no {missing!r} of a translation: save the table as UTF-8") from None
 
 
+def _encoding_of(content: bytes) -> str:
+    """Return the name of an encoding that keeps a byte order mark as a character of the text."""
+    utf16 = utf16_name(content)
+    if utf16 == "UTF-16":
+        return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+    if utf16:
+        return utf16
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
 def translated_table(table: str, columns: Sequence[str], translate: Translate, separator: str = "") -> str:
     """Return a table with the cells of some columns translated. All else stays: separators, quotes, other cells.
 
-    A column is given by its name in the first row, which then stays, or by its number from 1. Raises DocumentError if
-    the table has no such column, or is damaged.
+    A column is given by its name in the first row, which then stays, or by its number from 1. A line `sep=;` before the
+    first row names the separator. Raises DocumentError if the table has no such column, or is damaged, or can be read
+    in several ways.
     """
-    separator = separator or separator_of(table)
-    rows = _rows(table, separator)
+    # Read the table behind its byte order mark and the line that names the separator.
+    head = table[: len(table) - len(table.removeprefix("\ufeff"))]
+    if named := _SEPARATOR_LINE.match(table):
+        head, separator = named.group(), named[1]
+    body = table[len(head) :]
+    rows, dialect = _read(body, separator, columns)
     if not rows:
         return table
+
+    # Find the columns.
     header = [cell.text.strip() for cell in rows[0]]
     names = [name for name in columns if name in header]
-    numbers = [int(name) - 1 for name in columns if re.fullmatch(r"[1-9]\d{0,5}", name) and name not in header]
+    numbers = [int(name) - 1 for name in columns if _is_number(name) and name not in header]
     if len(names) + len(numbers) < len(columns) or not columns:
         raise DocumentError(f"name the column to translate with --column: {listed(header)}, or its number")
     if (most := max(len(row) for row in rows)) <= max(numbers, default=-1):
         raise DocumentError(f"--column {max(numbers) + 1}: the table has {most} columns")
+    _warn_of_irregular(rows)
+
+    # Translate their cells.
     wanted = sorted({header.index(name) for name in names} | set(numbers))
     cells = [row[i] for row in rows[bool(names) :] for i in wanted if i < len(row)]
     translations = translated_texts([cell.text for cell in cells], translate)
-    result, end = [], 0
+    result, end = [head], 0
     for cell, translation in zip(cells, translations, strict=True):
         if translation != cell.text:
-            result += [table[end : cell.start], _quoted(translation, separator, cell.is_quoted)]
+            result += [body[end : cell.start], _quoted(translation, dialect, cell.is_quoted)]
             end = cell.end
-    return "".join([*result, table[end:]])
+    return "".join([*result, body[end:]])
 
 
-def separator_of(table: str) -> str:
-    """Return what separates the cells: of SEPARATORS, the one by which most rows have the same number of cells."""
-    beginning = "\n".join(table.removeprefix("\ufeff").splitlines()[:SAMPLE_ROWS])
-    best, best_share = SEPARATORS[0], 0.0
-    for separator in SEPARATORS:
-        widths = [len(row) for row in _cells(beginning, separator) if row]
-        usual = max(set(widths), key=widths.count, default=1)
-        share = widths.count(usual) / len(widths) if usual > 1 else 0.0
-        if share > best_share:
-            best, best_share = separator, share
-    return best
+def _is_number(column: str) -> bool:
+    return bool(re.fullmatch(r"[1-9]\d{0,5}", column))
 
 
-def _cells(table: str, separator: str) -> list[list[str]]:
+def _warn_of_irregular(rows: Sequence[_Row]) -> None:
+    """Warn of rows in which a cell may be cut in two, or in which one is missing."""
+    found = [number for number, row in enumerate(rows, 1) if row and (len(row) != len(rows[0]) or _halves(row))]
+    if found:
+        warn(
+            f"{len(found):,} of {sum(map(bool, rows)):,} rows have another number of cells than the first row, which "
+            f"has {len(rows[0])}, or half of a quoted cell: {listed(f'row {number:,}' for number in found)}"
+        )
+
+
+def _halves(row: _Row) -> str:
+    """Return the quotation mark that one cell begins with and a later one has the other of; otherwise nothing."""
+    texts = [cell.text.strip() for cell in row if not cell.is_quoted]
+    lone = [i for i, text in enumerate(texts) if text.count('"') % 2]
+    if lone and any(texts[i].startswith('"') for i in lone[:-1]):
+        return '"'
+    # An apostrophe may be anywhere in a cell.
+    begin = [i for i, text in enumerate(texts) if text.startswith("'") and not text.endswith("'")]
+    end = [i for i, text in enumerate(texts) if text.endswith("'") and not text.startswith("'")]
+    return "'" if begin and end and begin[0] < end[-1] else ""
+
+
+# How a table is written
+
+
+def _read(table: str, separator: str, columns: Sequence[str]) -> tuple[list[_Row], _Dialect]:
+    """Return the cells of a table with their places, and how they are written.
+
+    Raises DocumentError if two ways to read it are equally good, or if none is good.
+    """
+    error = DocumentError("the table is damaged")
+    for dialect in _dialects_of(table, separator, columns):
+        try:
+            return _rows(table, dialect), dialect
+        except DocumentError as caught:
+            error = caught
+    raise error
+
+
+class _Fit(NamedTuple):
+    """How well a dialect fits a table."""
+
+    score: float
+    """Share of rows that have the usual number of cells, none of them half a cell; half of it if a space follows each
+    separator, as it follows a comma of prose, and few cells are quoted"""
+    n_quoted: int
+    width: int
+    dialect: _Dialect
+
+
+def _dialects_of(table: str, separator: str, columns: Sequence[str]) -> list[_Dialect]:
+    """Return the dialects that fit a table best, by its first rows: those with the most quoted cells first.
+
+    Raises DocumentError if they are of two separators.
+    """
+    beginning = "\n".join(re.split(r"\r\n|\r|\n", table, maxsplit=SAMPLE_ROWS)[:SAMPLE_ROWS])
+    names = {name for name in columns if not _is_number(name)}
+    fits: list[_Fit] = []
+    with_names: list[_Fit] = []
+    for dialect in _possible_dialects(beginning, [separator] if separator else list(SEPARATORS)):
+        rows = [row for row in _scanned(beginning, dialect) if row]
+        has_names = bool(rows and names) and names <= {cell.text.strip() for cell in rows[0]}
+        (with_names if has_names else fits).append(_fit(beginning, rows, dialect, has_names))
+
+    best, *others = sorted(with_names or fits, key=lambda fit: (fit.score, fit.n_quoted), reverse=True)
+    rivals = {fit.dialect.separator for fit in others if fit.width > 1 and fit[:2] == best[:2]}
+    rivals -= {best.dialect.separator}
+    if best.score and best.width > 1 and rivals:
+        shown = " or ".join(SEPARATORS[one] for one in SEPARATORS if one in rivals | {best.dialect.separator})
+        raise DocumentError(f"it is not clear whether {shown} separates the cells: add a first line such as sep=;")
+    others = [fit for fit in others if fit.score == best.score and fit.dialect.separator == best.dialect.separator]
+    return [fit.dialect for fit in (best, *others)]
+
+
+def _possible_dialects(beginning: str, separators: Sequence[str]) -> Iterator[_Dialect]:
+    """Yield ways to read a table: others than the usual one if there are cells that need them."""
+    for separator in separators:
+        start = rf"(?:^|{re.escape(separator)})"
+        yield _Dialect(separator)
+        if re.search(rf'{start} +"', beginning, re.MULTILINE):
+            yield _Dialect(separator, skips_spaces=True)
+        # An apostrophe may begin a cell, but hardly one in every second row.
+        lines = beginning.split("\n")
+        if 2 * sum(bool(re.search(rf"{start} *'", line)) for line in lines) >= len(lines) - 1:
+            yield _Dialect(separator, "'")
+            yield _Dialect(separator, "'", skips_spaces=True)
+
+
+def _fit(beginning: str, rows: Sequence[_Row], dialect: _Dialect, has_header: bool) -> _Fit:
+    """Return how well a dialect fits rows."""
+    if not rows:
+        return _Fit(0.0, 0, 1, dialect)
+    widths = [len(row) for row in rows]
+    width = widths[0] if has_header else max(set(widths), key=widths.count)
+    regular = [row for row in rows if len(row) == width and not _halves(row)]
+    behind = [beginning[cell.start - 1 : cell.start + 1] for row in rows for cell in row[1:]]
+    spaced = sum(" " in signs for signs in behind) / max(1, len(behind))
+    n_quoted = sum(cell.is_quoted for row in rows for cell in row)
+    score = len(regular) / len(rows) if width > 1 or has_header else 0.0
+    return _Fit(score if 2 * n_quoted >= len(rows) else score * (1 - spaced / 2), n_quoted, width, dialect)
+
+
+def _cells(table: str, dialect: _Dialect) -> list[list[str]]:
     """Return the cells of a table, as the library csv reads it. Raises DocumentError if it cannot."""
     previous = csv.field_size_limit(LARGEST_CELL)
     try:
-        return list(csv.reader(io.StringIO(table, newline=""), delimiter=separator))
+        return list(
+            csv.reader(
+                io.StringIO(table, newline=""),
+                delimiter=dialect.separator,
+                quotechar=dialect.quote,
+                skipinitialspace=dialect.skips_spaces,
+            )
+        )
     except csv.Error as error:
         raise DocumentError(f"the table is damaged: {error}") from None
     finally:
         csv.field_size_limit(previous)
 
 
-def _rows(table: str, separator: str) -> list[list[_Cell]]:
-    """Return the cells of a table with their places. Raises DocumentError where the library csv reads other cells."""
-    mark = len(table) - len(table.removeprefix("\ufeff"))
-    escaped = re.escape(separator)
-    quoted, plain = r'"(?P<quoted>(?:[^"]|"")*+)"', rf"(?P<plain>[^{escaped}\r\n]*+)"
-    pattern = re.compile(rf"(?:{quoted}(?=[{escaped}\r\n]|\Z)|{plain})(?P<end>\r\n|[{escaped}\r\n]|\Z)")
-    rows: list[list[_Cell]] = [[]]
-    place = mark
+def _rows(table: str, dialect: _Dialect) -> list[_Row]:
+    """Return the cells of a table with their places.
+
+    Raises DocumentError where the library csv reads other cells, and where cells are cut in two.
+    """
+    rows = _scanned(table, dialect)
+    if [[cell.text for cell in row] for row in rows] != _cells(table, dialect):
+        raise DocumentError("the table has quotation marks that it is not clear how to read")
+    halves = [(number, quote) for number, row in enumerate(rows, 1) if (quote := _halves(row))]
+    certain = halves if 2 * len(halves) > len(rows) else [one for one in halves if one[1] == '"']
+    if certain:
+        raise DocumentError(
+            f"the table has quotation marks that it is not clear how to read, first in row {certain[0][0]:,}: "
+            'a quoted cell begins and ends with " and has no other signs around it'
+        )
+    return rows
+
+
+def _scanned(table: str, dialect: _Dialect) -> list[_Row]:
+    """Return the cells of a table with their places. A quoted cell ends before a separator, or a line or the table."""
+    separator, mark = re.escape(dialect.separator), dialect.quote
+    spaces = " *+" if dialect.skips_spaces else ""
+    quoted = rf"{mark}(?P<quoted>(?:[^{mark}]|{mark}{mark})*+){mark}(?=[{separator}\r\n]|\Z)"
+    pattern = re.compile(rf"{spaces}(?:{quoted}|(?P<plain>[^{separator}\r\n]*+))(?P<end>\r\n|[{separator}\r\n]|\Z)")
+    rows: list[_Row] = [[]]
+    place = 0
     while place < len(table) or rows[-1]:
         match = pattern.match(table, place)
         if not match:
             raise DocumentError(f"the table is damaged in row {len(rows):,}")
         is_quoted = match["quoted"] is not None
-        text = match["quoted"].replace('""', '"') if is_quoted else match["plain"]
+        start = match.start("quoted") - 1 if is_quoted else match.start("plain")
+        text = match["quoted"].replace(2 * mark, mark) if is_quoted else match["plain"]
         end = match.end("quoted") + 1 if is_quoted else match.end("plain")
-        rows[-1].append(_Cell(text, place, end, is_quoted))
+        rows[-1].append(_Cell(text, start, end, is_quoted))
         place = match.end()
-        if match["end"] != separator:
-            if rows[-1] == [_Cell("", rows[-1][0].start, rows[-1][0].start, False)]:
+        if match["end"] != dialect.separator:
+            if len(rows[-1]) == 1 and match.start() == end:
                 rows[-1] = []  # a blank line
             rows.append([])
             if not match["end"]:
                 break
-    rows = rows[:-1] if not rows[-1] else rows
-    if [[cell.text for cell in row] for row in rows] != _cells(table[mark:], separator):
-        raise DocumentError("the table has quotation marks that it is not clear how to read")
-    return rows
+    return rows[:-1] if not rows[-1] else rows
 
 
-def _quoted(text: str, separator: str, is_quoted: bool) -> str:
+def _quoted(text: str, dialect: _Dialect, is_quoted: bool) -> str:
     """Return a cell, in quotation marks if its source was, or if it needs them."""
-    if is_quoted or any(character in text for character in (separator, '"', "\r", "\n")):
-        return '"' + text.replace('"', '""') + '"'
+    mark = dialect.quote
+    if is_quoted or any(character in text for character in (dialect.separator, mark, "\r", "\n")):
+        return mark + text.replace(mark, 2 * mark) + mark
     return text

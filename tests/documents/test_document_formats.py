@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, texts_left, without_added_stop
+from tapis.documents.common import DocumentError, texts_left, warnings_noted, without_added_stop
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
 from tapis.documents.tables import translated_csv, translated_table
 from tapis.documents.trees import is_prose, translated_json, translated_yaml
@@ -382,6 +382,88 @@ def test_cells_of_a_table_are_translated_and_all_else_stays() -> None:
     for columns in ([], ["no"], ["0"], ["-1"], ["9"], ["name", "no"]):
         with pytest.raises(DocumentError, match="--column"):
             translated_table(TABLE, columns, upper)
+
+
+PROSE = "A man is sleeping, and a dog runs."
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        (f'1, "{PROSE}", 5\n2, "{PROSE}", 6\n', ["2"]),
+        (f'id, text, n\n1, "{PROSE}", 5\n2, A cat, 6\n', ["text"]),
+        (f"1,'{PROSE}',5\n2,'It''s. {PROSE}',6\n", ["2"]),
+        (f"id, text\n1, '{PROSE}'\n", ["text"]),
+        (f"1;{PROSE}\n2;{PROSE}\n", ["2"]),
+        (f"1;{PROSE}\n2;A cat, a dog; a man\n3;{PROSE}\n4;{PROSE}\n", ["2"]),
+        (f"1|{PROSE}\n", ["2"]),
+        (f"sep=;\r\n1,5;{PROSE}\r\n", ["2"]),
+        (f"\ufeffsep=|\nid|text\n1|{PROSE}\n", ["text"]),
+        (f"price;text\n1,5;{PROSE}\n", ["text"]),
+        (f"text\nA cat\n{PROSE}\n", ["text"]),
+    ],
+)
+def test_cells_are_translated_as_a_whole(table: str, columns: list[str]) -> None:
+    seen: list[str] = []
+    translated_table(table, columns, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert any(PROSE in text for text in seen) and not any(text in PROSE.split(", ") for text in seen)
+    expected = table
+    for text in (PROSE, "A cat, a dog", "A cat", "It''s"):
+        expected = expected.replace(text, text.upper())
+    assert translated_table(table, columns, upper) == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("1,5;A dog\n2,5;A cat\n", "whether a comma or a semicolon separates the cells: add a first line"),
+        ("1,5;A dog;x\n2,5;A cat;x\n", "whether a comma or a semicolon separates"),
+        (f"1; {PROSE}\n", "whether a comma or a semicolon separates"),
+        (f'1, "{PROSE} "" x, 5\n2, "{PROSE}" x, 6\n', "quotation marks that it is not clear how to read"),
+        (f"1,'It\\'s: {PROSE}'\n2,'{PROSE}'\n", "quotation marks that it is not clear how to read"),
+    ],
+)
+def test_a_table_that_can_be_read_in_two_ways_is_refused(table: str, says: str) -> None:
+    with pytest.raises(DocumentError, match=says) as caught:
+        translated_table(table, ["2"], upper)
+    assert "\n" not in str(caught.value)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 99), st.text("ab ,;.'\"", min_size=1)), min_size=1, max_size=6),
+    st.sampled_from(",;\t|"),
+    st.sampled_from("\"'"),
+    st.sampled_from(["", " "]),
+)
+def test_no_half_of_a_quoted_cell_is_translated_in_silence(
+    rows: list[tuple[int, str]], separator: str, quote: str, space: str
+) -> None:
+    texts = ["x" + text + "x" for _, text in rows]
+    cells = [f"{quote}{text.replace(quote, 2 * quote)}{quote}" for text in texts]
+    table = "".join(f"{row[0]}{separator}{space}{cell}\n" for row, cell in zip(rows, cells, strict=True))
+    seen: list[str] = []
+    with warnings_noted() as warnings, contextlib.suppress(DocumentError):
+        translated_table(table, ["2"], lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
+    assert seen in ([], texts, cells) or warnings
+
+
+def test_rows_of_other_lengths_are_counted_in_one_warning() -> None:
+    with warnings_noted() as warnings:
+        translated_table("a,b\n1,2\n\n1\n1,x,y\n", ["b"], list)
+    (warning,) = warnings
+    assert warning.startswith("2 of 4 rows have another number of cells than the first row, which has 2")
+    assert warning.endswith("row 4, row 5")
+    with warnings_noted() as warnings:
+        translated_table(TABLE, ["name"], upper)
+    assert not warnings
+
+
+@pytest.mark.parametrize("mark", [True, False])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
+def test_tables_keep_their_byte_order(encoding: str, mark: bool) -> None:
+    table = "\ufeff" * mark + "id,name\n1,The cat\n"
+    expected = table.replace("The cat", "THE CAT").encode(encoding)
+    assert translated_csv(table.encode(encoding), ["name"], upper) == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
