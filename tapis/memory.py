@@ -19,6 +19,7 @@ from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, plain
 from tapis.text.tmx import read_tmx, read_tmx_file
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
+ALMOST_EQUAL = 0.99  # of texts that differ in signs or tags alone
 MOST_COMPARED = 20  # texts of the memory that share the most words with a text
 MOST_WORDS = 200  # of a text that is compared: the time grows with their square
 MOST_FREQUENT = 1000  # texts of the memory with a word: one of more tells little
@@ -93,7 +94,7 @@ class Memory:
             other = self._texts[number]
             similarity = SequenceMatcher(None, words, _WORD.findall(other.lower()), autojunk=False).ratio()
             if other != text:
-                similarity = min(similarity, 0.99)  # signs differ
+                similarity = min(similarity, ALMOST_EQUAL)
             if similarity >= LEAST_SIMILAR and (best is None or similarity > best.similarity):
                 best = Match(similarity, other, self.translations[other])
         return best

@@ -117,7 +117,20 @@ def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Co
     done = called(*flags, "--input", "page.html", "--output", "out.html", "--report", "r.tsv")
     assert done.returncode == 0 and "<p>Un matou !</p>" in Path("out.html").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
-    assert [row["memory"] for row in rows] == ["100 %", "86%: The dog sleeps. → Le chien dort."]
+    assert [row["memory"] for row in rows] == ["100 %", "86 %: The dog sleeps. → Le chien dort."]
+
+
+def test_the_report_says_100_percent_only_of_what_was_taken(run_folder: RunFolder, called: Command) -> None:
+    long = "The cat " * 300 + "sleeps."  # too long to be compared
+    write_memory(Path("m.tmx"), [("A man is sleeping.", "Un homme dort."), (long, "Le chat dort.")], "en", "fr")
+    tagged = "<p>A man is <b>sleeping</b>.</p>"
+    Path("page.html").write_text(f"{tagged}<p>A man is sleeping.</p><p><i>The</i>{long[3:]}</p>", encoding="utf-8")
+    done = called(*FLAGS, "--input", "page.html", "--output", "o.html", "--report", "r.tsv", "--memory", "m.tmx")
+    assert done.returncode == 0
+    rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
+    near = "99 %: A man is sleeping. → Un homme dort."
+    assert [row["memory"] for row in rows] == [near, "100 %", f"99 %: {long} → Le chat dort."]
+    assert [row["translation"] == "Un homme dort." for row in rows] == [False, True, False]
 
 
 def test_memories_hold_texts_and_documents_markup(run_folder: RunFolder, called: Command) -> None:

@@ -13,7 +13,7 @@ from tapis.documents.archives import changed_archive
 from tapis.documents.common import DocumentError, texts_left, warnings_noted
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
-from tapis.memory import Memory
+from tapis.memory import ALMOST_EQUAL, Match, Memory
 from tapis.system.cli import TranslateOptions
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import say
@@ -93,14 +93,15 @@ class Documents:
         return result
 
     def in_memory(self, line: str, markup: Markup) -> str:
-        """Return what the memory has of a line, for a person to read."""
+        """Return what the memory has of a line, for a person to read: 100 % only of a translation that is used."""
         if not self.memory:
             return ""
-        text = plain(line, markup)
-        if self.memory.exact(text):
+        if self.memory.exact_in(line, markup) is not None:
             return "100 %"
-        match = self.memory.near(text)
-        return f"{match.similarity:.0%}: {match.source} → {match.target}" if match else ""
+        text = plain(line, markup)
+        translation = self.memory.exact(text)  # of a line with tags, which the memory does not have
+        match = Match(ALMOST_EQUAL, text, translation) if translation else self.memory.near(text)
+        return f"{100 * match.similarity:.0f} %: {match.source} → {match.target}" if match else ""
 
     def translated_archive(self, content: bytes, name: str) -> bytes:
         """Return a zip archive with the documents in it translated."""
