@@ -1,6 +1,7 @@
 """Documents given to the command: files by their names, folders, archives, columns of tables, and the report."""
 
 import csv
+import gzip
 import io
 import zipfile
 from pathlib import Path
@@ -112,21 +113,87 @@ def test_a_document_that_cannot_be_read_leaves_the_output_as_it_was(
     assert Path("out").read_text(encoding="utf-8") == "before"
 
 
-def test_one_damaged_document_does_not_stop_the_others(run_folder: RunFolder, called: Command) -> None:
-    files = {"~$a.docx": "lock", "a.json": "{", "b.md": "A cat\n", "t.csv": "x\ny\n"}
+DAMAGED = {
+    "a.html.gz": gzip.compress(b"<p>A cat</p>")[:-9],
+    "a.json": b"{",
+    "big.html": b"<p>A cat</p>" * 100,
+    "t.csv": b"x\nA cat\n",
+    "~$a.docx": b"lock",
+}
+
+
+@pytest.fixture
+def damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with documents that cannot be translated, one that can, and another file."""
+    monkeypatch.setattr("tapis.commands.documents.LARGEST", 1000)
     Path("from").mkdir()
-    for name, text in files.items():
-        Path("from", name).write_text(text, encoding="utf-8")
+    for name, content in {**DAMAGED, "b.md": b"A cat\n", "c.png": b"picture"}.items():
+        Path("from", name).write_bytes(content)
+
+
+@pytest.mark.usefixtures("damaged")
+def test_damaged_documents_do_not_stop_the_others(run_folder: RunFolder, called: Command) -> None:
+    done = called(*FLAGS, "--input", "from", "--output", "to", "--report", "r.tsv", "--write-memory", "m.tmx")
+    assert done.returncode == 1 and done.stderr.count("; it is left out\n") == 5, done.stderr
+    assert "not translated: 5 files" in done.stderr
+    assert sorted(path.name for path in Path("to").iterdir()) == ["b.md", "c.png"]
+    assert Path("to/b.md").read_bytes() != b"A cat\n" and Path("to/c.png").read_bytes() == b"picture"
+    with Path("r.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    left = {row["document"]: row["doubts"] for row in rows if row["doubts"].startswith("left: ")}
+    assert left.keys() == {f"from/{name}" for name in (*DAMAGED, "c.png")}
+    assert "not a complete gzip file" in left["from/a.html.gz"] and "is larger than" in left["from/big.html"]
+    assert [source for source, _ in read_tmx(Path("m.tmx"), "en", "fr")] == ["A cat"]
+
+
+@pytest.mark.usefixtures("damaged")
+def test_a_repeated_command_translates_what_was_mended(run_folder: RunFolder, called: Command) -> None:
+    command = [*FLAGS, "--input", "from", "--output", "to"]
+    assert called(*command).returncode == 1
+    before = Path("to/b.md").stat().st_mtime_ns
+
+    # With a column, and with other documents in place of the damaged ones
+    Path("from/a.html.gz").write_bytes(gzip.compress(b"<p>A cat</p>"))
+    Path("from/a.json").write_text('["A cat"]', encoding="utf-8")
+    Path("from/big.html").write_text("<p>A cat</p>", encoding="utf-8")
+    done = called(*command, "--column", "x")
+    assert done.returncode == 1 and done.stderr.count("; it is left out\n") == 1  # the lock
+    assert done.stderr.startswith("warning: from/~$a.docx") and "2 files were in to already" in done.stderr
+    assert gzip.decompress(Path("to/a.html.gz").read_bytes()) not in (b"", b"<p>A cat</p>")
+    for name in ("a.json", "big.html", "t.csv"):
+        assert Path("to", name).read_bytes() not in (b"", Path("from", name).read_bytes())
+    assert Path("to/b.md").stat().st_mtime_ns == before
+
+    # What is copied by hand is done.
+    Path("to/~$a.docx").write_bytes(b"lock")
+    done = called(*command)
+    assert (done.returncode, done.stderr) == (0, "7 files were in to already, and stay as they are\n")
+
+
+@pytest.mark.usefixtures("damaged")
+def test_an_unreadable_file_or_folder_does_not_stop_the_others(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("from/a").mkdir()
+    Path("from/a/a.md").write_text("A cat", encoding="utf-8")
+    unreadable = {"from/a", "from/c.png"}
+    monkeypatch.setattr(
+        "tapis.commands.documents.can_be_read", lambda path: path.as_posix() not in unreadable
+    )  # root may read all
+    done = called(*FLAGS, "--input", "from", "--output", "to", "--column", "1")
+    assert done.returncode == 1 and {path.name for path in Path("to").rglob("*.*")} == {"b.md", "t.csv"}
+    assert all(f"warning: {name} cannot be read; it is left out\n" in done.stderr for name in unreadable)
+
+
+def test_damaged_documents_in_an_archive_stay_as_they_are(run_folder: RunFolder, called: Command) -> None:
+    files = {"~$a.docx": "lock", "a.json": "{", "b.md": "A cat\n", "t.csv": "x\ny\n"}
     Path("from.zip").write_bytes(zipped(files))
-    for source, output in (("from", "to"), ("from.zip", "to.zip")):
-        done = called(*FLAGS, "--input", source, "--output", output, "--report", "r.tsv")
-        assert done.returncode == 0 and done.stderr.count("it stays as it is\n") == 3, done.stderr
-        assert Path("r.tsv").read_text(encoding="utf-8").count("left: ") == 3
-    assert {name: Path("to", name).read_text() == text for name, text in files.items()} == {
-        name: name != "b.md" for name in files
-    }
-    done = called(*FLAGS, "--input", "from", "--output", "to")
-    assert "4 files were in to already" in done.stderr
+    done = called(*FLAGS, "--input", "from.zip", "--output", "to.zip", "--report", "r.tsv")
+    assert done.returncode == 0 and done.stderr.count("it stays as it is\n") == 3, done.stderr
+    assert Path("r.tsv").read_text(encoding="utf-8").count("left: ") == 3
+    with zipfile.ZipFile("to.zip") as archive:
+        same = {name for name, text in files.items() if archive.read(name).decode() == text}
+    assert same == files.keys() - {"b.md"}
 
 
 @pytest.mark.parametrize(

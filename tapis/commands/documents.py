@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -132,27 +133,44 @@ class Documents:
         """Add to the report a file that is left, or a text of it."""
         self.segments.append(Segment(name, len(self.segments) + 1, text, "", (f"left: {reason}",)))
 
-    def translate_folder(self, folder: Path, output: Path) -> None:
+    def translate_folder(self, folder: Path, output: Path) -> int:
         """Write the files of a folder, with the documents among them translated, to the same paths in another folder.
 
         Links are left out. A file that is there already is left as it is, so that a command that was interrupted can be
-        given again.
+        given again. What cannot be read or translated is left out with a warning, so that the same command tries it
+        again. Return how many files that are.
         """
-        n_before = 0
-        for file in files_in(folder):
-            target = output / file.relative_to(folder)
-            if target.exists():
+        n_before = n_failed = 0
+        for path in paths_in(folder):
+            target = output / path.relative_to(folder)
+            if path.is_file() and target.exists():
                 n_before += 1
-                self.leave(str(file), "it was there already")
+                self.leave(str(path), "it was there already")
                 continue
-            kind = self.format_among_others(file)
-            if kind:
-                write_document(target, self.translated_if_possible(read_document(file), str(file), kind))
-            else:
-                self.leave(str(file), "no document")
-                write_whole(target, lambda temporary, file=file: shutil.copyfile(file, temporary))  # type: ignore[misc]
+            try:
+                self.write_translated(path, target)
+            except TapisError as error:
+                n_failed += 1
+                say(f"warning: {error}; it is left out")
+                self.leave(str(path), str(error))
         if n_before:
             say(f"{n_before:,} files were in {output} already, and stay as they are")
+        return n_failed
+
+    def write_translated(self, path: Path, target: Path) -> None:
+        """Write a document of a folder translated, or a copy of another file. Raises TapisError if it cannot be read.
+
+        An error in writing is another one: it ends the command, since all further files would have it.
+        """
+        kind = self.format_among_others(path)
+        if path.is_file() and kind:
+            write_document(target, self.translated(read_document(path), str(path), kind))
+            return
+        if not can_be_read(path):
+            raise TapisError(f"{path} cannot be read")
+        if path.is_file():
+            self.leave(str(path), "no document")
+            write_whole(target, lambda temporary: shutil.copyfile(path, temporary))
 
     def write_report(self, report: Path) -> None:
         """Write the texts that were translated, with their translations and doubts, as a table or a page."""
@@ -188,15 +206,22 @@ def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder and in those within it, in order, but no links."""
+def paths_in(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders in a folder and in those within it, in order, but no links."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
             say(f"warning: {path} is a link, and left out")
         elif path.is_dir():
-            yield from files_in(path)
+            yield path
+            if can_be_read(path):
+                yield from paths_in(path)
         elif path.is_file():
             yield path
+
+
+def can_be_read(path: Path) -> bool:
+    """Return whether this user may read a file, or list a folder and reach the files in it."""
+    return os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
 
 
 def read_document(file: Path) -> bytes:

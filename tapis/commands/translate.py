@@ -65,6 +65,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if options.write_memory and options.write_memory.exists():
         read_tmx_file(options.write_memory, source, translator.target)  # an error comes now, not after the work
     lines = LineTranslation(translator, options, search, memory)
+    n_failed = 0
     if task.kind == "sentences":
         sentences = [sentence.replace("\n", " ") for sentence in options.sentences]
         text = lines(sentences)
@@ -82,17 +83,26 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     elif task.kind == "lines":
         translate_into(None, task.file, options, lines)
     else:
-        translate_documents(task, options, lines)
+        n_failed = translate_documents(task, options, lines)
     if options.write_memory:
         write_memory(options.write_memory, lines.translated, source, translator.target)
+    if n_failed:
+        raise TapisError(
+            f"not translated: {n_failed:,} files, which the warnings name\n"
+            "once they are mended, the same command translates them; to keep one as it is, copy it to the output"
+        )
 
 
-def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> None:
-    """Translate a document, an archive of documents or a folder of them, and write the report about them."""
+def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> int:
+    """Translate a document, an archive of documents or a folder of them, and write the report about them.
+
+    Return how many files of a folder could not be translated.
+    """
     documents = Documents(lines.of_document, options.column, lines.memory)
+    n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
-        documents.translate_folder(task.file, options.output)
+        n_failed = documents.translate_folder(task.file, options.output)
     else:
         name = str(task.file) if task.file else "standard input"
         content = read_document(task.file) if task.file else sys.stdin.buffer.read()
@@ -105,6 +115,7 @@ def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTra
         write_answer(result, options.output)
     if options.report:
         documents.write_report(options.report)
+    return n_failed
 
 
 def write_answer(content: bytes, output: Path | None) -> None:
