@@ -8,10 +8,11 @@ from tapis.documents.common import DocumentError, Translate, leave, splice, tran
 
 _LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 _STATEMENT = re.compile(
-    rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[\d{{1,3}}\])?[ \t]*"
+    rf"^\ufeff?[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr|domain)(?:\[\d{{1,3}}\])?[ \t]*"
     rf"(?P<literals>{_LITERAL}(?:(?:\s|#[^\n]*\n)*+{_LITERAL})*+)",
     re.MULTILINE,
 )
+_BETWEEN = re.compile(r"(?:\s|#[^\n]*)*+")  # blank lines and comments
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))")
 _LITERALS = re.compile(rf"#[^\n]*\n|({_LITERAL})")
 _CHARSET = re.compile(r"(?<=charset=)[\w.:-]+")
@@ -34,7 +35,7 @@ def translated_po(catalog: str, translate: Translate) -> str:
 
     The first plural form is the translation of the singular, all others are that of the plural. Everything else stays:
     translations that are there, also fuzzy ones, the header, comments, obsolete messages. Raises DocumentError if there
-    are no messages.
+    are no messages, or if a line is damaged.
     """
     entries = list(_entries(catalog))
     if not entries and catalog.strip():
@@ -71,19 +72,47 @@ def _utf8_in_header(catalog: str, entries: Sequence[_Entry]) -> list[tuple[int, 
 
 
 def _entries(catalog: str) -> Iterator[_Entry]:
-    """Yield the messages of a catalog. A message begins with its context or its id, after a translation."""
+    """Yield the messages of a catalog. A message begins with its context or its id, after a translation.
+
+    Raises DocumentError where there is something else than statements, comments and blank lines, and for a message
+    without a translation or without an id.
+    """
     entry = _Entry()
+    end = 0
     for statement in _STATEMENT.finditer(catalog):
+        _check_between(catalog, end, statement.start())
+        end = statement.end()
         keyword = statement["keyword"]
         if keyword == "msgstr":
+            if "msgid" not in entry.texts:
+                raise _damage(catalog, statement.start(), "msgstr has no msgid before it")
             entry.translations.append(statement)
             continue
         if entry.translations:
             yield entry
             entry = _Entry()
+        if keyword in entry.texts or ("msgid" in entry.texts and keyword != "msgid_plural"):
+            raise _damage(catalog, statement.start(), "the message before it has no msgstr")
         entry.texts[keyword] = _text(statement["literals"])
+    if end:
+        _check_between(catalog, end, len(catalog))
     if entry.translations:
         yield entry
+    elif entry.texts:
+        raise _damage(catalog, end, "the last message has no msgstr")
+
+
+def _check_between(catalog: str, start: int, end: int) -> None:
+    """Raise DocumentError if there is something else than comments and blank lines within a part of a catalog."""
+    found = _BETWEEN.match(catalog, start, end)
+    place = found.end() if found else start
+    if place < end:
+        raise _damage(catalog, place, "neither a comment nor a keyword with its text in quotation marks")
+
+
+def _damage(catalog: str, place: int, reason: str) -> DocumentError:
+    number = 1 + catalog.count("\n", 0, place)
+    return DocumentError(f"line {number:,} is damaged: {reason}")
 
 
 def _text(literals: str) -> str:

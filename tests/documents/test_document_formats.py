@@ -529,6 +529,44 @@ def test_catalogs_as_people_have_them(document: str, translated: str) -> None:
     assert in_format("po", document) == translated
 
 
+@pytest.mark.parametrize(
+    ("catalog", "line"),
+    [
+        ('msgid "A dog"\nmsgstr ""\n\nmsgid "A cat"\n', 4),
+        ('msgid "A dog"\nmsgstr ""\n\nmsgid "A cat"\nmsg', 5),
+        ('msgid "A dog"\nmsgstr ""\n\nmsgid "A c', 4),
+        ('msgid "A dog"\nmsgstr "\n\nmsgid "A cat"\nmsgstr ""\n', 2),
+        ('msgid "A dog"\nmsgstr\n', 2),
+        ('msgid ""\n"A dog"\n"and\nmsgstr ""\n', 3),
+        ('# x\nmsgid "A "quoted" dog"\nmsgstr ""\n', 2),
+        ('msgid "A dog"\nmsgid "A cat"\nmsgstr ""\n', 2),
+        ('msgid "A dog"\nmsgctxt "x"\nmsgid "A cat"\nmsgstr ""\n', 2),
+        ('msgstr "Un chien"\nmsgid "A dog"\nmsgstr ""\n', 1),
+        ('"A dog"\nmsgid "A dog"\nmsgstr ""\n', 1),
+        ('msgid "A dog"\nmsgstr ""\n# x\n\n<<<<<<< HEAD\nmsgid "A cat"\nmsgstr ""\n', 5),
+    ],
+)
+def test_a_damaged_catalog_is_an_error_with_its_line(catalog: str, line: int) -> None:
+    with pytest.raises(DocumentError, match=f"^line {line} is damaged: "):
+        in_format("po", catalog)
+
+
+@given(st.integers(1, len(PO) - 1))
+def test_a_catalog_that_is_cut_within_a_message_is_an_error(length: int) -> None:
+    part = PO[:length]
+    line_of_catalog = re.compile(r'#.*|(msg\S+ )?"([^"\\]|\\.)*"|')
+    ends_with_a_message = re.findall(r"^msg[a-z_]+", part, re.MULTILINE)[-1:] == ["msgstr"]
+    if ends_with_a_message and all(map(line_of_catalog.fullmatch, part.split("\n"))):
+        in_format("po", part)
+    else:
+        with pytest.raises(DocumentError):
+            in_format("po", part)
+
+
+def test_a_catalog_may_begin_with_a_byte_order_mark() -> None:
+    assert in_format("po", f"\ufeff{PO}") == f"\ufeff{in_format('po', PO)}"
+
+
 def test_a_catalog_in_another_charset_is_an_error() -> None:
     header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n'
     with pytest.raises(DocumentError, match="charset=ISO-8859-1: convert it"):
