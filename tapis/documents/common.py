@@ -105,8 +105,11 @@ def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
 
 
 def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup = "") -> list[str]:
-    """Return texts of several lines each, translated line by line. Spaces around lines, and what is no text, stay."""
-    lines = [re.split(r"(\r\n|\r|\n)", text) for text in texts]
+    """Return texts translated, each line and each part between tabs by itself.
+
+    Tabs, ends of lines, spaces around the parts, and what is no text stay.
+    """
+    lines = [re.split(r"(\r\n|\r|\n|\t)", text) for text in texts]
     wanted = [line.strip() for parts in lines for line in parts if has_text(line, markup)]
     translations = iter(translate(wanted))
     for parts in lines:

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, texts_left, warnings_noted, without_added_stop
+from tapis.documents.common import DocumentError, texts_left, translated_texts, warnings_noted, without_added_stop
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
 from tapis.documents.tables import translated_csv, translated_table
 from tapis.documents.trees import is_prose, translated_json, translated_yaml
@@ -86,6 +86,27 @@ def test_any_message_comes_back_from_a_catalog(text: str) -> None:
     found = FORMATS["po"].translated(catalog.encode(), list).decode()
     (message,) = [one for one in read_po(io.BytesIO(found.encode())) if one.id]
     assert message.string == message.id
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("po", 'msgid "\\tA cat\\t\\tA dog\\n"\nmsgstr ""\n'),
+        ("json", '["\\tA cat\\t\\tA dog\\n"]'),
+        ("yaml", 'a: "\\tA cat\\t\\tA dog\\n"\n'),
+    ],
+)
+def test_a_tab_divides_a_text_and_stays(kind: str, document: str) -> None:
+    assert seen_in(kind, document.encode()) == ["A cat", "A dog"]
+    translated = in_format(kind, document)
+    assert translated.count("\\tA CAT\\t\\tA DOG\\n") == 1
+
+
+@given(st.lists(st.text(st.sampled_from("ab \t\r\n1."))))
+def test_only_what_has_letters_is_translated_of_lines_and_between_tabs(texts: list[str]) -> None:
+    translated = translated_texts(texts, lambda lines: ["".join(line.split()).upper() for line in lines])
+    assert [re.findall(r"[\t\r\n]", text) for text in translated] == [re.findall(r"[\t\r\n]", text) for text in texts]
+    assert translated_texts(texts, list) == texts
 
 
 @given(
