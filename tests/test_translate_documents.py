@@ -113,6 +113,19 @@ def test_a_document_that_cannot_be_read_leaves_the_output_as_it_was(
     assert Path("out").read_text(encoding="utf-8") == "before"
 
 
+def test_a_folder_keeps_empty_folders_and_permissions(run_folder: RunFolder, called: Command) -> None:
+    for folder in ("empty", "a/b/c"):
+        Path("from", folder).mkdir(parents=True)
+    modes = {"run.sh": 0o755, "secret.key": 0o600, "a/b/read.only": 0o444}
+    for name, mode in modes.items():
+        Path("from", name).write_text("x", encoding="utf-8")
+        Path("from", name).chmod(mode)
+    assert called(*FLAGS, "--input", "from", "--output", "to").returncode == 0
+    folders = {path.relative_to("from") for path in Path("from").rglob("*") if path.is_dir()}
+    assert folders == {path.relative_to("to") for path in Path("to").rglob("*") if path.is_dir()}
+    assert {name: Path("to", name).stat().st_mode & 0o7777 for name in modes} == modes
+
+
 DAMAGED = {
     "a.html.gz": gzip.compress(b"<p>A cat</p>")[:-9],
     "a.json": b"{",

@@ -141,6 +141,7 @@ class Documents:
         again. Return how many files that are.
         """
         n_before = n_failed = 0
+        output.mkdir(parents=True, exist_ok=True)
         for path in paths_in(folder):
             target = output / path.relative_to(folder)
             if path.is_file() and target.exists():
@@ -158,9 +159,10 @@ class Documents:
         return n_failed
 
     def write_translated(self, path: Path, target: Path) -> None:
-        """Write a document of a folder translated, or a copy of another file. Raises TapisError if it cannot be read.
+        """Write a document translated, a copy of another file with its permission bits, or an empty folder.
 
-        An error in writing is another one: it ends the command, since all further files would have it.
+        Raises TapisError if it cannot be read. An error in writing is another one, which ends the command: all further
+        files would have it.
         """
         kind = self.format_among_others(path)
         if path.is_file() and kind:
@@ -168,9 +170,12 @@ class Documents:
             return
         if not can_be_read(path):
             raise TapisError(f"{path} cannot be read")
-        if path.is_file():
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
             self.leave(str(path), "no document")
-            write_whole(target, lambda temporary: shutil.copyfile(path, temporary))
+            mode = path.stat().st_mode & 0o777  # without the bits that let a program run as its owner
+            write_whole(target, lambda temporary: shutil.copyfile(path, temporary), mode)
 
     def write_report(self, report: Path) -> None:
         """Write the texts that were translated, with their translations and doubts, as a table or a page."""

@@ -120,11 +120,12 @@ def check_regular(file: Path) -> None:
         raise OSError("it is no regular file")
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = None) -> None:
     """Write a file atomically: after a failure or a kill, `path` holds the old file or the new one, never a part.
 
-    `write` receives the path of a temporary file beside `path`, which then replaces it. Raises OSError, with `path` in
-    its message, if the file cannot be written.
+    `write` receives the path of a temporary file beside `path`, which then replaces it. `mode` has the permission bits
+    of the file; by default, the umask decides. Raises OSError, with `path` in its message, if the file cannot be
+    written.
     """
     temporary = None
     try:
@@ -138,7 +139,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         # Move it over the old file, readable by whom the umask allows (mkstemp's files are their owner's alone).
         umask = os.umask(0o077)  # which can be read only by setting it
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # noqa: PTH101
+        os.chmod(temporary, 0o666 & ~umask if mode is None else mode)  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105
     except BaseException as error:
         if temporary:
