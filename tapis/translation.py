@@ -14,3 +14,5 @@ class Translation(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
     sentences: tuple["Translation", ...] = ()
     """Of a line: its sentences, before marks were put back"""
+    is_remembered: bool = False
+    """Whether it is from a translation memory, as a whole"""

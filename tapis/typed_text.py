@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tapis.attention import word_alignment
 from tapis.doubts import doubts, numbers
+from tapis.memory import Memory
 from tapis.search import GREEDY, Search
 from tapis.text.alignment import Alignment, SamePlaces, same_places
 from tapis.text.letter_case import is_in_capitals
@@ -51,6 +52,7 @@ def translate_lines(
     *,
     markup: Markup = "",
     with_doubts: bool = False,
+    memory: Memory | None = None,
 ) -> list[list[Translation]]:
     """Translate lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
@@ -58,21 +60,25 @@ def translate_lines(
     its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
     translations of one of the sentences. What a document of this markup would take for markup is escaped in a
     translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
+    Lines that a memory has, and sentences, are translated as there.
     """
-    translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts)
+    translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts, memory=memory)
     directions = [take_direction(line) for line in lines]
     lines = [text for _, text, _ in directions]
 
     # Translate the lines that are not blank.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
-    rows = [i for i, line in enumerate(lines) if line.strip()]
+    remembered = {i: text for i, line in enumerate(lines) if memory and (text := memory.exact_in(line, markup))}
+    for i, text in remembered.items():
+        results[i] = [Translation(text, 0.0, is_remembered=True)]
+    rows = [i for i, line in enumerate(lines) if line.strip() and i not in remembered]
     words = {i: translator.places_of_terms(lines[i]) for i in rows}
     taken = [take_out(lines[i], markup=markup, words=words[i]) for i in rows]
     for i, result in zip(rows, translated(taken), strict=True):
         results[i] = result
 
     # Translate again where numbers are missing, with the numbers taken out.
-    changed = [i for i in rows if not has_numbers_of(lines[i], results[i])]
+    changed = [i for i in rows if not results[i][0].is_remembered and not has_numbers_of(lines[i], results[i])]
     if changed:
         taken = [take_out(lines[i], with_numbers=True, markup=markup, words=words[i]) for i in changed]
         again = translated(taken)
@@ -84,7 +90,7 @@ def translate_lines(
     messages = list(dict.fromkeys(message for i in rows for message in messages_in(lines[i])))
     if messages:
         texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
-        best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup)]
+        best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup, memory=memory)]
         translation_of = dict(zip(texts, best, strict=True))
         changed_messages = {message: with_texts(message, translation_of) for message in messages}
         results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
@@ -117,16 +123,28 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
 
 
 def _translated(
-    translator: "Translator", taken: Sequence[Taken], search: Search, markup: Markup, with_doubts: bool
+    translator: "Translator",
+    taken: Sequence[Taken],
+    search: Search,
+    markup: Markup,
+    with_doubts: bool,
+    memory: Memory | None,
 ) -> list[list[Translation]]:
     """Translate lines whose marks were taken out, and put the marks back."""
-    # Translate the sentences of all lines together.
+    # Translate the sentences of all lines together, but for those that the memory has.
     lines = translator.split_lines([line.text for line in taken])
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
-    usual = [translator.in_usual_case(sentence) for sentence in sentences]
-    ranked = _n_best_without_loops(translator, usual, search)
+    remembered = _remembered(lines, taken, memory) if memory else [None] * len(sentences)
+    usual = [
+        translator.in_usual_case(sentence) if known is None else sentence
+        for sentence, known in zip(sentences, remembered, strict=True)
+    ]
+    new = [sentence for sentence, known in zip(usual, remembered, strict=True) if known is None]
+    ranked = _n_best_without_loops(translator, new, search)
     if with_doubts:
-        ranked = _with_doubts(translator, usual, ranked)
+        ranked = _with_doubts(translator, new, ranked)
+    found = iter(ranked)
+    ranked = [next(found) if known is None else [known] for known in remembered]
     translations = iter(zip(usual, ranked, strict=True))
 
     # Put the lines together again: the translations of each line by rank, and the marks by alignments.
@@ -143,6 +161,17 @@ def _translated(
             [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
         )
     return results
+
+
+def _remembered(lines: Sequence[Line], taken: Sequence[Taken], memory: Memory) -> list[Translation | None]:
+    """Return for each sentence of lines what the memory has; nothing of lines from which more than tags was taken."""
+    found: list[Translation | None] = []
+    for line, line_taken in zip(lines, taken, strict=True):
+        is_whole = all(mark.is_tag for mark in line_taken.marks)
+        for unit in filter(has_letters, line.units):
+            text = memory.exact(unit) if is_whole else None
+            found.append(Translation(text, 0.0, is_remembered=True) if text else None)
+    return found
 
 
 def _n_best_without_loops(
@@ -203,7 +232,9 @@ def _joined(
     sentences = [ranked[rank] if ranked else Translation(source, 0.0) for source, ranked in of_units]
     all_doubts = {doubt for sentence in sentences for doubt in sentence.doubts}
     cased = tuple(
-        sentence._replace(text=sentence.text.upper()) if is_in_capitals(unit) else sentence
+        sentence._replace(text=sentence.text.upper())
+        if is_in_capitals(unit) and not sentence.is_remembered
+        else sentence
         for unit, sentence in zip(line.units, sentences, strict=True)
     )
     text = line.join([sentence.text for sentence in cased], translator.target)
@@ -219,7 +250,9 @@ def _joined(
             alignment = SamePlaces(*shape)
         text = put_back(text, taken, alignment, markup)
     score = sum(sentence.score for sentence in sentences) / max(1, len(sentences))
-    return Translation(text, score, _in_order(all_doubts), cased)
+    with_letters = [sentence for (_, ranked), sentence in zip(of_units, sentences, strict=True) if ranked]
+    is_remembered = bool(with_letters) and all(sentence.is_remembered for sentence in with_letters)
+    return Translation(text, score, _in_order(all_doubts), cased, is_remembered)
 
 
 def _alignments(translator: "Translator", pairs: Sequence[tuple[str, str]]) -> Alignments:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import RunFolder
+from decoding.translator import Translator
 from tapis.memory import Match, Memory, write_memory
 from tapis.text.tmx import read_tmx
+from tapis.typed_text import translate_lines
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
 SIDE = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).map(lambda text: f"x {text} x")
@@ -120,61 +121,36 @@ def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Co
     assert [row["memory"] for row in rows] == ["100 %", "86 %: The dog sleeps. → Le chien dort."]
 
 
-def test_the_report_says_100_percent_only_of_what_was_taken(run_folder: RunFolder, called: Command) -> None:
-    long = "The cat " * 300 + "sleeps."  # too long to be compared
-    write_memory(Path("m.tmx"), [("A man is sleeping.", "Un homme dort."), (long, "Le chat dort.")], "en", "fr")
-    tagged = "<p>A man is <b>sleeping</b>.</p>"
-    Path("page.html").write_text(f"{tagged}<p>A man is sleeping.</p><p><i>The</i>{long[3:]}</p>", encoding="utf-8")
+def test_the_report_says_what_was_taken(run_folder: RunFolder, called: Command) -> None:
+    pairs = [("A man is sleeping.", "Un homme dort."), ("A cat {x}.", "Un chat {x}."), ("A cat.", "Un chat.")]
+    write_memory(Path("m.tmx"), pairs, "en", "fr")
+    texts = {
+        "A man is <b>sleeping</b>.": "100 %",
+        "A man is sleeping.": "100 %",
+        "A cat. A man is sleeping.": "100 %",
+        "A cat. A dog runs. A man is sleeping.": "100 % of 2 of 3 sentences",
+        "A <i>cat</i> {x}.": "99 %: A cat {x}. → Un chat {x}.",
+        "Nothing like it at all.": "",
+    }
+    Path("page.html").write_text("".join(f"<p>{text}</p>" for text in texts), encoding="utf-8")
     done = called(*FLAGS, "--input", "page.html", "--output", "o.html", "--report", "r.tsv", "--memory", "m.tmx")
     assert done.returncode == 0
     rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
-    near = "99 %: A man is sleeping. → Un homme dort."
-    assert [row["memory"] for row in rows] == [near, "100 %", f"99 %: {long} → Le chat dort."]
-    assert [row["translation"] == "Un homme dort." for row in rows] == [False, True, False]
+    assert [row["memory"] for row in rows] == list(texts.values())
+    translations = [row["translation"] for row in rows]
+    assert translations[:3] == ["Un homme dort.", "Un homme dort.", "Un chat. Un homme dort."]
+    assert translations[3].startswith("Un chat. ") and translations[3].endswith(" Un homme dort.")
+    assert "<b>" in Path("o.html").read_text(encoding="utf-8").partition("</p>")[0]
 
 
-def test_memories_hold_texts_and_documents_markup(run_folder: RunFolder, called: Command) -> None:
-    write_memory(Path("m.tmx"), [("Tom & Jerry", "R&D < <b>"), ("A cat", "x")], "en", "fr")
-    Path("page.html").write_text("<p>Tom &amp; Jerry</p><p>A <b>cat</b> &amp; a dog</p>", encoding="utf-8")
-    done = called(*FLAGS, "--input", "page.html", "--memory", "m.tmx", "--write-memory", "new.tmx")
-    assert done.returncode == 0 and "<p>R&amp;D &lt; &lt;b&gt;</p>" in done.stdout
-    pairs = list(read_tmx(Path("new.tmx"), "en", "fr"))
-    assert pairs[0] == ("Tom & Jerry", "R&D < <b>") and pairs[1][0] == "A cat & a dog" and "<b>" not in pairs[1][1]
-
-
-def test_the_command_writes_what_it_translated(run_folder: RunFolder, called: Command) -> None:
-    write_memory(Path("m.tmx"), [("Old.", "Vieux.")], "en", "fr")
-    Path("in.en").write_text("A cat.\n\nA dog.\nA cat.\n", encoding="utf-8")
-    done = called(*FLAGS, "--input", "in.en", "--output", "out.fr", "--write-memory", "m.tmx")
-    assert (done.returncode, done.stderr) == (0, "")
-    written = re.sub("[\0-\x08\x0b\x0c\x0e-\x1f]", "", Path("out.fr").read_text(encoding="utf-8"))  # not of XML
-    translations = [" ".join(line.split()) for line in written.split("\n")]
-    expected = [("Old.", "Vieux."), ("A cat.", translations[0]), ("A dog.", translations[2])]
-    assert list(read_tmx(Path("m.tmx"), "en", "fr")) == expected
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "says"),
-    [
-        (["--memory", "none.tmx"], 1, "none.tmx cannot be read"),
-        (["--memory", "x.tmx"], 1, "x.tmx line 1: not TMX"),
-        (["--memory", "other.tmx"], 1, "other.tmx: no unit has both en and fr"),
-        (["--memory", "x.txt"], 2, "a translation memory is a .tmx file"),
-        (["--write-memory", "x.txt"], 2, "a translation memory is a .tmx file"),
-        (["--write-memory", "x.tmx"], 1, "x.tmx line 1: not TMX"),
-        (["--write-memory", "other.tmx"], 1, "other.tmx: no unit has both en and fr"),
-        (["--write-memory", "empty.tmx"], 1, "empty.tmx: units cannot be added, since it has no <body>"),
-        (["--write-memory", "cut.tmx.gz"], 1, "cut.tmx.gz is not a complete gzip file"),
-    ],
-)
-def test_a_memory_that_is_none_is_an_error_in_words(
-    args: list[str], code: int, says: str, run_folder: RunFolder, called: Command
-) -> None:
-    Path("x.tmx").write_text("<x/>", encoding="utf-8")
-    write_memory(Path("other.tmx"), [("a", "b")], "de", "it")
-    Path("empty.tmx").write_text("<tmx><body/></tmx>", encoding="utf-8")
-    write_memory(Path("cut.tmx.gz"), [("a", "b")], "en", "fr")
-    Path("cut.tmx.gz").write_bytes(Path("cut.tmx.gz").read_bytes()[:-9])
-    done = called(*FLAGS, *args, "A cat.")
-    assert done.returncode == code and says in done.stderr and len(done.stderr.splitlines()) <= 2
-    assert Path("x.tmx").read_text() == "<x/>" and done.stdout == ""
+def test_a_sentence_of_the_memory_stays_as_it_is_there(translator: Translator) -> None:
+    pairs = [("THE CAT SLEEPS AT 3 PM.", "Le chat dort à 15 h."), ("Hello .", "wrong"), ("7", "wrong")]
+    memory = Memory(pairs)
+    lines = ["The dog sleeps. THE CAT SLEEPS AT 3 PM.", "THE CAT SLEEPS AT 3 PM.", "Hello {name}.", "7 7"]
+    found = [ranked[0] for ranked in translate_lines(translator, lines, memory=memory)]
+    usual = [ranked[0] for ranked in translate_lines(translator, lines)]
+    assert found[0].text.endswith(" Le chat dort à 15 h.") and found[1].text == "Le chat dort à 15 h."
+    assert [one.is_remembered for one in found] == [False, True, False, False]
+    assert [one.is_remembered for one in found[0].sentences] == [False, True]
+    same = [one.text == other.text for one, other in zip(found, usual, strict=True)]
+    assert same == [False, False, True, True], "a placeholder was taken out, and digits are no text"

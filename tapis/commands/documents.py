@@ -14,7 +14,7 @@ from tapis.documents.archives import changed_archive
 from tapis.documents.common import DocumentError, texts_left, warnings_noted
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
-from tapis.memory import ALMOST_EQUAL, Match, Memory
+from tapis.memory import ALMOST_EQUAL, Memory
 from tapis.system.cli import TranslateOptions
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import say
@@ -74,7 +74,7 @@ class Documents:
                     plain(line, kind.markup),
                     plain(one.text, kind.markup),
                     one.doubts,
-                    self.in_memory(line, kind.markup),
+                    self.in_memory(line, one, kind.markup),
                 )
                 for number, (line, one) in enumerate(zip(lines, found, strict=True), first)
             ]
@@ -93,16 +93,20 @@ class Documents:
             warn_of_lines(name, list(srt_warnings(content.decode())))
         return result
 
-    def in_memory(self, line: str, markup: Markup) -> str:
+    def in_memory(self, line: str, translation: Translation, markup: Markup) -> str:
         """Return what the memory has of a line, for a person to read: 100 % only of a translation that is used."""
         if not self.memory:
             return ""
-        if self.memory.exact_in(line, markup) is not None:
+        if translation.is_remembered:
             return "100 %"
-        text = plain(line, markup)
-        translation = self.memory.exact(text)  # of a line with tags, which the memory does not have
-        match = Match(ALMOST_EQUAL, text, translation) if translation else self.memory.near(text)
-        return f"{100 * match.similarity:.0f} %: {match.source} → {match.target}" if match else ""
+        sentences = translation.sentences
+        if n_remembered := sum(sentence.is_remembered for sentence in sentences):
+            return f"100 % of {n_remembered} of {len(sentences)} sentences"
+        match = self.memory.near(plain(line, markup))
+        if not match:
+            return ""
+        similarity = min(match.similarity, ALMOST_EQUAL)  # the same text with other marks was not used
+        return f"{100 * similarity:.0f} %: {match.source} → {match.target}"
 
     def translated_archive(self, content: bytes, name: str) -> bytes:
         """Return a zip archive with the documents in it translated."""

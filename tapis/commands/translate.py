@@ -278,10 +278,9 @@ class LineTranslation:
         """Return the translations of each line, best first."""
         if self.must_warn:
             self.must_warn = not warn_of_unlearned(self.translator, lines)
-        known = [self.memory.exact_in(line, markup) if self.memory else None for line in lines]
-        new = [line for line, text in zip(lines, known, strict=True) if text is None]
-        found = iter(translate_lines(self.translator, new, self.search, markup=markup, with_doubts=with_doubts))
-        results = [next(found) if text is None else [Translation(text, 0.0)] for text in known]
+        results = translate_lines(
+            self.translator, lines, self.search, markup=markup, with_doubts=with_doubts, memory=self.memory
+        )
         if self.options.write_memory:
             self.translated += [
                 (plain(line, markup), plain(ranked[0].text, markup))

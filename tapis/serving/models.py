@@ -203,38 +203,27 @@ def answers_of(
     translator: Translator, kind: Kind, memory: Memory | None, lines: Sequence[str], check: Check
 ) -> list[Answer]:
     """Return the answers to lines of one kind: of those that the memory has, its translation."""
-    if not memory:
-        return translated(translator, kind, lines, check)
-    known = [memory.exact_in(line, kind.markup) for line in lines]
-    new = [line for line, text in zip(lines, known, strict=True) if text is None]
-    found = iter(translated(translator, kind, new, check))
-    answers = []
-    n_compared = 0
-    for line, text in zip(lines, known, strict=True):
-        if text is not None:
-            match = Match(1.0, plain(line, kind.markup), text)
-            answers.append(Answer([Translation(text, 0.0)], (line,), remembered=match))
-            continue
-        answer = next(found)
-        if kind.with_details and line.strip() and n_compared < MOST_COMPARED:
-            n_compared += 1
-            check()
-            answer = answer._replace(remembered=memory.near(line))
-        answers.append(answer)
-    return answers
-
-
-def translated(translator: Translator, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:
-    """Return the answers to lines of one kind, by the model."""
     translator = translator.checked_by(check)
-    ranked = translate_lines(translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details)
+    ranked = translate_lines(
+        translator, lines, kind.search, markup=kind.markup, with_doubts=kind.with_details, memory=memory
+    )
     if not kind.with_details:
         return list(map(Answer, ranked))
     answers = []
+    n_compared = 0
     for line, translations in zip(lines, ranked, strict=True):
+        best = translations[0]
         if not line.strip():
             answers.append(Answer(translations))
             continue
+        if best.is_remembered:
+            answers.append(Answer(translations, (line,), remembered=Match(1.0, plain(line, kind.markup), best.text)))
+            continue
+        near = None
+        if memory and n_compared < MOST_COMPARED:
+            n_compared += 1
+            check()
+            near = memory.near(line)
         sentences = tuple(sentences_as_translated(translator, line))
         known = translator.tokenizer.known_characters
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
@@ -244,7 +233,7 @@ def translated(translator: Translator, kind: Kind, lines: Sequence[str], check: 
                 _, attention = translator.attention(sentences[0], kind.search)
             elif text := translator(sentences[0], kind.search):
                 attention = next(translator.attention_of([(sentences[0], text)]))
-        answers.append(Answer(translations, sentences, attention, "".join(unknown)))
+        answers.append(Answer(translations, sentences, attention, "".join(unknown), near))
     return answers
 
 

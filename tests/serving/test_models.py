@@ -16,7 +16,7 @@ from tapis.config import ConfigError
 from tapis.ctranslate2 import EngineError
 from tapis.release import CheckpointError
 from tapis.search import Search, go_on
-from tapis.serving.models import Kind, Models, find_models, trained_folders, translated
+from tapis.serving.models import Kind, Models, answers_of, find_models, trained_folders
 from tapis.system.files import whole_folder
 
 
@@ -58,7 +58,7 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
     assert list(models.configs) == ["tiny", "out"]
     assert models.run_for("en", "fr") == "tiny"
     kind = Kind("out", "", "fr", Search(2, 2), with_details=True)
-    answer = translated(models.load("out"), kind, ["A cat."], go_on)[0]
+    answer = answers_of(models.load("out"), kind, None, ["A cat."], go_on)[0]
     assert len(answer.translations) == 2 and answer.sentences == ("A cat.",) and answer.attention is None
     with pytest.raises(ConfigError, match="two runs of the name tiny"):
         find_models(["tiny", str(run_folder.path.resolve())], CheckoutFiles, load, 1)
