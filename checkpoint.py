@@ -180,13 +180,6 @@ class RunFolder(RunFiles[Config]):
         (self.path / SUMS).unlink(missing_ok=True)
         write_text(self.config_file, config.to_json())
 
-    def load_config(self) -> Config:
-        """Read config.json. Raises CheckpointError if it is missing or invalid."""
-        try:
-            return Config.from_json(self.read(self.config_file))
-        except ConfigError as error:
-            raise CheckpointError(f"{self.config_file} cannot be used: {error}") from None
-
     def save_learned(self, learned: Learned) -> None:
         """Write learned.json."""
         write_text(self.learned_file, learned.to_json())

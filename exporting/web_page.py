@@ -202,10 +202,3 @@ def remainder_of(
 ) -> NDArray[np.int16]:
     """Return what rounding to 8 bits has taken from values, in 65,534 steps of a number of 8 bits."""
     return ((values.astype(np.float64) / scale - rounded) * REMAINDERS).round().astype(np.int16)
-
-
-def rounded_embedding(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return an embedding as the page reads it, in 24 bits."""
-    rounded, scale = quantize_rows(values)
-    remainder = remainder_of(values, rounded, scale).astype(np.float64)
-    return ((rounded + remainder / REMAINDERS) * scale).astype(np.float32)

@@ -114,7 +114,7 @@ class PageDouble:
             answer(handler, Reply(self.languages, delay=self.delay))
         elif path == "/frontend/settings":
             answer(handler, Reply(self.settings, delay=self.delay))
-        elif path == "/download/1":
+        elif path == "/download_file/1":
             self.keys_of_downloads.append(handler.headers.get("Authorization"))
             send(handler, 200, b"translated", {"Content-Type": "text/plain"})
         else:
@@ -129,7 +129,7 @@ class PageDouble:
             form = form_of(body)
             self.files.append(form)
             # with another name of this server, as behind a proxy
-            url = "http://elsewhere.invalid/download/1"
+            url = "http://elsewhere.invalid/download_file/1"
             answer(handler, self.translate_file(form) if self.translate_file else Reply({"translatedFileUrl": url}))
         else:
             answer(handler, error(404, "Not found"))

@@ -6,14 +6,17 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from checkpoint import parameters
-from exporting.web_page import rounded_embedding
+from exporting.web_page import REMAINDERS, remainder_of
 from model import Transformer
 from tapis.engine import engine
 from tapis.engine.build_wasm import STRICT
 from tapis.engine.engine import Engine
+from tapis.engine.weights import quantize_rows
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,6 +29,13 @@ def compiled_strictly(folder: Path) -> ctypes.CDLL:
     source = ROOT / "tapis" / "engine" / "engine.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", *STRICT, str(source), "-o", str(library), "-lm"], check=True)
     return ctypes.CDLL(str(library))
+
+
+def rounded_embedding(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """An embedding as the page reads it, in 24 bits."""
+    rounded, scale = quantize_rows(values)
+    remainder = remainder_of(values, rounded, scale).astype(np.float64)
+    return ((rounded + remainder / REMAINDERS) * scale).astype(np.float32)
 
 
 def strict_engine(model: Transformer, tags: Sequence[int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:

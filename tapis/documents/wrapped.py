@@ -9,7 +9,9 @@ from typing import NamedTuple
 from tapis.documents.common import Translate, has_text
 
 NARROWEST = 40  # columns: shorter lines are verses, addresses or lists
-_LINE = re.compile(r"(?P<prefix>[ \t]*(?:>[ \t]?)*[ \t]*)(?P<text>[^\r\n]*?)(?P<end>[ \t]*(?:\r\n|\r|\n|$))")
+_LINE = re.compile(
+    r"(?P<prefix>[ \t]*(?:>[ \t]?)*[ \t]*)(?P<text>(?:[^\r\n]*[^\r\n \t])?)(?P<end>[ \t]*(?:\r\n|\r|\n|$))"
+)
 _MARKER = re.compile(r"(?:[-*•·+]|\(?(?:\d{1,3}|[A-Za-z])[.)])[ \t]+")  # of an item of a list
 
 
@@ -87,5 +89,5 @@ def _wrapped(translation: str, paragraph: Sequence[_Line]) -> list[str]:
         subsequent_indent=following.prefix,
         break_long_words=False,
         break_on_hyphens=False,
-    )
+    ) or [""]
     return [text + first.end for text in texts[:-1]] + [texts[-1] + paragraph[-1].end]

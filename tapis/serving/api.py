@@ -19,13 +19,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, quote
 
 from babel import Locale, UnknownLocaleError
 from fastapi import FastAPI, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse
-from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -43,6 +44,7 @@ from tapis.text.languages import TAG, foreign_language, language_shares
 from tapis.text.markup import Markup, unescaped
 from tapis.text.sentences import replace_lone_surrogates
 from tapis.translation import Translation
+from tapis.web import HTML, SCRIPT, STYLE
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -99,7 +101,10 @@ class PageRequest(BaseModel):
 class FileRequest(BaseModel):
     """A file to translate."""
 
-    file: Any = Field(description="A file of UTF-8 text: " + ", ".join(SUFFIXES))
+    file: Any = Field(
+        description="A file of UTF-8 text: " + ", ".join(SUFFIXES),
+        json_schema_extra={"type": "string", "format": "binary"},
+    )
     source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
     target: str = Field(description="The language to translate into", examples=["fr"])
     api_key: str = Field("", description="A key, if the server asks for one")
@@ -271,9 +276,9 @@ class Api:
                 rows_of.setdefault(source, []).append(row)
         kinds = [self.kind_for(source, request) for source in rows_of]
         is_html = request.format == "html"
-        documents = [document_of(text, is_html=is_html) for text in texts]
+        documents = {row: document_of(texts[row], is_html=is_html) for rows in rows_of.values() for row in rows}
         is_long = is_html or sum(map(len, texts)) > LONG_TEXT
-        lines_of = await self.away_if_long(is_long, lambda: [document.lines() for document in documents])
+        lines_of = await self.away_if_long(is_long, lambda: {row: one.lines() for row, one in documents.items()})
 
         # One request to the queue for each language.
         parts = [[line for row in rows for line in lines_of[row]] for rows in rows_of.values()]
@@ -404,7 +409,7 @@ class Api:
         name = self.downloads.add(
             translated_name(request.file.name, request.target), result, self.client_of(http, request.api_key)
         )
-        return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=name)))
+        return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=quote(name))))
 
     def download(self, http: Request, name: str) -> Response:
         """Answer /download_file. Raises RequestError."""
@@ -582,14 +587,17 @@ def api_app(api: Api, version: str) -> FastAPI:
         yield
         await asyncio.to_thread(api.batches.close, api.limits.max_seconds)
 
-    app = FastAPIOffline(
+    app = FastAPI(
         title="Tapis",
         version=version,
         description="Translation by models that Tapis trained; the API of LibreTranslate.",
+        docs_url=None,  # see `add_docs`
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,  # no answer leads elsewhere
         lifespan=lifespan,
     )
+    add_docs(app)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorAnswer, "description": description}
         for status, description in {
@@ -684,6 +692,21 @@ def api_app(api: Api, version: str) -> FastAPI:
     app.add_middleware(Guard, hosts=limits.hosts, origins=limits.origins)
     app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
     return app
+
+
+def add_docs(app: FastAPI) -> None:
+    """Add the page that describes the API, with its script and its style, from memory; their addresses are relative."""
+    page = get_swagger_ui_html(
+        openapi_url="spec",
+        title="Tapis",
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="docs/favicon.png",
+    )
+    files: dict[str, tuple[str, bytes]] = {"/docs": (HTML, bytes(page.body))}
+    for name, media_type in (("swagger-ui-bundle.js", SCRIPT), ("swagger-ui.css", STYLE), ("favicon.png", "image/png")):
+        files[f"/docs/{name}"] = media_type, (resources.files("fastapi_offline") / "static" / name).read_bytes()
+    add_page(app, files)
 
 
 def add_page(app: FastAPI, files: Mapping[str, tuple[str, bytes]]) -> None:

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
+from tapis.serving.limits import network_of_address
+
 FILES = Path("/proc/self/fd")
 LOOK_SECONDS = 0.5  # between two looks
-MAX_OF_ADDRESS = 128  # connections of one address; of more, the oldest are closed
+MAX_OF_ADDRESS = 128  # connections of one address, or network of IPv6; of more, the oldest are closed
 UNREAD_SECONDS = 30  # until the system closes a connection whose client reads nothing
 RESERVED_FILES = 1000  # files that this process may open besides those of its connections
 
@@ -66,11 +68,11 @@ class Connections:
         self._seen = {peer: None for peer in self._seen if peer in peers} | peers
         of_address: dict[str, list[Peer]] = defaultdict(list)
         for peer in self._seen:
-            of_address[peer[0]].append(peer)
+            of_address[network_of_address(peer[0])].append(peer)
         surplus = {
             peer
-            for address, of_one in of_address.items()
-            if len(of_one) > MAX_OF_ADDRESS and not self._is_proxy(address)
+            for of_one in of_address.values()
+            if len(of_one) > MAX_OF_ADDRESS and not self._is_proxy(of_one[0][0])
             for peer in of_one[:-MAX_OF_ADDRESS]
         }
         if surplus:

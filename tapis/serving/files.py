@@ -4,13 +4,14 @@ import logging
 import re
 import secrets
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -99,7 +100,14 @@ class _InMemoryParser(MultiPartParser):
 
 
 async def read_upload(http: Request, max_fields: int) -> dict[str, list[Any]]:
-    """Return the values of each field of a form with files. Raises ValueError if it is damaged or has more fields."""
+    """Return the values of each field of a form with files.
+
+    Raises ValueError if it is damaged, has more fields, or names another encoding than UTF-8: the parser would look up
+    whatever name a client gives, and Python remembers each; some of its encodings take quadratic time.
+    """
+    charset = parse_options_header(http.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        raise ValueError("its charset must be UTF-8")
     try:
         form = await _InMemoryParser(http.headers, http.stream(), max_files=1, max_fields=max_fields).parse()
     except MultiPartException as error:
@@ -137,12 +145,19 @@ class Downloads:
         self._files: OrderedDict[str, Download] = OrderedDict()  # the oldest first
 
     def add(self, name: str, content: bytes, client: str) -> str:
-        """Keep a file for KEPT_SECONDS, or until newer ones need its room. Return the name to fetch it by."""
+        """Keep a file for KEPT_SECONDS, or until others need its room. Return the name to fetch it by.
+
+        Room is made by the oldest file of the client that takes most of it.
+        """
         self._forget()
         secret = f"{secrets.token_urlsafe(24)}.{name}"
         self._files[secret] = Download(name, content, client)
         while len(self._files) > MAX_FILES or sum(len(file.content) for file in self._files.values()) > MAX_BYTES:
-            self._files.popitem(last=False)
+            shares: defaultdict[str, float] = defaultdict(float)
+            for file in self._files.values():
+                shares[file.client] += 1 / MAX_FILES + len(file.content) / MAX_BYTES
+            largest = max(shares, key=lambda one: shares[one])
+            del self._files[next(one for one, file in self._files.items() if file.client == largest)]
         return secret
 
     def get(self, secret: str) -> Download | None:

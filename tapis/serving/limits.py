@@ -163,7 +163,11 @@ def refuse(status: int, message: str) -> JSONResponse:
 
 def network_of(http: Request) -> str:
     """Return the address of a client; of IPv6, its first 64 bits, since one client usually has all of these."""
-    address = http.client.host if http.client else ""
+    return network_of_address(http.client.host if http.client else "")
+
+
+def network_of_address(address: str) -> str:
+    """Return an address; of IPv6, its first 64 bits."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:  # a name that a proxy gives

@@ -78,7 +78,8 @@ class Models:
         self._load = load
         self._max_loaded = max_loaded
         self._loaded: OrderedDict[str, Translator] = OrderedDict()  # the last used at the end
-        self._loading = threading.Lock()
+        self._using_loaded = threading.Lock()
+        self._loading = threading.Lock()  # which takes a second, while others use what is loaded
 
     @property
     def languages(self) -> list[str]:
@@ -121,10 +122,12 @@ class Models:
         return language_shares(text, languages)[0]
 
     def n_tokens(self, run: str, lines: Sequence[str]) -> int:
-        """Return how many tokens lines have for a run; 0 if it is not in memory."""
+        """Return how many tokens lines have for a run or, if it is not in memory, could have in rare characters."""
         translator = self._loaded.get(run)
         texts = [line for line in lines if line.strip()]
-        return sum(map(len, translator.tokenizer.encode(texts))) if translator else 0
+        if not translator:
+            return sum(len(text.encode("utf-8", "replace")) - sum(map(str.isascii, text)) for text in texts)
+        return sum(map(len, translator.tokenizer.encode(texts)))
 
     def read_glossary(self, file: Path) -> None:
         """Read the glossary of a language pair, which the name of the file says: terms.en-fr.tsv.
@@ -179,14 +182,25 @@ class Models:
 
     def load(self, run: str) -> Translator:
         """Return the translator of a run, from memory or from its files. Raises a TapisError if they cannot be used."""
+        if translator := self._last_used(run):
+            return translator
         with self._loading:
-            if run not in self._loaded:
-                # Make room first, so that there are never more models in memory.
+            if translator := self._last_used(run):  # another thread has loaded it meanwhile
+                return translator
+            with self._using_loaded:  # make room first, so that there are never more models in memory
                 while len(self._loaded) >= self._max_loaded:
                     self._loaded.popitem(last=False)
-                self._loaded[run] = self._load(run)
-            self._loaded.move_to_end(run)
-            return self._loaded[run]
+            translator = self._load(run)
+            with self._using_loaded:
+                self._loaded[run] = translator
+            return translator
+
+    def _last_used(self, run: str) -> Translator | None:
+        """Return the translator of a run if it is in memory, and note that it was used."""
+        with self._using_loaded:
+            if run in self._loaded:
+                self._loaded.move_to_end(run)
+            return self._loaded.get(run)
 
     def translator_of(self, kind: Kind) -> Translate[Answer]:
         """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""

@@ -79,10 +79,10 @@ const httpBackEnd = {
     if (key) body.append("api_key", key);
     const { translatedFileUrl } = await requestJson("translate_file", { method: "POST", body, signal });
 
-    // Only the path is used: behind a proxy, the server may not know its own name.
+    // Only the end of the path is used: behind a proxy, the server may know neither its own name nor where it is.
     const { pathname, search } = new URL(translatedFileUrl, location.href);
     const headers = key ? { Authorization: `Bearer ${key}` } : {};
-    const response = await request(pathname + search, { headers, signal });
+    const response = await request(`download_file/${pathname.split("/").pop()}${search}`, { headers, signal });
     return { name: translatedName(file.name, target), blob: await response.blob() };
   },
 };

@@ -303,6 +303,12 @@ def test_paragraphs_are_wrapped_as_they_were_and_other_lines_stay() -> None:
     assert words == " ".join(WRAPPED.split("\n")[2:4]).replace(" a ", " a very very ")
 
 
+def test_a_paragraph_may_be_translated_by_nothing() -> None:
+    assert translated_text(WRAPPED, lambda texts: [""] * len(texts)).count("\n") > 0
+    found = translated_text("word " * 9 + "\n" + "word " * 9 + "\n", lambda texts: [""] * len(texts))
+    assert found.strip(" ") == "\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -861,8 +867,8 @@ def test_nothing_in_yaml_is_made_an_object() -> None:
     ],
 )
 def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> None:
-    start = {"vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n", "json": '["a b", '}.get(kind, "")
-    end = {"json": '"a b"]'}.get(kind, "")
+    start = {"vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n", "json": '["a b", ', "text": "x"}.get(kind, "")
+    end = {"json": '"a b"]', "text": "x"}.get(kind, "")
 
     def seconds(size: int) -> float:
         document = (start + part * (size // len(part)) + end).encode()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.api import work_of
 from tapis.serving.batches import Check, Lanes, Translate
-from tapis.serving.files import MAX_FILES, SUFFIXES, Downloads
+from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Downloads
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from tapis.serving.models import Answer, Kind, Models
 from tapis.system.cli import ServeOptions
@@ -394,13 +395,14 @@ def translated_file(client: TestClient, name: str, content: bytes, **fields: str
     [
         ("a.txt", "One.\n\nTwo.", "fr:One.\n\nfr:Two."),
         ("../../a b.html", "<p>One <b>two</b>.</p>", "<p>fr:One <b>two</b>.</p>"),
+        ("my letter é?.txt", "One.", "fr:One."),
         ("C:\\a.MD", "# One\n\n`code`\n", "# fr:One\n\n`code`\n"),
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nOne.\n", "1\n00:00:01,000 --> 00:00:02,000\nfr:One.\n"),
     ],
 )
 def test_files_are_translated(client: TestClient, name: str, content: str, expected: str) -> None:
     url = translated_file(client, name, content.encode()).json()["translatedFileUrl"]
-    assert url.startswith("http://localhost/download_file/") and len(url) > 60 and ".." not in url
+    assert re.fullmatch(r"http://localhost/download_file/[\w%.-]{40,}", url, re.ASCII) and ".." not in url
     answer = client.get(url)
     assert answer.text == expected and answer.headers["Content-Disposition"].startswith("attachment; filename")
     assert answer.headers["Content-Type"] == "application/octet-stream"
@@ -440,6 +442,15 @@ def test_translated_files_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     assert downloads.get(first) is None and downloads.get(others[0])
     monkeypatch.setattr("tapis.serving.files.KEPT_SECONDS", -1.0)
     assert downloads.get(others[0]) is None
+
+
+def test_a_client_with_many_files_makes_room_with_its_own() -> None:
+    downloads = Downloads()
+    mine = downloads.add("a.txt", b"x", "me")
+    others = [downloads.add("b.txt", b"x", "other") for _ in range(2 * MAX_FILES)]
+    large = [downloads.add("c.txt", b"x" * (MAX_BYTES // 2), "third") for _ in range(3)]
+    assert downloads.get(mine) and not downloads.get(others[0]) and downloads.get(others[-1])
+    assert [downloads.get(one) is not None for one in large] == [False, False, True]
 
 
 def test_too_much_work_is_refused_in_words(client: TestClient, models: Echo) -> None:
@@ -496,6 +507,13 @@ def test_damaged_forms_are_explained(client: TestClient) -> None:
     form = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = client.post("/translate_file", content=b"nonsense", headers=form)
     assert answer.status_code == 400 and answer.json()["error"].startswith("the form cannot be read: ")
+    for charset, status in (("punycode", 400), ("x" * 9000, 400), ("UTF-8", 200)):
+        field = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nHello\r\n--x--\r\n'
+        answer = client.post(
+            "/detect", content=field, headers={"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+        )
+        assert answer.status_code == status
+        assert status == 200 or answer.json()["error"] == "the form cannot be read: its charset must be UTF-8"
     two = [("file", ("a.txt", b"x")), ("file", ("b.txt", b"x"))]
     answer = client.post("/translate_file", files=two, data={"source": "en", "target": "fr"})
     assert answer.status_code == 400 and answer.json()["error"].startswith("the form cannot be read: ")
@@ -548,7 +566,8 @@ def test_no_input_is_opened_or_connected_to(models: Echo) -> None:
 
     sys.addaudithook(watch)
     with client_of(models) as client:
-        routes = [route for route in client.app.routes if isinstance(route, Route)]  # type: ignore[attr-defined]
+        routes = client.app.routes  # type: ignore[attr-defined]
+        assert all(isinstance(route, Route) for route in routes), "a folder would be opened by what a path says"
         assert {"/translate", "/translate_file", "/download_file/{name}", "/page/translate"} <= {r.path for r in routes}
         fields = ["q", "source", "target", "format", "alternatives", "api_key", "file", "name", "data", "path", "url"]
         for text in HOSTILE:

@@ -3,12 +3,13 @@
 import socket
 import sys
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from conftest import eventually
 
 from tapis.serving import connections
-from tapis.serving.connections import MAX_OF_ADDRESS, Connections
+from tapis.serving.connections import MAX_OF_ADDRESS, Connections, Peer
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="other systems do not list the connections of a process"
@@ -65,6 +66,16 @@ def test_of_too_many_connections_of_an_address_the_oldest_are_closed(server: Ser
     assert not any(is_closed(client) for client in server.sockets[-10::2])
     watched.close()
     assert is_closed(other) and is_closed(clients[-1])
+
+
+def test_the_addresses_of_a_network_of_ipv6_share_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Connections(1, 1000, proxies=["2001:db8:0:2::/64"])
+    peers = [(f"2001:db8:0:{network}::{i:x}", 9) for network in (1, 2) for i in range(MAX_OF_ADDRESS + 2)]
+    monkeypatch.setattr(watched, "_open", lambda: iter([(peer, Mock()) for peer in peers]))
+    closed: set[Peer] = set()
+    monkeypatch.setattr(watched, "close", closed.update)
+    watched.look()
+    assert closed == set(peers[:2])
 
 
 def test_only_connections_to_the_port_are_looked_at(server: Server) -> None:

@@ -1,6 +1,7 @@
 """The models of a server: which translates what, and how many are in memory."""
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,31 @@ def test_the_least_recently_used_model_makes_room_first() -> None:
         assert models.load(run).run == run  # type: ignore[attr-defined]
     assert loads == ["fr", "de", "es", "de"]
     assert Loaded.peak == 2
+
+
+def test_a_model_that_is_loading_holds_up_no_other() -> None:
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def load(run: str) -> Any:
+        if run == "slow":
+            has_begun.set()
+            assert may_end.wait(20)
+        return Loaded(run)
+
+    models = Models({name: Config(pairs=(f"en-{name}",)) for name in ("fr", "slow")}, load, 2)
+    models.load("fr")
+    slow = threading.Thread(target=models.load, args=("slow",))
+    slow.start()
+    assert has_begun.wait(20)
+    assert models.load("fr").run == "fr"  # type: ignore[attr-defined]
+    may_end.set()
+    slow.join()
+
+
+def test_the_tokens_of_a_run_that_is_not_loaded_are_as_many_as_could_be() -> None:
+    models = Models({"fr": Config(pairs=("en-fr",))}, lambda run: None, 1)  # type: ignore[arg-type, return-value]
+    assert models.n_tokens("fr", ["plain", "", " "]) == 0
+    assert models.n_tokens("fr", ["é", "𓀀 a𓀀"]) == 2 + 4 + 4
 
 
 def load(folder: Path) -> Translator:

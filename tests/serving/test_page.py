@@ -408,7 +408,7 @@ def test_files_go_in_and_out(tab: Tab, tmp_path: Path) -> None:
     letter = tmp_path / "letter.md"
     letter.write_text("# Hello", encoding="utf-8")
     assert tab.run("return document.getElementById('file-input').accept") == ".txt,.html,.htm,.md,.srt"
-    url = "http://elsewhere.invalid/download/1"  # another name of the server, as behind a proxy
+    url = "http://elsewhere.invalid/download_file/1"  # another name of the server, as behind a proxy
     tab.double.translate_file = lambda form: Reply({"translatedFileUrl": url}, delay=0.3)
     tab.choose_file(letter)
     soon(lambda: tab.is_shown("file-progress"))
@@ -472,7 +472,7 @@ def test_files_can_be_dropped_and_errors_are_beside_them(tab: Tab) -> None:
 
 
 def test_a_busy_server_is_given_the_file_once_more(tab: Tab) -> None:
-    replies = [error(429, "Too many requests.", Retry_After="1"), Reply({"translatedFileUrl": "/download/1"})]
+    replies = [error(429, "Too many requests.", Retry_After="1"), Reply({"translatedFileUrl": "/download_file/1"})]
     tab.double.translate_file = lambda form: replies.pop(0)
     tab.run(DROP, "drop", "notes.txt")
     tab.expect("file-error", "Too many requests. Trying again in 1 s.")
