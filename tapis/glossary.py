@@ -28,6 +28,7 @@ LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
 _HYPHENS = "-\u2010\u2011"
+_DEMONSTRATIVE = re.compile(r"-(?:là|ci)(?!\w)", re.IGNORECASE)  # of French: cette maison-là
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
 
 
@@ -125,7 +126,9 @@ class Glossary:
 def _is_hyphenated(sentence: str, start: int, end: int) -> bool:
     """Return whether a hyphen binds what is between two places to a letter or digit before or behind it."""
     before, after = sentence[max(0, start - 2) : start], sentence[end : end + 2]
-    return (before[-1:] in _HYPHENS and before[:-1].isalnum()) or (after[:1] in _HYPHENS and after[1:].isalnum())
+    is_before = before[-1:] in _HYPHENS and before[:-1].isalnum()
+    is_behind = after[:1] in _HYPHENS and after[1:].isalnum() and not _DEMONSTRATIVE.match(sentence, end)
+    return is_before or is_behind
 
 
 def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> list[int]:

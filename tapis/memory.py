@@ -107,15 +107,15 @@ def _normal(text: str) -> str:
 def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) -> None:
     """Add texts and their translations to a memory, each pair once, or make the memory; compress it as its name says.
 
-    All that the file has stays, byte for byte, and a pair that it has is not added again. Another translation of a text
-    comes behind the one that is there: the last one counts. Raises DataError if the file is no TMX of these languages,
-    and OSError if it cannot be written.
+    All that the file has stays, byte for byte, and nothing is added to what it says already. Another translation of a
+    text comes behind those that are there: the last one counts. Raises DataError if the file is no TMX of these
+    languages, and OSError if it cannot be written.
     """
     memory = read_tmx_file(file, source, target) if file.exists() else None
-    known = {(_normal(one), _normal(other)) for one, other in memory.pairs} if memory else set()
+    known = {_normal(one): _normal(other) for one, other in memory.pairs} if memory else {}
     cleaned = [(_normal(NOT_OF_XML.sub("", one)), _normal(NOT_OF_XML.sub("", other))) for one, other in pairs]
     last = {one: other for one, other in cleaned if one and other}
-    added = [pair for pair in last.items() if pair not in known]
+    added = [(one, other) for one, other in last.items() if known.get(one) != other]
     units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in added)
     if memory and not units:
         return

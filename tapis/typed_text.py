@@ -60,13 +60,13 @@ def translate_lines(
     its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
     translations of one of the sentences. What a document of this markup would take for markup is escaped in a
     translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
-    Lines that a memory has, and sentences, are translated as there.
+    Lines and sentences found in the memory get its translation.
     """
     translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts, memory=memory)
     directions = [take_direction(line) for line in lines]
     lines = [text for _, text, _ in directions]
 
-    # Translate the lines that are not blank.
+    # Translate the lines that are not blank, but for those that the memory has.
     results = [[Translation("", 0.0)] * search.n_best for _ in lines]
     remembered = {i: text for i, line in enumerate(lines) if memory and (text := memory.exact_in(line, markup))}
     for i, text in remembered.items():
@@ -78,7 +78,8 @@ def translate_lines(
         results[i] = result
 
     # Translate again where numbers are missing, with the numbers taken out.
-    changed = [i for i in rows if not results[i][0].is_remembered and not has_numbers_of(lines[i], results[i])]
+    remembers = {i for i in rows if any(sentence.is_remembered for sentence in results[i][0].sentences)}
+    changed = [i for i in rows if i not in remembers and not has_numbers_of(lines[i], results[i])]
     if changed:
         taken = [take_out(lines[i], with_numbers=True, markup=markup, words=words[i]) for i in changed]
         again = translated(taken)
@@ -164,13 +165,20 @@ def _translated(
 
 
 def _remembered(lines: Sequence[Line], taken: Sequence[Taken], memory: Memory) -> list[Translation | None]:
-    """Return for each sentence of lines what the memory has; nothing of lines from which more than tags was taken."""
+    """Return what the memory has of each sentence of lines.
+
+    It is nothing if more than pairs of tags was taken from a sentence. What was between two may be of either.
+    """
     found: list[Translation | None] = []
     for line, line_taken in zip(lines, taken, strict=True):
-        is_whole = all(mark.is_tag for mark in line_taken.marks)
-        for unit in filter(has_letters, line.units):
-            text = memory.exact(unit) if is_whole else None
-            found.append(Translation(text, 0.0, is_remembered=True) if text else None)
+        places = [mark.word for mark in line_taken.marks if mark.partner < 0]
+        start = line.n_marker_words
+        for unit in line.units:
+            end = start + len(unit.split())
+            if has_letters(unit):
+                text = None if any(start <= place <= end for place in places) else memory.exact(unit)
+                found.append(Translation(text, 0.0, is_remembered=True) if text else None)
+            start = end
     return found
 
 

@@ -148,7 +148,7 @@ def damaged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_damaged_documents_do_not_stop_the_others(run_folder: RunFolder, called: Command) -> None:
     done = called(*FLAGS, "--input", "from", "--output", "to", "--report", "r.tsv", "--write-memory", "m.tmx")
     assert done.returncode == 1 and done.stderr.count("; it is left out\n") == 5, done.stderr
-    assert "not translated: 5 files" in done.stderr
+    assert "not translated: 5 of the files" in done.stderr
     assert sorted(path.name for path in Path("to").iterdir()) == ["b.md", "c.png"]
     assert Path("to/b.md").read_bytes() != b"A cat\n" and Path("to/c.png").read_bytes() == b"picture"
     with Path("r.tsv").open(encoding="utf-8", newline="") as file:
@@ -220,12 +220,18 @@ def test_damaged_documents_in_an_archive_stay_as_they_are(run_folder: RunFolder,
         (["--glossary", "in.tsv", "--output", "hard.tsv"], "--output hard.tsv is the file of --glossary"),
         (["--memory", "m.tmx", "--output", "m.tmx"], "--output m.tmx is the file of --memory"),
         (["--glossary", "in.tsv", "--input", "in.html", "--report", "in.tsv"], "--report in.tsv is the file of"),
-        (["--input", "in.html", "--output", "x.html", "--report", "x.html"], "--output and --report name the same"),
-        (["--output", "x.html", "--attention", "a/../x.html", "A cat."], "--output and --attention name the same file"),
-        (["--output", "n.tmx", "--write-memory", "n.tmx", "A cat."], "--output and --write-memory name the same file"),
+        (["--input", "in.html", "--output", "x.html", "--report", "x.html"], "--report x.html is the file of --output"),
+        (
+            ["--output", "x.html", "--attention", "a/../x.html", "A cat."],
+            "--attention a/../x.html is the file of --output",
+        ),
+        (["--output", "n.tmx", "--write-memory", "n.tmx", "A cat."], "--write-memory n.tmx is the file of --output"),
         (["--input", "from", "--output", "to", "--report", "from/r.tsv"], "is in from, the folder to translate"),
         (["--input", "from", "--output", "to", "--report", "to/a.html"], "is the file for the translation of from/a"),
-        (["--input", "from", "--output", "m.tmx", "--write-memory", "m.tmx"], "name the same file"),
+        (
+            ["--input", "from", "--output", "m.tmx", "--write-memory", "m.tmx"],
+            "--write-memory m.tmx is the file of --output",
+        ),
     ],
 )
 def test_no_file_is_written_that_the_command_reads_or_writes(

@@ -66,11 +66,11 @@ def test_writing_only_adds(encoding: str, new: list[tuple[str, str]]) -> None:
     assert after[:end] == before[:end] and after.endswith(before[end:])
 
     known = [("A cat.", "Un chat."), ("A cat.", "Un matou.")]
-    added = {" ".join(one.split()): " ".join(other.split()) for one, other in new}
+    added = {" ".join(one.split()): " ".join(other.split()) for one, other in [("A cat.", "Un chat."), *new]}
     pairs = [(" ".join(one.split()), " ".join(other.split())) for one, other in read_tmx(Path("m.tmx"), "en", "fr")]
     assert pairs == [*known, *added.items()]
     write_memory(Path("m.tmx"), new, "en", "fr")
-    assert Path("m.tmx").read_bytes() == after, "a pair is added once"
+    assert Path("m.tmx").read_bytes() == after, "nothing is added that the memory says"
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
@@ -147,6 +147,9 @@ def test_a_sentence_of_the_memory_stays_as_it_is_there(translator: Translator) -
     pairs = [("THE CAT SLEEPS AT 3 PM.", "Le chat dort à 15 h."), ("Hello .", "wrong"), ("7", "wrong")]
     memory = Memory(pairs)
     lines = ["The dog sleeps. THE CAT SLEEPS AT 3 PM.", "THE CAT SLEEPS AT 3 PM.", "Hello {name}.", "7 7"]
+    others = ["Hello <file> .", "See {x} now. The dog sleeps. THE CAT SLEEPS AT 3 PM."]
+    alone, last = (ranked[0] for ranked in translate_lines(translator, others, memory=memory))
+    assert not alone.is_remembered and last.text.endswith(" Le chat dort à 15 h.")
     found = [ranked[0] for ranked in translate_lines(translator, lines, memory=memory)]
     usual = [ranked[0] for ranked in translate_lines(translator, lines)]
     assert found[0].text.endswith(" Le chat dort à 15 h.") and found[1].text == "Le chat dort à 15 h."

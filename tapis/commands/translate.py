@@ -88,7 +88,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         write_memory(options.write_memory, lines.translated, source, translator.target)
     if n_failed:
         raise TapisError(
-            f"not translated: {n_failed:,} files, which the warnings name\n"
+            f"not translated: {n_failed:,} of the files, which the warnings name\n"
             "once they are mended, the same command translates them; to keep one as it is, copy it to the output"
         )
 
@@ -176,23 +176,19 @@ def check_files(options: TranslateOptions, task: Task) -> None:
 
     Only a memory may be read and added to.
     """
-    read = {flag(name): getattr(options, name) for name in ("glossary", "memory")}
-    written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
-    before: dict[str, Path] = {}
-    for name, file in written.items():
+    others = {flag(name): file for name in ("glossary", "memory") if (file := getattr(options, name))}
+    for name in ("output", "report", "attention", "write_memory"):
+        file = getattr(options, name)
         if not file:
             continue
         if task.file and is_same_file(file, task.file):
-            raise ConfigError(f"{name} {file} is the file to translate, which is not overwritten")
+            raise ConfigError(f"{flag(name)} {file} is the file to translate, which is not overwritten")
         if task.kind == "folder" and task.file and options.output:
-            _check_file_of_folder(name, file, task.file, options.output)
-        for other, other_file in read.items():
-            if other_file and is_same_file(file, other_file) and (name, other) != ("--write-memory", "--memory"):
-                raise ConfigError(f"{name} {file} is the file of {other}, which is not overwritten")
-        for other, other_file in before.items():
-            if is_same_file(file, other_file):
-                raise ConfigError(f"{other} and {name} name the same file, {file}: each needs a file of its own")
-        before[name] = file
+            _check_file_of_folder(flag(name), file, task.file, options.output)
+        for other, other_file in others.items():
+            if is_same_file(file, other_file) and (name, other) != ("write_memory", "--memory"):
+                raise ConfigError(f"{flag(name)} {file} is the file of {other}: each needs a file of its own")
+        others[flag(name)] = file
 
 
 def _check_file_of_folder(name: str, file: Path, folder: Path, output: Path) -> None:

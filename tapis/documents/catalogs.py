@@ -12,7 +12,7 @@ _STATEMENT = re.compile(
     rf"(?P<literals>{_LITERAL}(?:(?:\s|#[^\n]*\n)*+{_LITERAL})*+)",
     re.MULTILINE,
 )
-_BETWEEN = re.compile(r"(?:\s|#[^\n]*)*+")  # blank lines and comments
+_BETWEEN = re.compile(r"\ufeff?(?:[\s\x1a]|#[^\n]*|domain .*)*+")  # blank lines and comments
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))")
 _LITERALS = re.compile(rf"#[^\n]*\n|({_LITERAL})")
 _CHARSET = re.compile(r"(?<=charset=)[\w.:-]+")
@@ -49,9 +49,10 @@ def translated_po(catalog: str, translate: Translate) -> str:
             empty.append((message, entry.translations[0]))
             empty += [(entry.texts.get("msgid_plural", message), plural) for plural in entry.translations[1:]]
     translations = translated_texts([text for text, _ in empty], translate)
+    newline = "\r\n" if "\r\n" in catalog else "\n"
     changes = _utf8_in_header(catalog, entries) if empty else []
     changes += [
-        (*statement.span("literals"), _literals(translation, "\r\n" if "\r\n" in catalog else "\n"))
+        (*statement.span("literals"), _literals(translation, newline))
         for (_, statement), translation in zip(empty, translations, strict=True)
     ]
     return splice(catalog, changes)

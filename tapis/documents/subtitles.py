@@ -9,11 +9,11 @@ from tapis.documents.common import DocumentError, Translate
 
 # Times as players read them: with or without hours and fractions, and with spaces anywhere
 _TIME = r"-?\d{1,9}+(?:\s*+:\s*+\d{1,9}+){1,3}+(?:\s*+[,.]\s*+\d{1,9}+)?+"
-# How a line of another speaker begins: with a voice or colour of its own; with a dash, arrows, or a name in brackets or
-# capitals, perhaps within tags
-_SPEAKER = re.compile(
-    r"\s*<(?:v[ .]|font\b)|(?:<[^<>]*>|\{\\[^{}]*\}|\s)*"
-    r"(?:[-–—]|>>|&gt;&gt;|\[[^\[\]]{1,50}\]|[^\W\d_a-z][A-Z0-9 .'’]{1,30}:\s)"
+# How lines of speakers begin: with a dash or arrows, perhaps within tags; or with a voice, a colour, or a name in
+# brackets or capitals, if the first line of the cue does so, too
+_DASH = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|\s)*(?:[-–—]|>>|&gt;&gt;)")
+_NAMES = tuple(
+    map(re.compile, (r"\s*<v[ .][^<>]*>", r"\s*<font\b[^<>]*>", r"\s*\[[^\[\]]{1,50}\]", r"\s*[\w .'’]{2,30}:\s"))
 )
 _VTT = re.compile(r"\ufeff?WEBVTT(?:\s|$)")
 _TIME_TAG = re.compile(r"<[\d:.]+>")  # of WebVTT: when the next word is shown
@@ -36,8 +36,19 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
 
 def _speeches(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Cut the lines of a cue where another speaker begins."""
-    starts = [start, *(i for i in range(start + 1, end) if _SPEAKER.match(lines[i])), end]
+    starts = [start, *(i for i in range(start + 1, end) if _is_of_another(lines[i], lines[start])), end]
     return pairwise(starts)
+
+
+def _is_of_another(line: str, first: str) -> bool:
+    """Return whether a line of a cue is said by another speaker than its first line, or begins as if it were."""
+    if _DASH.match(line):
+        return True
+    for pattern in _NAMES:
+        one, other = pattern.match(line), pattern.match(first)
+        if one and other and (one.group()[-2:-1] != ":" or (one.group().isupper() and other.group().isupper())):
+            return one.group() != other.group()
+    return False
 
 
 def _with_translations(lines: list[str], blocks: Sequence[tuple[int, int]], translate: Translate) -> str:

@@ -4,7 +4,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, translated_texts, warn
@@ -22,7 +22,6 @@ class _Dialect(NamedTuple):
     """How the cells of a table are written."""
 
     separator: str
-    quote: str = '"'
     skips_spaces: bool = False
     """Whether spaces before a cell are no part of it, so that quotation marks may follow them"""
 
@@ -170,47 +169,34 @@ def _dialects_of(table: str, separator: str, columns: Sequence[str]) -> list[_Di
 
     Raises DocumentError if they are of two separators.
     """
-    beginning = "\n".join(re.split(r"\r\n|\r|\n", table, maxsplit=SAMPLE_ROWS)[:SAMPLE_ROWS])
     names = {name for name in columns if not _is_number(name)}
     fits: list[_Fit] = []
     with_names: list[_Fit] = []
-    for dialect in _possible_dialects(beginning, [separator] if separator else list(SEPARATORS)):
-        rows = [row for row in _scanned(beginning, dialect) if row]
-        has_names = bool(rows and names) and names <= {cell.text.strip() for cell in rows[0]}
-        (with_names if has_names else fits).append(_fit(beginning, rows, dialect, has_names))
+    for one in [separator] if separator else SEPARATORS:
+        for dialect in (_Dialect(one), _Dialect(one, skips_spaces=True)):
+            rows = [row for row in _scanned(table, dialect, SAMPLE_ROWS) if row]
+            has_names = bool(rows and names) and names <= {cell.text.strip() for cell in rows[0]}
+            (with_names if has_names else fits).append(_fit(table, rows, dialect, has_names))
 
     best, *others = sorted(with_names or fits, key=lambda fit: (fit.score, fit.n_quoted), reverse=True)
     rivals = {fit.dialect.separator for fit in others if fit.width > 1 and fit[:2] == best[:2]}
     rivals -= {best.dialect.separator}
-    if best.score and best.width > 1 and rivals:
+    is_named = bool(with_names or not names)  # otherwise, the columns are what is wrong
+    if best.score and best.width > 1 and rivals and is_named:
         shown = " or ".join(SEPARATORS[one] for one in SEPARATORS if one in rivals | {best.dialect.separator})
         raise DocumentError(f"it is not clear whether {shown} separates the cells: add a first line such as sep=;")
     others = [fit for fit in others if fit.score == best.score and fit.dialect.separator == best.dialect.separator]
     return [fit.dialect for fit in (best, *others)]
 
 
-def _possible_dialects(beginning: str, separators: Sequence[str]) -> Iterator[_Dialect]:
-    """Yield ways to read a table: others than the usual one if there are cells that need them."""
-    for separator in separators:
-        start = rf"(?:^|{re.escape(separator)})"
-        yield _Dialect(separator)
-        if re.search(rf'{start} +"', beginning, re.MULTILINE):
-            yield _Dialect(separator, skips_spaces=True)
-        # An apostrophe may begin a cell, but hardly one in every second row.
-        lines = beginning.split("\n")
-        if 2 * sum(bool(re.search(rf"{start} *'", line)) for line in lines) >= len(lines) - 1:
-            yield _Dialect(separator, "'")
-            yield _Dialect(separator, "'", skips_spaces=True)
-
-
-def _fit(beginning: str, rows: Sequence[_Row], dialect: _Dialect, has_header: bool) -> _Fit:
+def _fit(table: str, rows: Sequence[_Row], dialect: _Dialect, has_header: bool) -> _Fit:
     """Return how well a dialect fits rows."""
     if not rows:
         return _Fit(0.0, 0, 1, dialect)
     widths = [len(row) for row in rows]
     width = widths[0] if has_header else max(set(widths), key=widths.count)
     regular = [row for row in rows if len(row) == width and not _halves(row)]
-    behind = [beginning[cell.start - 1 : cell.start + 1] for row in rows for cell in row[1:]]
+    behind = [table[cell.start - 1 : cell.start + 1] for row in rows for cell in row[1:]]
     spaced = sum(" " in signs for signs in behind) / max(1, len(behind))
     n_quoted = sum(cell.is_quoted for row in rows for cell in row)
     score = len(regular) / len(rows) if width > 1 or has_header else 0.0
@@ -225,7 +211,6 @@ def _cells(table: str, dialect: _Dialect) -> list[list[str]]:
             csv.reader(
                 io.StringIO(table, newline=""),
                 delimiter=dialect.separator,
-                quotechar=dialect.quote,
                 skipinitialspace=dialect.skips_spaces,
             )
         )
@@ -253,21 +238,21 @@ def _rows(table: str, dialect: _Dialect) -> list[_Row]:
     return rows
 
 
-def _scanned(table: str, dialect: _Dialect) -> list[_Row]:
-    """Return the cells of a table with their places. A quoted cell ends before a separator, or a line or the table."""
-    separator, mark = re.escape(dialect.separator), dialect.quote
+def _scanned(table: str, dialect: _Dialect, most: int = 10**9) -> list[_Row]:
+    """Return the cells of a table with their places, of the first rows. A quoted cell ends before what ends a cell."""
+    separator = re.escape(dialect.separator)
     spaces = " *+" if dialect.skips_spaces else ""
-    quoted = rf"{mark}(?P<quoted>(?:[^{mark}]|{mark}{mark})*+){mark}(?=[{separator}\r\n]|\Z)"
+    quoted = rf'"(?P<quoted>(?:[^"]|"")*+)"(?=[{separator}\r\n]|\Z)'
     pattern = re.compile(rf"{spaces}(?:{quoted}|(?P<plain>[^{separator}\r\n]*+))(?P<end>\r\n|[{separator}\r\n]|\Z)")
     rows: list[_Row] = [[]]
     place = 0
-    while place < len(table) or rows[-1]:
+    while len(rows) <= most and (place < len(table) or rows[-1]):
         match = pattern.match(table, place)
         if not match:
             raise DocumentError(f"the table is damaged in row {len(rows):,}")
         is_quoted = match["quoted"] is not None
         start = match.start("quoted") - 1 if is_quoted else match.start("plain")
-        text = match["quoted"].replace(2 * mark, mark) if is_quoted else match["plain"]
+        text = match["quoted"].replace('""', '"') if is_quoted else match["plain"]
         end = match.end("quoted") + 1 if is_quoted else match.end("plain")
         rows[-1].append(_Cell(text, start, end, is_quoted))
         place = match.end()
@@ -282,7 +267,6 @@ def _scanned(table: str, dialect: _Dialect) -> list[_Row]:
 
 def _quoted(text: str, dialect: _Dialect, is_quoted: bool) -> str:
     """Return a cell, in quotation marks if its source was, or if it needs them."""
-    mark = dialect.quote
-    if is_quoted or any(character in text for character in (dialect.separator, mark, "\r", "\n")):
-        return mark + text.replace(mark, 2 * mark) + mark
+    if is_quoted or any(character in text for character in (dialect.separator, '"', "\r", "\n")):
+        return '"' + text.replace('"', '""') + '"'
     return text

@@ -83,9 +83,9 @@ def _places(content: bytes, unit: Element) -> Iterator[Place]:
 
 def _places_of_segments(content: bytes, segments: list[Element], target_segments: list[Element]) -> Iterator[Place]:
     """Yield where the translations of segments go: into those of the target with the same number that are empty."""
-    source_of = {segment.attributes.get("mid"): segment for segment in segments}
+    source_of = {segment.attributes["mid"]: segment for segment in segments if "mid" in segment.attributes}
     for target in target_segments:
-        source = source_of.pop(target.attributes.get("mid"), None)
+        source = source_of.pop(target.attributes.get("mid", ""), None)
         if not source:
             continue
         line = Line(inline_parts(content, source, _PAIRS), keeps_lines=True)

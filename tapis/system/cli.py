@@ -244,11 +244,8 @@ def parse(
 
 def with_hyphens(args: Sequence[str]) -> list[str]:
     """Return a command line with the names of its flags as they are documented; tyro takes --d_model, too."""
-    parts = [argument.partition("=") for argument in args]
-    return [
-        name.replace("_", "-") + equals + value if name.startswith("--") else name + equals + value
-        for name, equals, value in parts
-    ]
+    parts = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in args]
+    return [name.replace("_", "-") + equals + value for name, equals, value in parts]
 
 
 def reject_repeated(options: type, args: Sequence[str]) -> None:

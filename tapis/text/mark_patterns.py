@@ -30,6 +30,8 @@ def _balanced(depth: int) -> str:
 # A message of ICU: {n, plural, one {# cat} other {# cats}}
 MESSAGE = rf"\{{\s?\w{{1,100}}+\s?,\s?(?:plural|select|selectordinal)\s?,{_balanced(4)}\}}"
 
+# A placeholder of Laravel and others, in the texts of programs. Elsewhere, it may be a word: Note :so
+_NAME_BEHIND_COLON = r"(?<![\w:/]):[a-z_]\w{0,50}+(?![\w:/])"
 # What formats an argument of a message: {n, number}, {day, date, short}
 _FORMATS = "number|date|time|spellout|ordinal|duration|list"
 # How a placeholder of printf ends: in C, Go, Python, Objective-C
@@ -38,7 +40,7 @@ _CONVERSION = r"(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU](?!\
 _PLACEHOLDERS = (
     r"\{\\[^{}]*+\}",  # of subtitles: {\an8}
     MESSAGE,
-    rf"\{{\s?\w{{1,100}}+\s?,\s?(?:{_FORMATS}){_balanced(1)}\}}",
+    rf"\{{\s?\w{{1,100}}+\s?,\s?(?:{_FORMATS})\s?(?:,{_balanced(1)})?\}}",
     r"\{\{\{?[^{}\n]{0,100}+\}\}\}?|\{%[^{}%\n]{0,100}+%\}",  # of templates
     r"<%[^<>%\n]{0,200}+%>|<\?[^<>?\n]{0,200}+\?>",
     r"\[\[[^\[\]\n]{1,100}+\]\]|@@\w{1,100}+@@",
@@ -47,11 +49,11 @@ _PLACEHOLDERS = (
     r"(?<!\S)#(?!\S)",  # the number of a message
     r"%(?:\(\w{1,100}+\)|\d{1,3}+\$)?[-+#0']{0,5}+(?:\d{1,4}+|\*)?(?:\.(?:\d{1,4}+|\*))?"  # of printf
     rf"{_CONVERSION}|%%",
-    rf"%<\w{{1,100}}+>(?:[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION})?",  # of Ruby
+    rf"(?<!\d)(?<!\d[ \u00a0\u202f])%<\w{{1,100}}+>[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION}",  # of Ruby
     r"(?<![\w%])%[A-Za-z_][\w.]{0,100}+%(?!\w)",  # %name%
     r"(?<![\w%])%L?\d{1,2}+(?![\w%])",  # of Qt
     r"\$t\([^()\n]{1,100}+\)|(?<!\w)@:(?:[\w.]{1,100}+|\([^()\n]{1,100}+\))",  # other messages
-    r"(?<![\w:/]):[a-z_]\w{0,50}+(?![\w/]):?",  # :name of Laravel, :smile:
+    r"(?<![\w:/]):[a-z]\w{0,50}+:(?![\w/])",  # :smile:
     r"</?\d{1,3}+\s?/?>",  # <1/>, and others without a partner
     r"(?<!\w)[A-Za-z]:\\[^\s<>\"]++|(?<![\w\\])\\\\[^\s<>\"\\]++\\[^\s<>\"]*+",  # paths of Windows
     r"\\[nrt]",  # the end of a line, or a tab, written out
@@ -88,11 +90,13 @@ def _link_text(depth: int) -> str:
 
 
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
-_IN_ESCAPED_TAG = r"(?:[^<>&]|&(?!lt;|gt;)){0,1000}+"
+# The rest of an escaped tag, such as &lt;a href="x"&gt;. Without values, it may be text: &lt;your name&gt;
+_ESCAPED_VALUE = r"""(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|&quot;[^<>&]{0,500}&quot;|[^\s<>&"']{1,500})"""
+_IN_ESCAPED_TAG = rf"[\w:-]{{0,30}}+(?:\s{{1,9}}+[\w:-]{{1,50}}+\s?=\s?{_ESCAPED_VALUE}){{0,20}}+\s?"
 _NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler"
 _OPENING_TAG = (
     rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React
-    rf"|&lt;[A-Za-z]{_IN_ESCAPED_TAG}(?<!/)&gt;"  # of a page within XML or a page
+    rf"|(?<!&lt;)&lt;[A-Za-z]{_IN_ESCAPED_TAG}&gt;"  # of a page within XML or a page
     rf"|\[(?P<bbcode>{_NAMES_OF_BBCODE})(?:=[^\[\]\n]{{1,200}}+)?\](?!\()(?=[^\n]{{0,500}}?\[/(?P=bbcode)\])"
 )
 _CLOSING_TAG = rf"</[A-Za-z][^<>]*+>|</\d{{1,3}}+>|&lt;/[A-Za-z]{_IN_ESCAPED_TAG}&gt;|\[/(?:{_NAMES_OF_BBCODE})\]"
@@ -101,7 +105,7 @@ KEPT = (
     rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}(?<!/)>"
     r"(?:[^<]++|<(?!/?(?i:(?P=name))\b))*+</(?i:(?P=name))>"
 )
-_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>|&lt;[A-Za-z]{_IN_ESCAPED_TAG}(?<=/)&gt;"
+_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>|(?<!&lt;)&lt;[A-Za-z]{_IN_ESCAPED_TAG}/&gt;"
 # Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 _EMPHASIS = r"(?:\*{1,3}+|_{1,3}+|~~)"
 # A sign that is none of Markdown. A name such as snake\_case is kept whole; in don\'t, the sign is part of the word.
@@ -130,7 +134,9 @@ def _marks(markup: Markup) -> str:
     things = "|".join(_THINGS)
     if of_markdown:
         things = f"{CODE}|{_FOOTNOTE}|{things}"
-    if markup:
+    if markup == "strings":
+        things = f"{_NAME_BEHIND_COLON}|{things}"
+    elif markup:
         things = f"(?!{_AROUND_TAG})(?:{things})"
     if markup == "markdown":
         things = f"{_ESCAPED}|{things}"

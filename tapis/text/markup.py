@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Literal
 
-Markup = Literal["", "html", "markdown"]  # "" for plain text
+Markup = Literal["", "html", "markdown", "strings"]  # "" for plain text, strings for the texts of programs
 
 NOT_OF_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that no XML has
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
@@ -45,6 +45,7 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
     "": str,
     "html": escaped_for_html,
     "markdown": escaped_for_markdown,
+    "strings": str,
 }
 
 

@@ -38,7 +38,7 @@ const PLACEHOLDERS = [
   "\\{\\\\[^\\{\\}]*\\}", // of subtitles: {\an8}
   // a message of ICU
   `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:plural|select|selectordinal)\\s?,${balanced(4)}\\}`,
-  `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:${FORMATS})${balanced(1)}\\}`,
+  `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:${FORMATS})\\s?(?:,${balanced(1)})?\\}`,
   "\\{\\{\\{?[^\\{\\}\\n]{0,100}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,100}%\\}", // of templates
   "<%[^<>%\\n]{0,200}%>|<\\?[^<>?\\n]{0,200}\\?>",
   `\\[\\[[^\\[\\]\\n]{1,100}\\]\\]|@@[${W}]{1,100}@@`,
@@ -48,11 +48,12 @@ const PLACEHOLDERS = [
   // of printf
   `%(?:\\([${W}]{1,100}\\)|${D}{1,3}\\$)?[\\-+#0']{0,5}(?:${D}{1,4}|\\*)?(?:\\.(?:${D}{1,4}|\\*))?` +
     `${CONVERSION}|%%`,
-  `%<[${W}]{1,100}>(?:[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?${CONVERSION})?`, // of Ruby
+  // of Ruby
+  `(?<!${D})(?<!${D}[ \\u00a0\\u202f])%<[${W}]{1,100}>[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?${CONVERSION}`,
   `(?<![${W}%])%[A-Za-z_][${W}.]{0,100}%(?![${W}])`, // %name%
   `(?<![${W}%])%L?${atomic(`${D}{1,2}`)}(?![${W}%])`, // of Qt
   `\\$t\\([^\\(\\)\\n]{1,100}\\)|(?<![${W}])@:(?:[${W}.]{1,100}|\\([^\\(\\)\\n]{1,100}\\))`, // other messages
-  `(?<![${W}:/]):${atomic(`[a-z_][${W}]{0,50}`)}(?![${W}/]):?`, // :name of Laravel, :smile:
+  `(?<![${W}:/]):[a-z]${atomic(`[${W}]{0,50}`)}:(?![${W}/])`, // :smile:
   `</?${D}{1,3}\\s?/?>`, // <1/>, and others without a partner
   // paths of Windows
   `(?<![${W}])[A-Za-z]:\\\\[^\\s<>"]+|(?<![${W}\\\\])${atomic("\\\\\\\\[^\\s<>\"\\\\]+\\\\[^\\s<>\"]*")}`,
@@ -93,21 +94,24 @@ function linkText(depth) {
 }
 
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
-const IN_ESCAPED_TAG = "(?:[^<>&]|&(?!lt;|gt;)){0,1000}";
+// The rest of an escaped tag, such as &lt;a href="x"&gt;. Without values, it may be text: &lt;your name&gt;
+const ESCAPED_VALUE = `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|&quot;[^<>&]{0,500}&quot;|[^\\s<>&"']{1,500})`;
+const IN_ESCAPED_TAG = () =>
+  `${atomic(`[${W}:\\-]{0,30}`)}${atomic(`(?:\\s{1,9}[${W}:\\-]{1,50}\\s?=\\s?${ESCAPED_VALUE}){0,20}`)}\\s?`;
 const NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler";
 const OPENING_TAG =
   `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>` + // <0> is of translations of React
-  `|&lt;[A-Za-z]${IN_ESCAPED_TAG}(?<!/)&gt;` + // of a page within XML or a page
+  `|(?<!&lt;)&lt;[A-Za-z]${IN_ESCAPED_TAG()}&gt;` + // of a page within XML or a page
   `|\\[(?<bbcode>${NAMES_OF_BBCODE})(?:=[^\\[\\]\\n]{1,200})?\\](?!\\()(?=[^\\n]{0,500}?\\[/\\k<bbcode>\\])`;
 const CLOSING_TAG =
-  `</[A-Za-z][^<>]*>|</${D}{1,3}>|&lt;/[A-Za-z]${IN_ESCAPED_TAG}&gt;|\\[/(?:${NAMES_OF_BBCODE})\\]`;
+  `</[A-Za-z][^<>]*>|</${D}{1,3}>|&lt;/[A-Za-z]${IN_ESCAPED_TAG()}&gt;|\\[/(?:${NAMES_OF_BBCODE})\\]`;
 // Elements that are kept whole, in letters of either case
 const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
   .map((name) => `<${name}(?![${W}])${ATTRIBUTES}(?<!/)>(?:[^<]|<(?!/?${name}(?![${W}])))*</${name}>`)
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
-const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|&lt;[A-Za-z]${IN_ESCAPED_TAG}(?<=/)&gt;`;
+const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|(?<!&lt;)&lt;[A-Za-z]${IN_ESCAPED_TAG()}/&gt;`;
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =

@@ -188,6 +188,7 @@ def test_terms_are_found_as_whole_words_the_longest_first() -> None:
     assert found("Cat food for the CAT, a cat; concatenate cats.") == "baa"
     assert found("NATO nato Nato e-mail E-Mail C++ c++ C+") == "cdde"
     assert found("cat-like, tom-cat, cat- and cat; NATO-led, e-mail-like") == "aac"
+    assert found("ce cat-là, cat-ci") == "aa"
     assert len(glossary.terms_in("cat " * 50)) == 10
 
 

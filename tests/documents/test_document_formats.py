@@ -266,6 +266,7 @@ def test_two_speakers_of_a_cue_stay_two_lines() -> None:
             (">> Is it?", ">> Yes."),
             ("[Anna] Is it?", "[Bob] Yes."),
             ("ANNA: Is it?", "BOB: Yes."),
+            ("JÉRÔME: Is it?", "M. MÜLLER: Yes."),
         ),
         *(("{\\an8}- Is it?", "{\\an8}- Yes."), ("<v Anna>Is it?</v>", "<v Bob>Yes.</v>")),
         ("<font color=red>Is it?</font>", "<font color=blue>Yes.</font>"),
@@ -276,6 +277,18 @@ def test_speakers_are_told_by_how_their_lines_begin(first: str, second: str) -> 
     for kind, beginning in (("srt", f"1\n{times.replace('.', ',')}"), ("vtt", f"WEBVTT\n\n{times}")):
         assert seen_in(kind, f"{beginning}\n{first}\n{second}\n".encode()) == [first, second]
         assert seen_in(kind, f"{beginning}\n{first}\ngoing on\n".encode()) == [f"{first} going on"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("<font color=red>It is</font>\n<font color=red>so.</font>", "I went to\n[Paris] and back."),
+        *("It is ten\nAM: he says", "the\nUSA: a country", "[Anna] It is\n[Anna] so.", "Note: it\nWhat: is so"),
+    ],
+)
+def test_a_sentence_on_two_lines_is_of_one_speaker(text: str) -> None:
+    document = f"1\n00:01,000 --> 00:02,000\n{text}\n".encode()
+    assert seen_in("srt", document) == [" ".join(text.split("\n"))]
 
 
 @pytest.mark.parametrize("kind", ["json", "po"])
@@ -419,8 +432,8 @@ PROSE = "A man is sleeping, and a dog runs."
     [
         (f'1, "{PROSE}", 5\n2, "{PROSE}", 6\n', ["2"]),
         (f'id, text, n\n1, "{PROSE}", 5\n2, A cat, 6\n', ["text"]),
-        (f"1,'{PROSE}',5\n2,'It''s. {PROSE}',6\n", ["2"]),
-        (f"id, text\n1, '{PROSE}'\n", ["text"]),
+        (f"'t huis;{PROSE}\n'n hond;A cat\n", ["2"]),
+        ('id;text\n1;"' + 120 * f"{PROSE}\n" + '"\n2;A cat\n', ["text"]),
         (f"1;{PROSE}\n2;{PROSE}\n", ["2"]),
         (f"1;{PROSE}\n2;A cat, a dog; a man\n3;{PROSE}\n4;{PROSE}\n", ["2"]),
         (f"1|{PROSE}\n", ["2"]),
@@ -435,7 +448,7 @@ def test_cells_are_translated_as_a_whole(table: str, columns: list[str]) -> None
     translated_table(table, columns, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
     assert any(PROSE in text for text in seen) and not any(text in PROSE.split(", ") for text in seen)
     expected = table
-    for text in (PROSE, "A cat, a dog", "A cat", "It''s"):
+    for text in (PROSE, "A cat, a dog", "A cat"):
         expected = expected.replace(text, text.upper())
     assert translated_table(table, columns, upper) == expected
 
@@ -448,6 +461,7 @@ def test_cells_are_translated_as_a_whole(table: str, columns: list[str]) -> None
         (f"1; {PROSE}\n", "whether a comma or a semicolon separates"),
         (f'1, "{PROSE} "" x, 5\n2, "{PROSE}" x, 6\n', "quotation marks that it is not clear how to read"),
         (f"1,'It\\'s: {PROSE}'\n2,'{PROSE}'\n", "quotation marks that it is not clear how to read"),
+        (f"1,'{PROSE}',5\n2,'It''s. {PROSE}',6\n", "quotation marks that it is not clear how to read"),
     ],
 )
 def test_a_table_that_can_be_read_in_two_ways_is_refused(table: str, says: str) -> None:
@@ -459,19 +473,23 @@ def test_a_table_that_can_be_read_in_two_ways_is_refused(table: str, says: str) 
 @given(
     st.lists(st.tuples(st.integers(1, 99), st.text("ab ,;.'\"", min_size=1)), min_size=1, max_size=6),
     st.sampled_from(",;\t|"),
-    st.sampled_from("\"'"),
     st.sampled_from(["", " "]),
 )
 def test_no_half_of_a_quoted_cell_is_translated_in_silence(
-    rows: list[tuple[int, str]], separator: str, quote: str, space: str
+    rows: list[tuple[int, str]], separator: str, space: str
 ) -> None:
     texts = ["x" + text + "x" for _, text in rows]
-    cells = [f"{quote}{text.replace(quote, 2 * quote)}{quote}" for text in texts]
+    cells = ['"' + text.replace('"', '""') + '"' for text in texts]
     table = "".join(f"{row[0]}{separator}{space}{cell}\n" for row, cell in zip(rows, cells, strict=True))
     seen: list[str] = []
     with warnings_noted() as warnings, contextlib.suppress(DocumentError):
         translated_table(table, ["2"], lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
     assert seen in ([], texts, cells) or warnings
+
+
+def test_a_wrong_name_of_a_column_is_told_first() -> None:
+    with pytest.raises(DocumentError, match="name the column to translate with --column: "):
+        translated_table("a,b;c\n1,2;3\n", ["d"], list)
 
 
 def test_rows_of_other_lengths_are_counted_in_one_warning() -> None:
@@ -591,7 +609,8 @@ def test_a_catalog_that_is_cut_within_a_message_is_an_error(length: int) -> None
 
 
 def test_a_catalog_may_begin_with_a_byte_order_mark() -> None:
-    assert in_format("po", f"\ufeff{PO}") == f"\ufeff{in_format('po', PO)}"
+    for before, behind in (("\ufeff", ""), ("\ufeff# c\n\n", ""), ("", "\x1a")):
+        assert in_format("po", f"{before}{PO}{behind}") == f"{before}{in_format('po', PO)}{behind}"
 
 
 def test_a_catalog_in_another_charset_is_an_error() -> None:

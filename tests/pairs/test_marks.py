@@ -92,8 +92,8 @@ PLACEHOLDERS = (
         "{n, plural, one {# cat} other {# cats of {name}}}",
     ),
     "{ sex, select, male {He {n, plural, one {is} other {are}}} other {They} }",
-    *("{n, number}", "{day, date, short}", "{ $count }", "{ -brand }", "%<count>d", "%<name>", "%1", "%L2", "%I64d"),
-    *("%v", "%q", ":name", ":user_id", "$t(other.key)", "@:other.key", "@:(key)"),
+    *("{n, number}", "{day, date, short}", "{ $count }", "{ -brand }", "%<count>d", "%1", "%L2", "%I64d"),
+    *("%v", "%q", ":smile:", "$t(other.key)", "@:other.key", "@:(key)"),
 )
 
 
@@ -114,8 +114,19 @@ def test_escaped_tags_and_tags_of_forums_are_pairs() -> None:
         marks_of_line = take_out(line).marks
         assert all(mark.partner >= 0 for mark in marks_of_line)
         assert all(marks_of_line[mark.partner].partner == i for i, mark in enumerate(marks_of_line))
+    assert [mark.text for mark in take_out("5%<sup>2</sup> of it").marks] == ["<sup>2</sup>"]
+    # What is no tag is text.
+    for line in ("&lt;&lt;Bonjour à tous&gt;&gt;", "&lt;your name here&gt;", "a&lt;b, c&gt;d"):
+        assert {mark.text for mark in take_out(line, markup="html").marks} <= {"&lt;", "&gt;", "&lt;&lt;", "&gt;&gt;"}
     # What a text tells of tags stays, too.
     assert [mark.text for mark in take_out("The &lt;b&gt; element.").marks] == ["&lt;b&gt;"]
+
+
+def test_a_name_behind_a_colon_is_a_placeholder_in_programs() -> None:
+    line = "Hello :name, you have :count_2 of :items."
+    assert take_out(line).text == line
+    taken = take_out(line, markup="strings")
+    assert [mark.text.rstrip(",.") for mark in taken.marks] == [":name", ":count_2", ":items"]
 
 
 def test_codes_are_words_where_a_term_has_them() -> None:
@@ -143,6 +154,7 @@ def test_underscores_around_a_word_are_bold_in_markdown_and_a_placeholder_elsewh
         ),
         *("He said: [sic]", "C: the letter", "the key __", "5 # 6#", "50 %"),
         *("At 10:30: so it is", "a list[i] and [b], [s]he", "Note: so :P", "80%1", "It is so, {he said, then}"),
+        *("Attention :le chat dort", "5 :pm", "{list, listing them}", "Nom :jean"),
     ],
 )
 def test_text_like_a_placeholder_stays(line: str) -> None:
