@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import random
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from tapis.system import parts
 from tapis.system.parts import Part, Record
 from tapis.system.terminal import Progress
 from tapis.text.line_blocks import LineReader, count_lines, lines_of_shard
-from tapis.text.lines import MAX_LINE_BYTES, compressed, open_bytes
+from tapis.text.lines import MAX_LINE_BYTES, DataError, compressed, open_bytes
 from tapis.typed_text import translate_lines
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
@@ -92,6 +93,10 @@ def test_lines_that_cannot_be_read_stay_blank_if_wanted() -> None:
     for encoding in ("utf-16", "utf-16-le"):
         with pytest.raises(TapisError, match="UTF-16"):
             reader_of(["A dog is here.\n".encode(encoding)], keep_going=True).texts()
+    later = reader_of([("A dog.\n" * 4).encode("utf-16-le")])
+    later.take(2)  # the lines before a shard
+    with pytest.raises(TapisError, match="UTF-16"):
+        later.texts()
 
 
 def test_a_line_without_an_end_takes_no_memory() -> None:
@@ -100,6 +105,40 @@ def test_a_line_without_an_end_takes_no_memory() -> None:
     assert reader.texts() == [""] and reader.unreadable == [1]
     assert tracemalloc.get_traced_memory()[1] < 20 * MAX_LINE_BYTES
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["in.en", "in.en.gz"])
+def test_errors_of_writing_are_not_those_of_the_file_that_is_read(name: str) -> None:
+    Path(name).write_bytes(compressed(b"A cat.\n", Path(name)))
+    for error in (OSError(28, "No space left on device"), OSError("out.fr cannot be written"), EOFError()):
+        with pytest.raises(type(error)) as raised, open_bytes(Path(name)) as file:
+            assert file.readline() == b"A cat.\n"
+            raise error
+        assert raised.value is error
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc/self/mem")
+def test_a_file_that_opens_and_cannot_be_read_is_an_error_in_words() -> None:
+    for size in (1, -1):
+        with (
+            open_bytes(Path("/proc/self/mem")) as file,
+            pytest.raises(DataError, match=r"^/proc/self/mem cannot be read: Input/output error$"),
+        ):
+            file.read(size)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd")
+def test_a_pipe_is_read_once(run_folder: RunFolder, called: Command) -> None:
+    """As the shell gives it in place of a file: --input <(zcat news.gz)."""
+    reading, writing = os.pipe()
+    os.write(writing, b"A cat.\nA dog.\n")
+    os.close(writing)
+    args = [*FLAGS, "--input", f"/dev/fd/{reading}"]
+    done = called(*args, "--shard", "1/2")
+    assert done.returncode == 2 and "--shard is for a file, whose lines can be counted, and /dev/fd" in done.stderr
+    done = called(*args)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 2, "")
+    os.close(reading)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
@@ -309,3 +348,8 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
         progress.update(1000)
     progress.close()
     assert capsys.readouterr().err == "in.en: 4,000 of 10,000 lines, 40 lines/s, 2 min left\n"
+    progress = Progress("pipe", None, 0, "line")
+    now += 100
+    progress.update(1000)
+    progress.close()
+    assert capsys.readouterr().err == "pipe: 1,000 lines, 10 lines/s\n"

@@ -37,9 +37,11 @@ def test_each_argument_gives_one_line(run_folder: RunFolder, called: Command) ->
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 3, "")
 
 
-def test_a_closed_pipe_ends_quietly(run_folder: RunFolder) -> None:
+@pytest.mark.parametrize("args", [[], ["--input", "in.en"]])
+def test_a_closed_pipe_ends_quietly(run_folder: RunFolder, args: list[str]) -> None:
+    Path("in.en").write_text("a\n" * 10, encoding="utf-8")
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "translate.py"), "--run", "tiny"],
+        [sys.executable, str(ROOT / "translate.py"), "--run", "tiny", *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

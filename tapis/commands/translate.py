@@ -160,6 +160,8 @@ def task_of(options: TranslateOptions) -> Task:
     if task.kind in ("sentences", "lines"):
         if options.shard and not task.file:
             raise ConfigError("--shard is for the lines of a file, named by --input")
+        if options.shard and task.file and task.file.exists() and not is_file(task.file):
+            raise ConfigError(f"--shard is for a file, whose lines can be counted, and {task.file} is none")
         if options.column:
             raise ConfigError("--column is for tables: .csv or .tsv")
     else:
@@ -302,7 +304,9 @@ def translate_into(
     Raises TapisError for a line that cannot be read, without --keep-going, and if the part is of another input.
     """
     name = str(file) if file else "standard input"
-    wanted = lines_of_shard(options.shard, count_lines(file)) if file else range(sys.maxsize)
+    # A pipe can be read only once: its lines are not counted.
+    n_lines = count_lines(file) if file and is_file(file) else None
+    wanted = range(sys.maxsize) if n_lines is None else lines_of_shard(options.shard, n_lines)
     n_done = part.record.n_lines if part else 0
     opened: AbstractContextManager[BinaryIO] = open_bytes(file) if file else nullcontext(sys.stdin.buffer)
     with opened as stream:
@@ -325,7 +329,8 @@ def translate_into(
             while lines := reader.texts(min(LINES_AT_ONCE, wanted.stop - reader.n_taken), as_they_come=is_awaited):
                 yield lines, reader.digest.hexdigest()
 
-        with closing(Progress(name, len(wanted), n_done, "line", shown=is_shown)) as progress:
+        total = None if n_lines is None else len(wanted)
+        with closing(Progress(name, total, n_done, "line", shown=is_shown)) as progress:
             for (lines, digest_so_far), text in ahead(
                 lambda block: translated(block[0]), blocks(), 1 if is_awaited else translated.at_once
             ):

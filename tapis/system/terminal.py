@@ -127,7 +127,7 @@ class Progress:
 
     def update(self, n: int) -> None:
         """Count units as done."""
-        if not self.bar:
+        if self.bar is None:
             return
         self.n_done += n
         self.bar.update(n)
@@ -143,5 +143,5 @@ class Progress:
 
     def close(self) -> None:
         """Remove the bar."""
-        if self.bar:
+        if self.bar is not None:  # without a total, tqdm has no truth value
             self.bar.close()

@@ -64,7 +64,7 @@ class LineReader:
         """
         n_before = self.n_taken
         raw_lines = self.take(most, as_they_come=as_they_come)
-        if not n_before and utf16_name(self._beginning):  # of ASCII alone, which UTF-8 has no error in
+        if utf16_name(self._beginning):  # of ASCII alone, which UTF-8 has no error in
             raise TapisError(f"{self.name} is {not_utf8(self._beginning)}")
         texts = []
         for number, raw in enumerate(raw_lines, n_before + 1):

@@ -68,12 +68,43 @@ def expands_too_much(name: str, file: Path) -> DataError:
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read, and decompress it as its ending says.
 
-    Raises DataError where the file cannot be opened, and from the `with` block where it cannot be read or decompressed,
-    or expands to more than `most_bytes`.
+    Raises DataError where the file cannot be opened, and from each reading where it cannot be read or decompressed, or
+    expands to more than `most_bytes`.
     """
+    with _errors_of_reading(path):
+        file = _open(path)
+    with io.BufferedReader(_Readable(file, path), BUFFER_BYTES) as readable:
+        yield readable
+
+
+class _Readable(io.RawIOBase):
+    """An open file that raises DataError where it cannot be read.
+
+    A handler around the `with` block of `open_bytes` would also get the errors of writing in that block.
+    """
+
+    def __init__(self, file: io.BufferedReader, path: Path) -> None:
+        self.file = file
+        self.path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        with _errors_of_reading(self.path):
+            n_bytes = self.file.readinto1(buffer)
+        return n_bytes
+
+
+@contextlib.contextmanager
+def _errors_of_reading(path: Path) -> Iterator[None]:
+    """Raise the errors of the block, which only reads a file, as DataError."""
     try:
-        with _open(path) as file:
-            yield file
+        yield
     except ExpandsTooMuchError as error:
         raise expands_too_much(error.name, path) from None
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -84,7 +115,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> io.BufferedReader:
     """Open a file. The buffer makes reading lines of limited length fast."""
     if path.suffix not in COMPRESSED_ENDINGS:
         return path.open("rb")
@@ -172,7 +203,7 @@ def lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> Iterat
     errors is that of `bytes.decode`. With ESCAPED, a lone surrogate stands for each byte that is not UTF-8, and only
     UTF-16 is an error: see `not_utf8_at`.
     """
-    with open_bytes(path) as file:
+    with _errors_of_reading(path), _open(path) as file:
         recoded = file if encoding == "utf-8" else io.BufferedReader(_Recoded(file, encoding), BUFFER_BYTES)
         max_bytes = most_bytes(path) if path.suffix in COMPRESSED_ENDINGS else math.inf
         yield from decoded_lines(recoded, str(path), max_bytes, errors)
