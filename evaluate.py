@@ -28,6 +28,7 @@ from config import Config
 from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
 from pairs.origins import Origin
+from pairs.readers import takes_columns
 from pairs.tables import Ints
 
 
@@ -83,7 +84,9 @@ def own_pairs(options: OwnEvaluateOptions) -> OwnPairs:
     """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read."""
     config = replace(config_of(options.run), monolingual=(), back_translator="", teacher=())
     if options.data:
-        config = replace(config, data=options.data)
+        # These belong to the sources that the run was trained on.
+        columns = config.columns if any(map(takes_columns, options.data)) else ()
+        config = replace(config, data=options.data, data_weights=(), columns=columns)
     elif unnamed := recorded_names(config):
         RunFolder.find(options.run).check_made_here(unnamed)
     name = f"{options.split} part of {', '.join(config.data)}"

@@ -4,15 +4,18 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Command
+from conftest import ROOT, Command, saved_untrained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from checkpoint import RunFolder
+from config import Config
 from decoding.translator import Translator
 from tapis.search import Search
+from tapis.text.tokenizer import Tokenizer
 
 
 def test_it_repeats_the_score_of_training(
@@ -59,6 +62,46 @@ def test_a_source_that_is_no_sentence_is_refused_at_once(run_folder: RunFolder, 
     done = called("evaluate.py", "--run", str(run_folder.path), "--source", "a.en", "--reference", "a.fr")
     assert done.returncode == 1 and "a.en line 2: a sentence of " in done.stderr
     assert "is there one sentence per line?" in done.stderr and len(done.stderr.splitlines()) <= 2
+
+
+def test_a_reference_that_is_no_sentence_is_refused_where_it_is_scored(run_folder: RunFolder, called: Command) -> None:
+    Path("a.en").write_text("A cat.\nb\n", encoding="utf-8")
+    Path("a.fr").write_text("Un chat.\n" + "mot " * 20_000 + "\n", encoding="utf-8")
+    args = ["evaluate.py", "--run", str(run_folder.path), "--source", "a.en", "--reference", "a.fr"]
+    done = called(*args, "--scores", "s.tsv")
+    assert done.returncode == 1 and "a.fr line 2: a sentence of " in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not Path("s.tsv").exists()
+    assert called(*args).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (["--output", "./a.en"], "--output a.en is the file of --source, which is not overwritten"),
+        (["--scores", "link.fr"], "--scores link.fr is the file of --reference, which is not overwritten"),
+        (["--output", "out", "--scores", "out"], "--output and --scores name the same file, out"),
+    ],
+)
+def test_no_file_that_is_read_is_overwritten(called: Command, written: list[str], says: str) -> None:
+    """Nor one that was just written. It is refused before a run is loaded: here is none."""
+    Path("a.en").write_text("A cat.\n", encoding="utf-8")
+    Path("a.fr").write_text("Un chat.\n", encoding="utf-8")
+    Path("link.fr").symlink_to("a.fr")
+    done = called("evaluate.py", "--run", "none", "--source", "a.en", "--reference", "a.fr", *written)
+    assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+def test_other_data_needs_neither_the_weights_nor_the_columns_of_the_old(
+    tiny: Config, tokenizer: Tokenizer, few: Path, called: Command
+) -> None:
+    config = replace(tiny, data=("a.tsv", "b.tsv"), data_weights=(1.0, 2.0), columns=("2", "3"), name="one")
+    saved_untrained(config, tokenizer)
+    done = called("evaluate.py", "--run", "one", "--device", "cpu", "--data", str(few))
+    assert done.returncode == 0 and done.stdout.startswith("BLEU "), done.stderr
+    table = "".join(f"{i}\tA cat is number {i}.\tUn chat est le {i}.\n" for i in range(300))
+    Path("other.tsv").write_text(table, encoding="utf-8")
+    done = called("evaluate.py", "--run", "one", "--device", "cpu", "--data", "other.tsv")
+    assert done.returncode == 0 and done.stdout.startswith("BLEU "), done.stderr
 
 
 def test_files_of_different_lengths_are_no_pairs(run_folder: RunFolder, called: Command) -> None:

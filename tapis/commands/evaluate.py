@@ -11,7 +11,7 @@ from tapis.config import ConfigError, flag
 from tapis.doubts import doubts
 from tapis.search import Search
 from tapis.system.cli import EvaluateOptions, parse
-from tapis.system.files import write_text
+from tapis.system.files import is_same_file, write_text
 from tapis.system.terminal import printable, say
 from tapis.text.lines import DataError, lines
 from tapis.text.sentences import EXTREME_LENGTH
@@ -91,6 +91,7 @@ def evaluate(
     kind: type[Translator], options: EvaluateOptions, pairs_to_score: Callable[[Translator], PairsToScore]
 ) -> None:
     """Translate and score the pairs with one run, or two and their difference."""
+    check_files(options)
     search = Search(options.beam, length_penalty=options.length_penalty)
 
     # Load the run, and the one to compare it with.
@@ -133,6 +134,16 @@ def evaluate(
             print(label + p_value_line(p_values))
 
 
+def check_files(options: EvaluateOptions) -> None:
+    """Raise ConfigError if a file to write is another one that the command reads or writes."""
+    for name, file in (("--output", options.output), ("--scores", options.scores)):
+        for other, other_file in (("--source", options.source), *(("--reference", one) for one in options.reference)):
+            if file and other_file and is_same_file(file, other_file):
+                raise ConfigError(f"{name} {file} is the file of {other}, which is not overwritten")
+    if options.output and options.scores and is_same_file(options.output, options.scores):
+        raise ConfigError(f"--output and --scores name the same file, {options.scores}: each needs a file of its own")
+
+
 def p_value_line(p_values: Mapping[str, float]) -> str:
     """Return the line that says by how much of a chance two systems differ as they do."""
     return "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items())
@@ -160,6 +171,8 @@ def pairs_of_files(options: EvaluateOptions, translator: Translator, kind: Calla
     translator = translator.towards(options.target)
     sources, references = list(lines(options.source)), list(lines(options.reference[0]))
     check_lengths(sources, options.source, translator)
+    if options.scores:  # for which the model reads the references, too
+        check_lengths(references, options.reference[0], translator)
     languages = options.source_language or language_of(options.source, sources, translator), translator.target
     name = str(options.source)
     check_pairs(name, sources, references)
@@ -172,12 +185,12 @@ def check_pairs(name: str, sources: Sequence[str], references: Sequence[str]) ->
         raise DataError(f"{name}: {len(sources):,} sources and {len(references):,} references; they must be pairs")
 
 
-def check_lengths(sources: Sequence[str], file: Path, translator: Translator) -> None:
-    """Raise DataError if a source is far longer than a sentence: it would take hours, and gigabytes."""
+def check_lengths(lines_of_file: Sequence[str], file: Path, translator: Translator) -> None:
+    """Raise DataError if a line is far longer than a sentence: it would take hours, and gigabytes."""
     most = EXTREME_LENGTH * translator.config.max_length
-    for number, source in enumerate(sources, 1):
+    for number, line in enumerate(lines_of_file, 1):
         # A token has at least one byte, so that short sentences need not be encoded to know.
-        if len(source.encode("utf-8", "replace")) > most and (n := len(translator.source_ids([source])[0])) > most:
+        if len(line.encode("utf-8", "replace")) > most and (n := len(translator.source_ids([line])[0])) > most:
             raise DataError(f"{file} line {number:,}: a sentence of {n:,} tokens (is there one sentence per line?)")
 
 
