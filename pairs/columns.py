@@ -52,6 +52,14 @@ def is_number(column: str) -> bool:
     return re.fullmatch(r"[0-9]{1,9}", column) is not None
 
 
+def are_found_by_language(columns: tuple[str, ...], source: str, target: str) -> bool:
+    """Return whether the columns are those of the languages, under any of their names in the header.
+
+    They are if none are chosen, or if the codes of the two languages are, for which there must be a header.
+    """
+    return columns in ((), (source, target))
+
+
 def choose_columns(
     rows: Iterable[Row | Unreadable], place: str, source: str, target: str, columns: tuple[str, ...]
 ) -> Columns:
@@ -68,8 +76,14 @@ def choose_columns(
     cells = _without_empty_end(cells) if has_empty_end else cells
     n_columns = max(len(cells), 2)
 
+    # by the header
+    languages = find_languages(cells, source, target, or_sides=columns != (source, target))
+    if languages and are_found_by_language(columns, source, target):
+        source_column, target_column = languages
+        names = [cells[source_column].strip(), cells[target_column].strip()]
+        return Columns(source_column, target_column, n_columns, names, has_empty_end)
+
     # by --columns
-    languages = find_languages(cells, source, target)
     if columns:
         source_column, target_column = (_find_column(location, cells, column) for column in columns)
         if source_column == target_column:
@@ -77,12 +91,6 @@ def choose_columns(
         is_header = bool(languages) or not all(map(is_number, columns))
         header = [cells[source_column].strip(), cells[target_column].strip()] if is_header else None
         return Columns(source_column, target_column, n_columns, header)
-
-    # by the header
-    if languages:
-        source_column, target_column = languages
-        header = [cells[source_column].strip(), cells[target_column].strip()]
-        return Columns(source_column, target_column, n_columns, header, has_empty_end)
 
     # the two that there are; a header in other words would be read as a pair
     if n_columns > 2:
@@ -136,16 +144,17 @@ def _without_empty_end(cells: list[str]) -> list[str]:
     return cells[:n_cells]
 
 
-def find_languages(cells: list[str], source: str, target: str) -> tuple[int, int] | None:
+def find_languages(cells: list[str], source: str, target: str, *, or_sides: bool = True) -> tuple[int, int] | None:
     """Return the indices of the columns of two languages if a row is a header that names both; otherwise None.
 
-    A name that is equal comes before one that means the same, and a language before the name of a side.
+    A name that is equal comes before one that means the same, and, with or_sides, a language before the name of a side.
     """
     names = _header(cells)
     names_of_languages = _names_of_languages(source, target)
     found = []
     for side, language in enumerate((source, target)):
-        ranks = [_rank(name, language, names_of_languages[side], _SIDES[side]) for name in names]
+        names_of_side = _SIDES[side] if or_sides else set()
+        ranks = [_rank(name, language, names_of_languages[side], names_of_side) for name in names]
         best = max(ranks, default=0)
         found.append([index for index, rank in enumerate(ranks) if rank == best and rank])
     if any(len(indices) != 1 for indices in found) or found[0] == found[1]:
@@ -153,12 +162,12 @@ def find_languages(cells: list[str], source: str, target: str) -> tuple[int, int
     return found[0][0], found[1][0]
 
 
-def find_fields(names: Iterable[str], source: str, target: str) -> tuple[str, str]:
+def find_fields(names: Iterable[str], source: str, target: str, *, or_sides: bool = True) -> tuple[str, str]:
     """Return the names of the fields of two languages, as in a header; the languages themselves where none fit."""
     names = list(names)
     if {source, target} <= set(names):
         return source, target
-    languages = find_languages(names, source, target)
+    languages = find_languages(names, source, target, or_sides=or_sides)
     return (names[languages[0]], names[languages[1]]) if languages else (source, target)
 
 

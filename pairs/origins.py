@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from config import BUILT_IN, Config
 from pairs.readers import Part, read_parts, takes_columns
-from tapis.system.hub import is_hub_id
+from tapis.system.hub import is_on_hub
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 
@@ -69,8 +69,7 @@ def check_files(config: Config) -> None:
     Datasets on the hub are not checked.
     """
     for origin in origins(config):
-        is_on_hub = is_hub_id(origin.data) and not Path(origin.data).expanduser().exists()
-        if not (origin.is_monolingual or is_on_hub):
+        if not (origin.is_monolingual or is_on_hub(origin.data)):
             open_parts(config, origin)
 
 

@@ -23,14 +23,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pairs.columns import find_fields, is_number, quoted
+from pairs.columns import are_found_by_language, find_fields, is_number, quoted
 from pairs.moses_zip import read_moses_zip
 from pairs.parquet import RECORD, fields_of_parquet, read_parquet
 from pairs.spreadsheets import Table, open_table
 from pairs.unreadable import Unreadable, check_share, not_in_utf8, text_pairs
 from pairs.workbooks import open_workbook
 from tapis.system.files import digest, digest_files
-from tapis.system.hub import hub_answers, is_hub_id
+from tapis.system.hub import hub_answers, is_on_hub
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import (
     COMPRESSED_ENDINGS,
@@ -88,12 +88,13 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         source: language code of the source side.
         target: language code of the target side.
         columns: which columns of a table are the source and the target side, each by its number from 1 or by its name
-            in the header. In .jsonl and .parquet files, the names of two fields. Empty: found by the languages.
+            in the header. In .jsonl and .parquet files, the names of two fields. Empty: found by the languages. The
+            two languages themselves: found by them, too, but in a header that names them.
 
     Raises DataError where the data does not exist or has no such language pair.
 
     """
-    path = Path(data).expanduser()
+    path = local_path(data)
 
     if path.is_file():
         return {"train": _read_file(path, source, target, columns)}
@@ -121,7 +122,7 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
     if path.exists():
         raise DataError(f"--data {data} is neither a file nor a folder")
     guess = _renaming(path, source, target)
-    if is_hub_id(data) and not guess:
+    if is_on_hub(data) and not guess:
         return _read_hub(data, source, target)
 
     raise DataError(
@@ -130,12 +131,20 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
     )
 
 
+def local_path(data: str) -> Path:
+    """Return the path that `data` may be. Raises DataError for ~NAME/… where no user is called NAME."""
+    try:
+        return Path(data).expanduser()
+    except RuntimeError:
+        raise DataError(f"{data}: this machine has no home folder {data.partition('/')[0]}") from None
+
+
 def read_text(name: str) -> Part:
     """Return a file of sentences in one language, one per line: pairs with an empty source side.
 
     Raises DataError where the file does not exist.
     """
-    path = Path(name).expanduser()
+    path = local_path(name)
     if not path.is_file():
         raise DataError(f"--monolingual {name}: no such file")
     key = _content_key(path)
@@ -234,21 +243,25 @@ def _read_folder(folder: Path, source: str, target: str, languages: list[str]) -
 
 
 def _stems_of_parts(folder: Path, source: str, target: str) -> dict[str, str]:
-    """Return for each part the name of its text files without the language.
-
-    A usual name, such as dev, comes before a name that contains one, such as news-dev, for which both files must exist.
-    Of several that contain one, such as test_2016 and test_2017, none is used. Raises DataError where a part has
-    several usual names.
-    """
+    """Return for each part the name of its text files without the language. Both files must exist for a longer name."""
     in_source, in_target = _stems(folder, source), _stems(folder, target)
+    return _names_of_parts(str(folder), in_source | in_target, in_source & in_target)
+
+
+def _names_of_parts(data: str, names: Collection[str], longer_names: Collection[str]) -> dict[str, str]:
+    """Return for each part the name of its files, without their endings.
+
+    A usual name, such as dev, comes before a longer name that contains one, such as news-dev. Of several longer ones,
+    such as test_2016 and test_2017, none is used. Raises DataError where a part has several usual names.
+    """
     found = {}
     for part in PARTS:
-        usual = [stem for stem in in_source | in_target if PART_NAMES.get(stem) == part]
-        stems = sorted(usual or [stem for stem in in_source & in_target if PART_NAMES.get(_usual_name(stem)) == part])
+        usual = sorted(name for name in names if PART_NAMES.get(name) == part)
+        longer = [name for name in longer_names if PART_NAMES.get(_usual_name(name)) == part]
         if len(usual) > 1:
-            raise _several_names(str(folder), part, sorted(usual))
-        if len(stems) == 1:
-            found[part] = stems[0]
+            raise _several_names(data, part, usual)
+        if usual or len(longer) == 1:
+            found[part] = (usual or longer)[0]
     return found
 
 
@@ -298,7 +311,7 @@ def _read_file(path: Path, source: str, target: str, columns: tuple[str, ...]) -
 
 def takes_columns(data: str) -> bool:
     """Return whether --columns can choose the columns of some data: whether it is a file of a table."""
-    return _is_table(Path(data).expanduser())
+    return _is_table(local_path(data))
 
 
 def _no_columns(data: str) -> DataError:
@@ -307,7 +320,7 @@ def _no_columns(data: str) -> DataError:
 
 
 def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
-    fields = _field_names(path, columns) or find_fields(_first_fields(path), source, target)
+    fields = _choose_fields(path, _first_fields(path), source, target, columns)
     return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields))
 
 
@@ -337,10 +350,12 @@ def _first_fields(path: Path) -> list[str]:
     return []
 
 
-def _field_names(path: Path, columns: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the fields of a record that `columns` names, or None without columns."""
-    if not columns:
-        return None
+def _choose_fields(
+    path: Path, names: Sequence[str], source: str, target: str, columns: tuple[str, ...]
+) -> tuple[str, str]:
+    """Return the two fields of a record, given the names of all."""
+    if are_found_by_language(columns, source, target):
+        return find_fields(names, source, target, or_sides=not columns)
     if any(map(is_number, columns)):
         raise DataError(f"{path} has fields, not numbered columns: type --columns and the names of two fields")
     source_field, target_field = columns
@@ -384,7 +399,7 @@ def _shown(value: Any) -> str:
 
 
 def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
-    fields = _field_names(path, columns) or find_fields(fields_of_parquet(path), source, target)
+    fields = _choose_fields(path, fields_of_parquet(path), source, target, columns)
     return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields))
 
 
@@ -420,16 +435,18 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
             f"{folder} has neither {names[0]} nor {names[1]}\n"
             f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
         )
-    files: dict[str, list[Path]] = {}
+    tables: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
-        part = PART_NAMES.get(_usual_name(path.name))
-        if part and _is_table(path) and file_type(path) in _FILE_TYPES and not path.name.startswith("."):
-            files.setdefault(part, []).append(path)
+        if _is_table(path) and file_type(path) in _FILE_TYPES and not path.name.startswith("."):
+            tables.setdefault(Path(without_compressed_ending(_whole_name(path))).stem, []).append(path)
+    names_of_parts = _names_of_parts(str(folder), tables, tables)
+    files = {part: tables[name] for part, name in names_of_parts.items()}
     for part, paths in files.items():
-        by_split = {_usual_name(path.name): path.name for path in reversed(paths)}
-        if len(by_split) > 1:
-            raise _several_names(str(folder), part, sorted(by_split.values()))
+        if len({path.with_name(_whole_name(path)) for path in paths}) > 1:  # of several types, or in several folders
+            raise _several_names(str(folder), part, [str(path.relative_to(folder)) for path in paths])
     if "train" not in files:
+        if several := [name for name in tables if PART_NAMES.get(_usual_name(name)) == "train"]:
+            raise _several_names(str(folder), "train", several)
         guess = _renaming(folder / "train", source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
@@ -438,6 +455,11 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     parts = {part: _joined([_read_file(path, source, target, ()) for path in paths]) for part, paths in files.items()}
     used = [path for paths in files.values() for path in paths]
     return _with_unused(parts, _unused_files([*places, *found], used, source, target))
+
+
+def _whole_name(path: Path) -> str:
+    """Return the name of a file, of shards of one file the same: train.parquet for train-00000-of-00002.parquet."""
+    return re.sub(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?(?=\.)", "", path.name)
 
 
 def _renaming(stem: Path, *languages: str) -> str:
@@ -560,11 +582,12 @@ def _load_language_pair(name: str, source: str, target: str) -> Any:
     forward = f"{source}-{target}"
     backward = f"{target}-{source}"
 
-    # A downloaded copy has no list of language pairs: try both orders.
+    # A downloaded copy has no list of language pairs: try all names.
     if datasets.config.HF_HUB_OFFLINE:
-        with contextlib.suppress(ValueError):
-            return datasets.load_dataset(name, forward)
-        return datasets.load_dataset(name, backward)
+        for configuration in (forward, backward):
+            with contextlib.suppress(ValueError):
+                return datasets.load_dataset(name, configuration)
+        return datasets.load_dataset(name, "default")
 
     available = datasets.get_dataset_config_names(name)
     if forward in available:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pairs.columns import Row, choose_columns, find_languages, is_number, pairs_of_rows
+from pairs.columns import Row, are_found_by_language, choose_columns, find_languages, is_number, pairs_of_rows
 from pairs.encodings import UTF_8, Encoding, find_encoding
 from pairs.unreadable import Unreadable, not_in_utf8
 from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, Pair, file_type, lines
@@ -83,7 +83,8 @@ def _find_dialect(path: Path, source: str, target: str, columns: tuple[str, ...]
         separators, first_line, sample = (separator_line[1],), 2, sample[1:]
 
     readings = [_reading(sample, separator, is_csv) for separator in separators]
-    names = [column.strip().lower() for column in columns if not is_number(column)]
+    by_language = are_found_by_language(columns, source, target)
+    names = [] if by_language else [column.strip().lower() for column in columns if not is_number(column)]
 
     def has_header(reading: _Reading) -> bool:
         cells = [cell.strip().lower() for cell in reading.first_row]

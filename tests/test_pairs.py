@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tokenizers
 import torch
@@ -307,8 +309,32 @@ def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) ->
     config = Config(pairs=("en-de", "en-fr"), skip_rules=RULES_OFF, valid_share=0.2, test_share=0)
     corpus = load_corpus(replace(config, data=("headed.tsv",)))
     assert {target.split()[0] for _, target in corpus.train} == {"die", "les"}
-    with pytest.raises(DataError, match="no column en"):
-        load_corpus(replace(config, data=("headless.tsv",)))
+    (tmp_path / "sides.tsv").write_text("Source\tTarget\na dog\tun chien\n", encoding="utf-8")  # of which pair?
+    for name in ("headless.tsv", "sides.tsv"):
+        with pytest.raises(DataError, match="no column en"):
+            load_corpus(replace(config, data=(name,)))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_table_of_more_than_two_languages_may_name_them_in_words(kind: str, tmp_path: Path) -> None:
+    three_languages(tmp_path / "data")
+    names = ("English", "French", "deu")
+    columns = [(tmp_path / "data" / f"train.{language}").read_text().splitlines() for language in ("en", "fr", "de")]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    data = f"table.{kind}"
+    if kind == "csv":
+        lines = [";".join(names), *(";".join(row.values()) for row in rows)]
+        Path(data).write_text("\n".join(lines), encoding="utf-8")
+    elif kind == "jsonl":
+        Path(data).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), data)
+    config = Config(data=(data,), pairs=("en-de", "en-fr"), skip_rules=RULES_OFF, valid_share=0.2, test_share=0)
+    assert {target.split()[0] for _, target in load_corpus(config).train} == {"die", "les"}
+    sides = "".join(json.dumps({"source": row["English"], "target": row["French"]}) + "\n" for row in rows)
+    Path("sides.jsonl").write_text(sides, encoding="utf-8")
+    with pytest.raises(DataError, match='no field "en"'):
+        load_corpus(replace(config, data=("sides.jsonl",)))
 
 
 def test_one_pair_alone_is_as_without_pairs() -> None:

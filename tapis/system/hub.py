@@ -80,7 +80,12 @@ def check_sums(folder: Path, *needed: str) -> None:
 def is_hub_id(name: str) -> bool:
     """Return whether a name has the form OWNER/NAME of the hub."""
     owner, slash, rest = name.partition("/")
-    return bool(owner.strip(".~") and slash and rest) and "/" not in rest and "\\" not in name
+    return bool(owner.strip(".") and slash and rest) and "/" not in rest and "\\" not in name and name[0] != "~"
+
+
+def is_on_hub(name: str) -> bool:
+    """Return whether a name is a hub id. Where a folder OWNER exists, OWNER/NAME is a mistyped path instead."""
+    return is_hub_id(name) and not Path(name).parent.is_dir()
 
 
 def hub_answers(name: str, kind: Literal["dataset", "model"]) -> bool:
@@ -104,8 +109,7 @@ def fetch(name: str) -> Path | None:
     path = Path(name)
     if path.is_file():
         return unpack(path)
-    # If a folder OWNER exists, OWNER/NAME is a mistyped path rather than a hub id.
-    if is_hub_id(name) and not path.parent.is_dir():
+    if is_on_hub(name):
         return download(name)
     return None
 

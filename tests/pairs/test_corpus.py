@@ -386,6 +386,19 @@ def hub_layout(folder: Path, pair: str = "en-fr") -> None:
     (folder / "README.md").write_text(readme, encoding="utf-8")
 
 
+def test_a_dataset_without_names_of_pairs_is_found_offline(
+    hub: tuple[str, Path], command: Command, tmp_path: Path
+) -> None:
+    endpoint, folder = hub
+    hub_layout(folder)
+    (folder / "en-fr").rename(folder / "data")
+    (folder / "README.md").unlink()
+    for address in (endpoint, "http://127.0.0.1:9"):
+        done = command("train.py", "--data", "owner/books", *SMALL, HF_ENDPOINT=address, HF_HOME=str(tmp_path / "hf"))
+        assert done.returncode == 0, done.stderr
+        assert "owner/books: 300 pairs read" in done.stderr
+
+
 def test_hub_pair_is_found_in_either_order_and_offline(hub: tuple[str, Path], command: Command, tmp_path: Path) -> None:
     endpoint, folder = hub
     hub_layout(folder)

@@ -9,6 +9,7 @@ import tempfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts
+from config import Config
+from pairs.origins import check_files
+from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts, read_text, takes_columns
 from pairs.unreadable import Unreadable
 from tapis.text.lines import MAX_LINE_BYTES
 
@@ -686,6 +689,25 @@ def test_a_pipe_is_no_hub_id() -> None:
         read_parts("folder/pairs.tsv", "en", "fr")
 
 
+@pytest.mark.parametrize("data", ["data/trian.tsv", "data/books"])
+def test_a_mistyped_path_is_no_hub_id(data: str) -> None:
+    """The hub would be asked for the owner called data."""
+    write("data/train.tsv", SMALL_TSV)
+    with pytest.raises(DataError, match=f"^--data {data}: no such file or folder, and not a hub id"):
+        read_parts(data, "en", "fr")
+    with pytest.raises(DataError, match=f"^--data {data}: no such file or folder, and not a hub id"):
+        check_files(Config(data=(data,)))
+
+
+def test_the_home_folder_of_nobody_is_an_error_in_a_line() -> None:
+    says = r"^~no-such-user/x: this machine has no home folder ~no-such-user$"
+    for read_it in (partial(read_parts, source="en", target="fr"), read_text, takes_columns):
+        with pytest.raises(DataError, match=says):
+            read_it("~no-such-user/x")
+    with pytest.raises(DataError, match=says):
+        check_files(Config(data=("~no-such-user/x",)))
+
+
 # What lies beside the data
 
 SMALL_TSV = "a\tb\n"
@@ -703,27 +725,39 @@ def write_part(folder: str, stem: str, form: str) -> None:
 @pytest.mark.parametrize("form", ["texts", "table"])
 @given(names=st.sets(st.sampled_from(sorted(PART_NAMES))), inner=st.booleans())
 def test_every_usual_name_of_a_part_is_used_or_an_error_names_it(form: str, names: set[str], inner: bool) -> None:
-    """Never is one left out without a word, also when the names of files only contain it."""
+    """Never is one left out without a word: those that names of files only contain are listed."""
     with tempfile.TemporaryDirectory() as folder:
         stems = {name: f"news-{name}-2014" if inner else name for name in names}
         for stem in stems.values():
             write_part(folder, stem, form)
         by_part = {part: sorted(stems[name] for name in names if PART_NAMES[name] == part) for part in PARTS}
         doubled = [of_part for of_part in by_part.values() if len(of_part) > 1]
-        is_listed = form == "texts" and inner  # where names of one part are left out and listed
-        if len(by_part["train"]) == 1 and (is_listed or not doubled):
+        if len(by_part["train"]) == 1 and (inner or not doubled):
             expected = {part: [("a", "b")] for part, of_part in by_part.items() if len(of_part) == 1}
             assert read(folder) == expected
-            unused = {f"{stem}.{language}" for of_part in doubled for stem in of_part for language in ("en", "fr")}
+            endings = ("en", "fr") if form == "texts" else ("tsv",)
+            unused = {f"{stem}.{ending}" for of_part in doubled for stem in of_part for ending in endings}
             assert set(read_parts(folder, "en", "fr")["train"].unused) == unused
         else:
             with pytest.raises(DataError) as error:
                 read(folder)
-            assert (
-                is_listed
-                or not doubled
-                or any(all(stem in str(error.value) for stem in of_part) for of_part in doubled)
-            )
+            assert inner or not doubled or any(all(stem in str(error.value) for stem in of_part) for of_part in doubled)
+
+
+@pytest.mark.parametrize("names", [("train_raw.csv", "train_clean.csv"), ("train.csv", "train.jsonl")])
+def test_several_tables_for_the_training_part_are_an_error_that_names_them(names: tuple[str, str]) -> None:
+    for name in names:
+        write(f"data/{name}", "a,b\n")
+    with pytest.raises(DataError, match=r"^data has several names for the train part: ") as error:
+        read()
+    assert all(Path(name).stem in str(error.value) for name in names)
+
+
+@pytest.mark.parametrize("ending", ["", "-6b3059e1c2b5cd27"])
+def test_shards_of_one_table_belong_together(ending: str) -> None:
+    for i, pair in enumerate(PAIRS):
+        write_parquet(f"data/train-0000{i}-of-00004{ending}.parquet", en=[pair[0]], fr=[pair[1]])
+    assert read() == {"train": PAIRS}
 
 
 @pytest.mark.parametrize("form", ["texts", "table"])
@@ -735,13 +769,14 @@ def test_files_beside_the_data_that_look_like_data_are_named(form: str) -> None:
     assert read_parts("data", "en", "fr")["train"].unused == ["more.tsv", "new.tmx", "old.en.gz"]
 
 
-def test_a_usual_name_comes_before_one_that_contains_it() -> None:
+@pytest.mark.parametrize("form", ["texts", "table"])
+def test_a_usual_name_comes_before_one_that_contains_it(form: str) -> None:
     for stem in ("train", "train.raw", "valid", "test_2016", "test_2017"):
-        write_part("data", stem, "texts")
+        write_part("data", stem, form)
     assert set(read_parts("data", "en", "fr")) == {"train", "valid"}, "neither is chosen"
-    write_part("data", "test", "texts")
+    write_part("data", "test", form)
     parts = read_parts("data", "en", "fr")
     assert set(parts) == set(PARTS)
-    assert set(parts["train"].unused) == {
-        f"{n}.{la}" for n in ("train.raw", "test_2016", "test_2017") for la in ("en", "fr")
-    }
+    endings = ("en", "fr") if form == "texts" else ("tsv",)
+    unused = {f"{stem}.{ending}" for stem in ("train.raw", "test_2016", "test_2017") for ending in endings}
+    assert set(parts["train"].unused) == unused
