@@ -224,7 +224,9 @@ def _rows(path: Path, dialect: Dialect) -> Iterator[Row | Unreadable]:
 
 
 def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row | Unreadable]:
-    """Yield the rows of a table in CSV. After a row that is not CSV, go on with the line after its first one.
+    """Yield the rows of a table in CSV, each with the number of its first line.
+
+    After a row that is not CSV, go on with the line after its first one.
 
     A quote that is not closed would otherwise take the following rows with it.
     """
@@ -240,14 +242,16 @@ def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line
             n_characters = n_characters + len(line) + 1 if row_lines else len(line) + 1
             row_lines.append(line)
             if n_characters > MAX_LINE_BYTES:
-                raise DataError(f"{path} line {n_lines:,}: not CSV (a row of more than {MAX_LINE_BYTES:,} characters)")
+                start = n_lines - len(row_lines) + 1
+                raise DataError(f"{path} line {start:,}: not CSV (a row of more than {MAX_LINE_BYTES:,} characters)")
             yield line + "\n"
 
     while True:
         try:
             for row in csv.reader(lines_of_rows(), delimiter=separator, strict=True):
+                number = n_lines - len(row_lines) + 1
                 row_lines.clear()
-                yield n_lines, row
+                yield number, row
         except csv.Error as error:
             n_lines -= len(row_lines) - 1
             yield Unreadable(f"{path} line {n_lines:,}", f"not CSV ({error})")

@@ -86,6 +86,13 @@ def test_separator_is_the_one_that_makes_rows_alike() -> None:
     assert read("d.csv") == [("a,b", "c")]
 
 
+def test_errors_about_a_row_of_several_lines_name_its_first() -> None:
+    write("d.csv", 'a,"b\nb"\nc,"d\nd",e\nc,"d\nd",e\n')
+    assert error_of("d.csv") == "d.csv line 3: 3 columns, expected 2 (en and fr)"
+    write("d.csv", '"x\n",' + '"\na",' * 2_000_000)
+    assert error_of("d.csv").startswith("d.csv line 1: not CSV (a row of more than")
+
+
 def test_errors_keep_the_separator_of_the_rows_before() -> None:
     for bad_row, actual in [("x", "1 column"), ("x;y;z", "3 columns")]:
         write("d.csv", f"a, b;c\nd;e\n{bad_row}\n{bad_row}\nf;g\n")
