@@ -35,7 +35,7 @@ from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_cas
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import take_out
 from tapis.text.placement import put_back
-from tapis.text.sentences import take_direction
+from tapis.text.sentences import split_line, take_direction
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
 from tapis.web import web_files
@@ -619,6 +619,15 @@ def test_repairs_and_directions_are_those_of_python(run_folder: RunFolder, brows
     found = evaluate(browser, exported(run_folder, browser), function, texts)
     for text, one in zip(texts, found, strict=True):
         assert one == [repair(text), list(take_direction(text))], ascii(text)
+
+
+@browsing
+def test_initials_end_no_sentence_as_in_python(run_folder: RunFolder, browser: Any) -> None:
+    lines = ["É. Zola dort. Il rêve.", "Л. Толстой dort. Il rêve.", "𐐀. Dupont dort.", "« M. Dupont dort."]
+    function = "(lines) => lines.map((line) => splitLine(line, 'fr', () => true).units)"
+    found = evaluate(browser, exported(run_folder, browser), function, lines)
+    assert found == [split_line(line, "fr", lambda text: True).units for line in lines]
+    assert found[0] == ["É. Zola dort.", "Il rêve."]
 
 
 @browsing

@@ -15,7 +15,7 @@ from tapis.config import base_language
 
 # Bullets, numbers, and the dash of a speaker, which has a space behind it or none
 _MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*(?:(?<!\S)-(?=[^\W\d_]))?")
-_INITIAL = re.compile(r"\W*(?:[A-Z]|\d+)\.\s*")  # "M. Dupont dort." is one sentence, not two
+_INITIAL = re.compile(r"\W*([^\W\d_]|\d+)\.\s*")
 # Where a long sentence may be cut, best first: after or before punctuation within a sentence, then at whitespace.
 _CUT_POINTS = (r"(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])", r"\s+")
 EXTREME_LENGTH = 8  # times a model's max_length: a text of more tokens is no sentence
@@ -104,7 +104,7 @@ def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
     # find the sentences, and rejoin those that were split after an initial
     sentences: list[str] = []
     for segment in sentencex.segment(base_language(language), line[len(marker) :]):
-        if sentences and _INITIAL.fullmatch(sentences[-1]):
+        if sentences and _is_initial(sentences[-1]):
             sentences[-1] += segment
         else:
             sentences.append(segment)
@@ -115,6 +115,12 @@ def split_line(line: str, language: str, fits: Callable[[str], bool]) -> Line:
         pieces += cut_to_fit(sentence, fits) if has_letters(sentence) else [sentence]  # which is copied
     units = [" ".join(piece.split()) for piece in pieces]
     return Line(marker, [unit for unit in units if unit])
+
+
+def _is_initial(segment: str) -> bool:
+    """Return whether a segment is a capital letter or a number with a full stop: "M. Dupont dort." is one sentence."""
+    match = _INITIAL.fullmatch(segment)
+    return match is not None and (match[1].isupper() or match[1].isdecimal())
 
 
 def cut_to_fit(text: str, fits: Callable[[str], bool]) -> list[str]:

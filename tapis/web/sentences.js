@@ -3,7 +3,7 @@
 // Bullets, numbers, and the dash of a speaker, which has a space behind it or none
 const MARKER =
   /^\s*(?:(?:[-*•·>#]+|\(?(?:(?:\p{Nd}{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*(?:(?<!\S)-(?=\p{L}))?/u;
-const INITIAL = /^[^\p{L}\p{N}_]*(?:[A-Z]|\p{Nd}+)\.\s*$/u; // "M. Dupont" is not two sentences
+const INITIAL = /^[^\p{L}\p{N}_]*(?:\p{Uppercase}|\p{Nd}+)\.\s*$/u; // "M. Dupont" is not two sentences
 const SENTENCE = /[^.!?。！？]*[.!?。！？]*\s*/gu; // where the browser has no Intl.Segmenter
 // Where a long sentence may be cut, best first: beside punctuation within a sentence, then at whitespace.
 const CUT_POINTS = [/(?<=[,;:،؛、；，：])\s*|\s+(?=[–—])/gu, /\s+/gu];

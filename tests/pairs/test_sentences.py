@@ -17,6 +17,8 @@ def units(line: str, language: str = "en", longest: int = 1000) -> list[str]:
         ("en", "The cat sleeps. The dog is tired! Is it?", ["The cat sleeps.", "The dog is tired!", "Is it?"]),
         ("en", "Dr. Smith paid 3.14 dollars. He left.", ["Dr. Smith paid 3.14 dollars.", "He left."]),
         ("fr", "M. Dupont dort. « Vraiment ? » dit-elle.", ["M. Dupont dort.", "« Vraiment ? » dit-elle."]),
+        ("fr", "É. Zola dort. Ç. dort.", ["É. Zola dort.", "Ç. dort."]),
+        ("ru", "Л. Толстой спит. Он спит.", ["Л. Толстой спит.", "Он спит."]),
         ("zh", "貓坐在墊子上。牠很開心！", ["貓坐在墊子上。", "牠很開心！"]),
         ("tlh", "One. Two.", ["One.", "Two."]),
         ("en", "", []),
