@@ -7,6 +7,7 @@ reused (tables.py).
 import re
 from collections.abc import Iterator
 from functools import cache, partial
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,14 +47,14 @@ SCHEMA = pa.schema(
     }
 )
 
-IMPORTED = r"^\s*from ((?:pairs|tapis\.text)\.\w+) import"
+IMPORTED = r"^\s*from ((?:pairs|tapis\.text)\.\w+|tapis\.config) import"
 
 
 @cache
 def code_files() -> list[Path]:
-    """Return the files of corpus.py and of all that it imports from its folder and from tapis/text.
+    """Return the files of corpus.py and of all that it imports from pairs/, from tapis/text/ and of tapis/config.py.
 
-    They decide what is read and kept: their code is part of the keys of cached tables.
+    They decide what is read and kept.
     """
     project = Path(__file__).parents[1]
     found, new = set[Path](), {project / "pairs" / "corpus.py"}
@@ -65,6 +66,15 @@ def code_files() -> list[Path]:
     return sorted(found)
 
 
+@cache
+def code_key() -> str:
+    """Hash the code that decides what is read and kept, for the keys of cached tables.
+
+    It includes the packages that identify languages and know their names.
+    """
+    return digest(digest_files(code_files()), version("py3langid"), version("babel"))
+
+
 def cleaned_table(part: Part, settings: CleanerSettings) -> "datasets.Dataset":
     """Return the table of a part after the rules for one pair, from the cache if the same part was cleaned before."""
     key = _key(part, settings)
@@ -72,7 +82,7 @@ def cleaned_table(part: Part, settings: CleanerSettings) -> "datasets.Dataset":
 
 
 def _key(part: Part, settings: CleanerSettings) -> str:
-    return digest(part.key, *settings, digest_files(code_files()))
+    return digest(part.key, *settings, code_key())
 
 
 def turned_round(rows: "datasets.Dataset", part: Part, settings: CleanerSettings) -> "datasets.Dataset":

@@ -14,7 +14,7 @@ import numpy as np
 
 from config import Config, RuleName
 from pairs.batches import RULE_NAMES
-from pairs.cleaned import cleaned_table, code_files, turned_round
+from pairs.cleaned import cleaned_table, code_key, turned_round
 from pairs.cleaning import RULES, CleanerSettings
 from pairs.origins import Origin, open_parts, origins
 from pairs.readers import PARTS, DataError, read_text
@@ -33,10 +33,8 @@ from pairs.selection import (
     split_off,
 )
 from pairs.tables import Pairs
-from tapis.system.files import digest, digest_files
+from tapis.system.files import digest
 from tapis.system.terminal import listed
-
-N_WORDS = ("words_source", "words_target")  # columns
 
 
 @dataclass
@@ -92,7 +90,7 @@ def load_corpus(config: Config) -> Corpus:
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
     part_keys = [key for source in sources for key in source.part_keys]
     row_numbers = [selection.rows.tobytes() for source in sources for selection in source.selections.values()]
-    corpus_key = digest(*directions, *part_keys, *row_numbers, digest_files(code_files()))
+    corpus_key = digest(*directions, *part_keys, *row_numbers, code_key())
     parts = {}
     for part in PARTS:
         key = digest(corpus_key, part, sorted(config.skip_rules))
@@ -115,7 +113,7 @@ def _check_parts(config: Config, source: Source) -> None:
             advice = "\ngive more pairs, or --valid-share 0.1 --test-share 0.1" if part == "valid" else ""
             raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}{advice}")
     for part in ("valid", "test"):
-        longest = max(int(source.selections[part].column(words).max(initial=0)) for words in N_WORDS)
+        longest = int(source.selections[part].longest_sides().max(initial=0))
         if longest > HOPELESS_LENGTH * config.max_length:
             raise DataError(
                 f"--data {name}: the {part} part has a pair of {longest:,} words, far more than --max-length "

@@ -6,16 +6,18 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from config import Config, RuleName
 from pairs.batches import KEPT, RULE_NAMES, UNREADABLE
 from pairs.origins import Origin
 from pairs.report import RuleReport
-from pairs.tables import Ints, column
+from pairs.tables import Ints, column, record_batches
 from tapis.text.sentences import EXTREME_LENGTH
 
 HOPELESS_LENGTH = 64  # times --max-length: a pair of more words would take all memory when it is translated
+CHARACTERS_OF_WORD = 10  # at most; texts with spaces have about six, and Chinese, Japanese and Thai have no spaces
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 
 
@@ -33,6 +35,20 @@ class Selection:
     def column(self, name: str) -> NDArray[Any]:
         """Return the selected values of a numeric column."""
         return column(self.table, name)[self.rows]
+
+    def longest_sides(self) -> Ints:
+        """Return the words of the longer side of each pair, by which huge ones are found.
+
+        A side has as many as spaces separate, but at least one for every CHARACTERS_OF_WORD: a line without spaces
+        would be one word, however long it is.
+        """
+        longest = [np.zeros(0, dtype=np.int32)]
+        for batch in record_batches(self.table):
+            by_spaces = [batch.column("words_source"), batch.column("words_target")]
+            n_characters = [pc.utf8_length(batch.column("source")), pc.utf8_length(batch.column("target"))]
+            by_length = [pc.divide(n, CHARACTERS_OF_WORD) for n in n_characters]
+            longest.append(pc.max_element_wise(*by_spaces, *by_length).to_numpy())
+        return np.concatenate(longest)[self.rows]
 
     def keep(self, mask: NDArray[np.bool_]) -> "Selection":
         """Return the selected rows for which the mask is true."""
@@ -140,8 +156,7 @@ def split_off(config: Config, selections: dict[str, Selection]) -> dict[str, Sel
     """
     train = selections["train"]
     draws = train.column("draw")
-    n_words = np.maximum(train.column("words_source"), train.column("words_target"))
-    is_extreme = n_words > EXTREME_LENGTH * config.max_length
+    is_extreme = train.longest_sides() > EXTREME_LENGTH * config.max_length
     is_train = np.ones(len(train), dtype=bool)
     split = dict(selections)
     low = 0.0

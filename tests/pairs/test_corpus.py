@@ -11,6 +11,7 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from conftest import ROOT, SHARED, Command, eventually, needs_shared
 
 from config import PRESETS, Config
 from pairs.batches import clean_batch, clean_in_processes, normalize
-from pairs.cleaned import code_files
+from pairs.cleaned import code_files, code_key
 from pairs.cleaning import Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
@@ -89,13 +90,14 @@ def test_a_source_alone_is_the_same_as_before_with_others(tmp_path: Path) -> Non
     assert two.train.fingerprint() != one.train.fingerprint() and two.train.words() != one.train.words()
 
 
+@pytest.mark.parametrize("line", ["word " * 9000, "字" * 90_000])
 @pytest.mark.parametrize("part", ["valid", "test"])
-def test_a_held_out_part_of_endless_lines_is_refused_before_training(tmp_path: Path, part: str) -> None:
+def test_a_held_out_part_of_endless_lines_is_refused_before_training(tmp_path: Path, part: str, line: str) -> None:
     """Translating one at a validation would take all memory."""
     for language, lines_of in (("en", source_text), ("fr", target_text)):
         write(tmp_path / "data", **{f"train_{language}": lines_of(PAIRS), f"{part}_{language}": lines_of(PAIRS[:9])})
         file = tmp_path / "data" / f"{part}.{language}"
-        file.write_text(file.read_text(encoding="utf-8") + "word " * 9000 + "\n", encoding="utf-8")
+        file.write_text(file.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=rf"the {part} part has a pair of 9,000 words.*is there one sentence per line"):
         load_corpus(replace(EN_FR, data=("data",)))
 
@@ -253,11 +255,18 @@ def test_training_pairs_that_share_a_side_with_validation_are_dropped(tmp_path: 
 
 
 def test_cached_tables_are_those_of_all_code_that_was_imported() -> None:
-    folders = ("pairs.", "tapis.text.")
+    folders = ("pairs.", "tapis.text.", "tapis.config")
     loaded = f"import sys, pairs.corpus; print(*sorted(name for name in sys.modules if name.startswith({folders})))"
     done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in code_files()]
     assert names == done.stdout.split()
+
+
+def test_cached_tables_are_those_of_the_packages_that_know_languages(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_key.__wrapped__()
+    for package in ("py3langid", "babel"):
+        monkeypatch.setattr("pairs.cleaned.version", lambda name, new=package: "new" if name == new else version(name))
+        assert code_key.__wrapped__() != before
 
 
 def test_unchanged_data_is_not_cleaned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,11 +463,11 @@ def test_local_folder_in_hub_layout_needs_no_network(command: Command, tmp_path:
     assert "books: 300 pairs read" in result.stderr
 
 
-def test_extremely_long_pairs_are_not_drawn_for_validation() -> None:
-    long = "word " * (8 * EN_FR.max_length + 1)
+@pytest.mark.parametrize("long", ["word " * (8 * EN_FR.max_length + 1), "字" * 20_000])
+def test_extremely_long_pairs_are_not_drawn_for_validation(long: str) -> None:
     extreme = [(f"{i} {long}", f"{i} {long}x") for i in range(50)]
     parts = split_of([*PAIRS[:100], *extreme], valid_share=0.2, test_share=0.2)
-    assert max(len(source.split()) for source, _ in (*parts["valid"], *parts["test"])) < 10
+    assert max(len(source) for source, _ in (*parts["valid"], *parts["test"])) < 100
     assert min(map(len, parts.values())) > 10 and sum(map(len, parts.values())) == 150
 
 
