@@ -94,7 +94,7 @@ function linkText(depth) {
 }
 
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
-// The rest of an escaped tag, such as &lt;a href="x"&gt;. Without values, it may be text: &lt;your name&gt;
+// The rest of an escaped tag. Without values, it may be text: &lt;your name&gt;
 const ESCAPED_VALUE = `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|&quot;[^<>&]{0,500}&quot;|[^\\s<>&"']{1,500})`;
 const IN_ESCAPED_TAG = () =>
   `${atomic(`[${W}:\\-]{0,30}`)}${atomic(`(?:\\s{1,9}[${W}:\\-]{1,50}\\s?=\\s?${ESCAPED_VALUE}){0,20}`)}\\s?`;
