@@ -65,12 +65,23 @@ class _Partial:
     """The tokens of that phrase that are still to be said"""
     has_just_said: bool = False
     """Whether a phrase has just ended, so that no word may go on here"""
+    end: int = 0
+    """Behind which token the last phrase ended"""
 
 
 def constrained_search(
-    step: LogitsStep, limit: int, phrases: Sequence[Phrase], search: Search, borders: Borders
+    step: LogitsStep,
+    limit: int,
+    phrases: Sequence[Phrase],
+    search: Search,
+    borders: Borders,
+    *,
+    may_run_on: bool = False,
 ) -> list[Hypothesis]:
     """Return the n best translations that say all phrases, best first; none if there is none within the limit.
+
+    A hypothesis that the model would end with something unsaid is dropped, unless none is left: what it would say
+    behind its end belongs to no sentence.
 
     Args:
         step: gives the logits of one sentence.
@@ -78,6 +89,7 @@ def constrained_search(
         phrases: what it must say, each of at least one token.
         search: beam, n_best and length penalty. The beam is made larger for many phrases.
         borders: of the words; a phrase is said as whole words.
+        may_run_on: whether hypotheses go on behind their ends.
 
     """
     n_tokens = sum(len(phrase.ids) for phrase in phrases)
@@ -95,6 +107,7 @@ def constrained_search(
         candidates = [
             candidate
             for row, one in enumerate(live)
+            if may_run_on or one.rest or len(one.said) == len(phrases) or log_p[row].argmax() != EOS
             for candidate in _continuations(one, row, log_p[row], phrases, beam, borders)
         ]
         complete = [one for one in candidates if len(one.said) == len(phrases)]
@@ -111,6 +124,8 @@ def constrained_search(
         best = max((one.log_p for one in live), default=-np.inf)
         if best / penalties[limit] <= (results[-1].score if len(results) == search.n_best else -np.inf):
             break
+    if not (results or may_run_on):
+        return constrained_search(step, limit, phrases, search, borders, may_run_on=True)
     return results
 
 
@@ -137,7 +152,7 @@ def _continuations(
     found = []
     for token in np.argpartition(-allowed, min(beam, len(allowed) - 1))[:beam].tolist():
         if allowed[token] > -np.inf:
-            said = one.said | _said_by_chance((*one.ids, token), unsaid, phrases, borders)
+            said = one.said | _said_by_chance((*one.ids, token), one.end, unsaid, phrases, borders)
             found.append(_extended(one, row, log_p, token, said))
     for number in unsaid:
         first, *rest = phrases[number].behind(one.ids, borders)
@@ -156,17 +171,22 @@ def _extended(
     rest: tuple[int, ...] = (),
 ) -> _Partial:
     has_just_said = len(said) > len(one.said)
-    return _Partial((*one.ids, token), one.log_p + float(log_p[token]), row, said, phrase, rest, has_just_said)
+    ids = (*one.ids, token)
+    end = len(ids) if has_just_said else one.end
+    return _Partial(ids, one.log_p + float(log_p[token]), row, said, phrase, rest, has_just_said, end)
 
 
 def _said_by_chance(
-    ids: tuple[int, ...], unsaid: Sequence[int], phrases: Sequence[Phrase], borders: Borders
+    ids: tuple[int, ...], after: int, unsaid: Sequence[int], phrases: Sequence[Phrase], borders: Borders
 ) -> frozenset[int]:
-    """Return the number of a phrase that ids end in, though it was not begun on purpose; of at most one."""
+    """Return the number of a phrase that ids end in, though it was not begun on purpose; of at most one.
+
+    It begins where another phrase ended, or later: after so many tokens.
+    """
     for number in unsaid:
         for form in phrases[number]:
             start = len(ids) - len(form)
-            if start >= 0 and list(ids[start:]) == form == phrases[number].behind(ids[:start], borders):
+            if start >= after and list(ids[start:]) == form == phrases[number].behind(ids[:start], borders):
                 return frozenset([number])
     return frozenset()
 

@@ -10,6 +10,7 @@ changed (tapis/terms.py).
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +26,13 @@ MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
 LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
-_LETTERS = re.compile(r"[^\W\d_]+")
-_WORD = re.compile(r"\w+|[^\w\s]")
+# Accents and vowels that are written as marks of their own, as in Hindi: parts of words
+_MARKS = "".join(sign for sign in map(chr, range(0x300, 0x1E00)) if unicodedata.category(sign)[0] == "M")
+_IN_WORD = rf"[\w{_MARKS}]"
+_LETTERS = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
+_WORD = re.compile(rf"{_IN_WORD}+|[^\w\s]")
+# Chinese, Japanese, Thai, Lao, Khmer, Burmese: a text of these has no borders of words
+_SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _HYPHENS = "-\u2010\u2011"
 _DEMONSTRATIVE = re.compile(r"-(?:là|ci)(?!\w)", re.IGNORECASE)  # of French: cette maison-là
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
@@ -103,6 +109,8 @@ class Glossary:
 
     def places_in(self, sentence: str) -> list[Placed]:
         """Return what `terms_in` returns, each term with its place in the sentence."""
+        if _SPACELESS.search(sentence):
+            return self._parts_of(sentence)
         matches = list(_WORD.finditer(sentence))
         words = [match.group() for match in matches]
         found: list[Placed] = []
@@ -121,6 +129,42 @@ class Glossary:
                     break
             place += length
         return found
+
+    def _parts_of(self, sentence: str) -> list[Placed]:
+        """Return the terms of a sentence without borders of words: the longest where several begin."""
+        found: list[Placed] = []
+        place = 0
+        while place < len(sentence) and len(found) < MOST_OF_A_SENTENCE:
+            terms = self._by_first_sign.get(sentence[place].lower(), [])
+            term = next((term for term in terms if _is_there(term.source, sentence, place)), None)
+            end = place + (len(term.source) if term else 1)
+            if term:
+                found.append(Placed(place, end, term))
+            place = end
+        return found
+
+    @cached_property
+    def _by_first_sign(self) -> dict[str, list[Term]]:
+        """The terms by their first characters, in small letters; longer ones first."""
+        found: dict[str, list[Term]] = {}
+        for term in sorted(self.terms, key=lambda term: -len(term.source)):
+            found.setdefault(term.source[0].lower(), []).append(term)
+        return found
+
+
+def _is_there(source: str, sentence: str, place: int) -> bool:
+    """Return whether a term is at a place of a sentence, and not within a word if it is of a script that has spaces."""
+    end = place + len(source)
+    there = sentence[place:end]
+    if there != source and not (source.islower() and there.lower() == source):
+        return False
+    beside = sentence[max(0, place - 1) : place] + sentence[end : end + 1]
+    return is_spaceless(source) or not re.search(_IN_WORD, _SPACELESS.sub(" ", beside))
+
+
+def is_spaceless(text: str) -> bool:
+    """Return whether a text is of a script that separates no words by spaces."""
+    return _SPACELESS.search(text) is not None
 
 
 def _is_hyphenated(sentence: str, start: int, end: int) -> bool:
@@ -152,11 +196,13 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
     missing = []
     rest = translation
     for term in sorted(terms, key=lambda term: -len(term.target)):
-        pattern = rf"(?<!\w){re.escape(term.target)}(?!\w)"
+        pattern = re.escape(term.target)
+        if not is_spaceless(term.target):
+            pattern = rf"(?<!{_IN_WORD}){pattern}(?!{_IN_WORD})"
         rest, n_found = re.subn(pattern, " ", rest, count=1)
         if not n_found:
             capital = term.target[:1].upper() + term.target[1:]
-            rest, n_found = re.subn(rf"\A\W*{re.escape(capital)}(?!\w)", " ", rest, count=1)
+            rest, n_found = re.subn(rf"\A\W*{re.escape(capital)}(?!{_IN_WORD})", " ", rest, count=1)
         if not n_found:
             missing.append(term)
     return missing

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tapis.attention import word_alignment
 from tapis.config import base_language
 from tapis.constrained import Borders, Phrase, constrained_search
-from tapis.glossary import Glossary, Placed, Term, forms_in, missing_terms
+from tapis.glossary import Glossary, Placed, Term, forms_in, is_spaceless, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
@@ -88,6 +88,12 @@ def say_terms(
     found |= dict(zip(searched, translator.searcher.spread(search_row, searched), strict=True))
     for row in rows:
         hypotheses[row] = found[row] or hypotheses[row]
+
+    # Leave out further translations that lack terms, where the best one has them.
+    for row in set(range(len(sentences))) - set(rows):
+        if places_of[row] and len(hypotheses[row]) > 1:
+            ranked = zip(hypotheses[row], texts[row], strict=True)
+            hypotheses[row] = [one for one, text in ranked if not lacking(places_of[row], text)] or hypotheses[row]
 
 
 def with_terms_in_place(
@@ -172,7 +178,7 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
         parts = [_AROUND.fullmatch(words[place]) for place in places]
         assert parts[0] and parts[-1]
         text = term.target
-        if not places[0] and words[0][:1].isupper():
+        if not places[0] and words[0][len(parts[0]["before"]) :][:1].isupper():
             text = text[:1].upper() + text[1:]
         for place in places[1:]:
             words[place] = ""
@@ -185,7 +191,8 @@ def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
     target = term.target
     capital = target[:1].upper() + target[1:]
     ids, ids_at_start = tokenizer.encode([target, capital])
-    return Phrase(ids, ids_at_start, tokenizer.encode_bound(target))
+    ids_bound = tokenizer.encode_bound(target)
+    return Phrase(ids_bound if is_spaceless(target) else ids, ids_at_start, ids_bound)
 
 
 def borders_of(tokenizer: Tokenizer, language: str) -> Borders:

@@ -407,9 +407,13 @@ class Translator:
 
         Raises ConfigError for an export, and unless PyTorch translates for a stack's own attention.
         """
+        if self.glossary and of == "source":
+            (best_of_terms,) = self.n_best(sentence, search)[:1]
+            if best_of_terms.text:
+                return best_of_terms, next(self.attention_of([(sentence, best_of_terms.text)]))
         source = self.source_ids([sentence])[0]
-        best = self.searcher([source], [self.lengths.limit(len(source))], search)[0][0]
-        (weights,) = self.searcher.attention([source], [best.ids], of=of)
+        best = self.searcher([source], [self.lengths.limit(len(source))], search, self.check)[0][0]
+        (weights,) = self.searcher.attention([source], [best.ids], self.check, of=of)
         if of == "encoder":
             attention = Attention.of_encoder(weights, self.tokenizer, source)
         elif of == "decoder":
@@ -472,7 +476,7 @@ def search_batches(
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
-    """Cut batches into parts until there are at least n, or each has one row. Parts have rows of similar lengths."""
+    """Cut batches into equal parts, for n in all or of one row each. The rows of a part have similar lengths."""
     n_parts = -(-n // max(1, len(batches)))
     return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 

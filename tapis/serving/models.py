@@ -243,10 +243,7 @@ def answers_of(
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
         attention = None
         if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
-            if not translator.glossary:
-                _, attention = translator.attention(sentences[0], kind.search)
-            elif text := translator(sentences[0], kind.search):
-                attention = next(translator.attention_of([(sentences[0], text)]))
+            _, attention = translator.attention(sentences[0], kind.search)
         answers.append(Answer(translations, sentences, attention, "".join(unknown), near))
     return answers
 

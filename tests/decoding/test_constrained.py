@@ -73,7 +73,8 @@ def test_with_room_for_all_it_finds_the_best_that_says_everything(seed: int, phr
         for ids in itertools.product(range(EOS + 1, V), repeat=length):
             if all(says(ids, one) for one in phrases) and length >= sum(map(len, phrases)):
                 best = max(best, log_p_of(seed, [*ids, EOS]) / length_penalty(length + 1, 0.6))
-    (found,) = constrained_search(scripted(seed), limit, [phrase(*one) for one in phrases], search, FREE)
+    wanted = [phrase(*one) for one in phrases]
+    (found,) = constrained_search(scripted(seed), limit, wanted, search, FREE, may_run_on=True)
     assert all(says(found.ids, one) for one in phrases)
     assert found.score == pytest.approx(log_p_of(seed, [*found.ids, EOS]) / length_penalty(len(found.ids) + 1, 0.6))
     assert found.score == pytest.approx(best) or len(phrases) > 1 or len(phrases[0]) > 1
@@ -190,6 +191,72 @@ def test_terms_are_found_as_whole_words_the_longest_first() -> None:
     assert found("cat-like, tom-cat, cat- and cat; NATO-led, e-mail-like") == "aac"
     assert found("ce cat-là, cat-ci") == "aa"
     assert len(glossary.terms_in("cat " * 50)) == 10
+
+
+def test_terms_of_scripts_without_spaces_are_parts_of_what_is_written() -> None:
+    glossary = Glossary(
+        (Term("垫子", "mat"), Term("猫", "cat"), Term("猫咪", "kitty"), Term("gpu", "a"), Term("แมว", "cat"))
+    )
+    assert [term.target for term in glossary.terms_in("猫在垫子上。猫咪")] == ["cat", "mat", "kitty"]
+    assert [term.target for term in glossary.terms_in("แมวนอนบนเสื่อ")] == ["cat"]
+    assert [term.target for term in glossary.terms_in("用GPU的 gpus 猫")] == ["a", "cat"]
+    assert [placed[:2] for placed in glossary.places_in("在垫子上")] == [(1, 3)]
+    assert missing_terms([Term("mat", "垫子")], "猫在垫子上。") == []
+    assert missing_terms([Term("mat", "垫子"), Term("cat", "狗")], "猫在垫子上。") == [Term("cat", "狗")]
+
+
+def test_vowel_signs_are_parts_of_words() -> None:
+    glossary = Glossary((Term("दिल", "heart"),))
+    assert glossary.terms_in("दिल्ली") == [] and len(glossary.terms_in("मेरा दिल है")) == 1
+    assert missing_terms([Term("heart", "दिल")], "दिल्ली") == [Term("heart", "दिल")]
+
+
+def test_nothing_is_said_behind_the_end_of_a_sentence() -> None:
+    """A model that says 5 6 and ends, whatever it was made to say before; 7 must be said."""
+    vocabulary = 12
+
+    def step_of(end_everywhere: bool) -> LogitsStep:
+        said: list[tuple[int, ...]] = [()]
+
+        def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> NDArray[np.float32]:
+            rows = range(len(tokens)) if parents is None else parents.tolist()
+            said[:] = [(*said[row], token) for row, token in zip(rows, tokens.tolist(), strict=True)]
+            logits = np.zeros((len(tokens), vocabulary), np.float32)
+            for row, ids in enumerate(said):
+                usual = [one for one in ids[1:] if one != 7]
+                likely = [5, 6, EOS][min(len(usual), 2)]
+                logits[row, EOS if end_everywhere else likely] = 5.0
+            return logits
+
+        return step
+
+    borders = Borders(np.zeros(vocabulary, bool), np.zeros(vocabulary, bool))
+    phrase = Phrase([7], [7], [7])
+    for search in (Search(1), Search(5, 3)):
+        found = constrained_search(step_of(False), 12, [phrase], search, borders)
+        assert found and all(7 in one.ids and one.ids[-1] != 7 for one in found[:1])
+        # A model that ends at once has nothing but what is behind its end.
+        found = constrained_search(step_of(True), 12, [phrase], search, borders)
+        assert found and 7 in found[0].ids
+
+
+def test_two_phrases_do_not_share_a_token() -> None:
+    def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        logits = np.zeros((len(tokens), 12), np.float32)
+        logits[:, 5:9] = 2.0
+        return logits
+
+    borders = Borders(np.zeros(12, bool), np.zeros(12, bool))
+    phrases = [Phrase(ids, ids, ids) for ids in ([5, 6], [6, 7])]
+    for one in constrained_search(step, 12, phrases, Search(8, 5), borders):
+        text = " ".join(map(str, one.ids))
+        assert "6 7" in text.replace("5 6", "x", 1) or "5 6" in text.replace("6 7", "x", 1)
+
+
+def test_all_translations_of_a_ranking_have_the_terms(any_translator: Translator) -> None:
+    with_terms = any_translator.with_glossary(Glossary((Term("cat", "chat"),)))
+    for ranked in with_terms.n_best(["The cat sees the cat.", "The cat is on the mat.", "A dog."], Search(5, 5))[:2]:
+        assert ranked and not any(missing_terms([Term("cat", "chat")], one.text) for one in ranked)
 
 
 def test_forms_of_a_word_have_other_endings() -> None:

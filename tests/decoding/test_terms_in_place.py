@@ -40,6 +40,8 @@ def test_a_term_takes_the_place_of_the_word_that_comes_from_it() -> None:
     assert put("(cat)", "(chat)", [("cat", "gros matou")], {0: 0}) == "(gros matou)"
     assert put("Cats sleep.", "Chats dorment.", [("Cats", "matous")], {0: 0, 1: 1}) == "Matous dorment."
     assert put("the man", "l'homme", [("man", "ouvrier")], {0: 0, 1: 0}) == "l'ouvrier"
+    assert put("The man", "L'homme", [("man", "ouvrier")], {0: 0, 1: 0}) == "L'ouvrier"
+    assert put('"Cats sleep."', '"Chats dorment."', [("Cats", "matous")], {0: 0, 1: 1}) == '"Matous dorment."'
 
 
 def test_a_term_of_several_words_takes_the_place_of_their_words() -> None:

@@ -274,6 +274,20 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
     assert translate_lines(translator, [repeated])[0][0].text == "Le grand grand grand grand"
 
 
+def test_an_alternative_that_loops_makes_the_best_translation_no_loop(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        texts = ["Le chat dort.", "Le grand grand grand grand", "Un chat dort."]
+        return [[Translation(text, -1.0) for text in texts[: search.n_best]] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    (ranked,) = translate_lines(translator, ["The cat sleeps."], Search(5, 3))
+    assert [(one.text, one.doubts) for one in ranked] == [
+        *(("Le chat dort.", ()), ("Un chat dort.", ()), ("Le grand", ("loop",))),
+    ]
+
+
 def test_doubts_of_a_line_are_those_of_its_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"The dog is small.": "Le chat.", "A mat.": "Le tapis.", "He has 25 mats.": "Le chat 52."}
 
