@@ -267,7 +267,8 @@ def _names_of_parts(data: str, names: Collection[str], longer_names: Collection[
 
 def _several_names(data: str, part: str, names: Sequence[str]) -> DataError:
     return DataError(
-        f"{data} has several names for the {part} part: {listed(names)}\nkeep one, and move the others away"
+        f"{data} has several names for the {part} part: {listed(names)}\n"
+        f"keep one, and move the others away; call tables that belong together {part}-00000-of-00002 and so on"
     )
 
 

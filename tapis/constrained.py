@@ -80,7 +80,7 @@ def constrained_search(
 ) -> list[Hypothesis]:
     """Return the n best translations that say all phrases, best first; none if there is none within the limit.
 
-    A hypothesis that the model would end with something unsaid is dropped, unless none is left: what it would say
+    A hypothesis that the model would end with something unsaid is dropped, unless it may run on: what it would say
     behind its end belongs to no sentence.
 
     Args:
@@ -124,8 +124,6 @@ def constrained_search(
         best = max((one.log_p for one in live), default=-np.inf)
         if best / penalties[limit] <= (results[-1].score if len(results) == search.n_best else -np.inf):
             break
-    if not (results or may_run_on):
-        return constrained_search(step, limit, phrases, search, borders, may_run_on=True)
     return results
 
 

@@ -2,7 +2,8 @@
 
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
 begin with # are left out. A term in small letters is found in any letter case, but not in a word with a hyphen, such as
-woman-like; another one only as it is written. Only whole words are found, of the longest term where several begin.
+woman-like; another one only as it is written. Only whole words are found, of the longest term where several begin; in
+scripts without spaces, whatever a term is a part of.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
 where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
@@ -31,8 +32,12 @@ _MARKS = "".join(sign for sign in map(chr, range(0x300, 0x1E00)) if unicodedata.
 _IN_WORD = rf"[\w{_MARKS}]"
 _LETTERS = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
 _WORD = re.compile(rf"{_IN_WORD}+|[^\w\s]")
+_OF_WORD = re.compile(_IN_WORD)
+_BEFORE_WORDS = re.compile(r"\W*")
 # Chinese, Japanese, Thai, Lao, Khmer, Burmese: a text of these has no borders of words
-_SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_SPACELESS = re.compile(
+    r"[\u0e01-\u0e3a\u0e40-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+)
 _HYPHENS = "-\u2010\u2011"
 _DEMONSTRATIVE = re.compile(r"-(?:là|ci)(?!\w)", re.IGNORECASE)  # of French: cette maison-là
 MOST_OF_A_SENTENCE = 10  # terms that one sentence must say; its others are left to the model
@@ -153,13 +158,18 @@ class Glossary:
 
 
 def _is_there(source: str, sentence: str, place: int) -> bool:
-    """Return whether a term is at a place of a sentence, and not within a word if it is of a script that has spaces."""
+    """Return whether a term is at a place of a sentence, as a whole word where its script has words."""
     end = place + len(source)
     there = sentence[place:end]
     if there != source and not (source.islower() and there.lower() == source):
         return False
-    beside = sentence[max(0, place - 1) : place] + sentence[end : end + 1]
-    return is_spaceless(source) or not re.search(_IN_WORD, _SPACELESS.sub(" ", beside))
+    return _is_whole(sentence, place, end) and not (source.islower() and _is_hyphenated(sentence, place, end))
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Return whether what is between two places is no part of a word. In a script without spaces, nothing is."""
+    sides = ((text[start - 1 : start], text[start]), (text[end : end + 1], text[end - 1]))
+    return not any(_OF_WORD.match(beside) and not is_spaceless(beside + edge) for beside, edge in sides if beside)
 
 
 def is_spaceless(text: str) -> bool:
@@ -192,19 +202,24 @@ def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> li
 
 
 def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
-    """Return the terms whose translations a text does not have as whole words, each as often as it is missing."""
+    """Return the terms whose translations a text does not have, as whole words, each as often as it is missing."""
     missing = []
     rest = translation
     for term in sorted(terms, key=lambda term: -len(term.target)):
-        pattern = re.escape(term.target)
-        if not is_spaceless(term.target):
-            pattern = rf"(?<!{_IN_WORD}){pattern}(?!{_IN_WORD})"
-        rest, n_found = re.subn(pattern, " ", rest, count=1)
-        if not n_found:
+        length = len(term.target)
+        place = rest.find(term.target)
+        while place >= 0 and not _is_whole(rest, place, place + length):
+            place = rest.find(term.target, place + 1)
+        if place < 0:  # it may have a capital as the first word
+            first = _BEFORE_WORDS.match(rest)
             capital = term.target[:1].upper() + term.target[1:]
-            rest, n_found = re.subn(rf"\A\W*{re.escape(capital)}(?!{_IN_WORD})", " ", rest, count=1)
-        if not n_found:
+            start = first.end() if first else 0
+            is_first = rest.startswith(capital, start) and _is_whole(rest, start, start + len(capital))
+            place, length = (start, len(capital)) if is_first else (-1, 0)
+        if place < 0:
             missing.append(term)
+        else:
+            rest = f"{rest[:place]} {rest[place + length :]}"
     return missing
 
 

@@ -57,18 +57,19 @@ def say_terms(
         search: by which they were found.
 
     """
-    places_of = [glossary.places_in(sentence) for sentence in sentences]
-    texts = [translator.texts_of(of_sentence) if places_of[i] else [] for i, of_sentence in enumerate(hypotheses)]
-    if translator.config.terms:  # terms that it has inflected are not lacking
-        known = translator.learned.known_words
+    all_places = [glossary.places_in(sentence) for sentence in sentences]
+    texts = [translator.texts_of(of_sentence) if all_places[i] else [] for i, of_sentence in enumerate(hypotheses)]
+    known = translator.learned.known_words
 
-        def is_inflected(placed: Placed, text: str) -> bool:
-            return any(not known or form.lower() in known for form in forms_in(placed.term.target, text))
+    def is_inflected(placed: Placed, text: str) -> bool:
+        forms = forms_in(placed.term.target, text) if translator.config.terms else []
+        return any(not known or form.lower() in known for form in forms)
 
-        places_of = [
-            [placed for placed in places if not is_inflected(placed, texts[row][0])]
-            for row, places in enumerate(places_of)
-        ]
+    def to_say(row: int, text: str) -> list[Placed]:
+        """Return the terms of a sentence without those that a model of --terms has inflected: they are not lacking."""
+        return [placed for placed in all_places[row] if not is_inflected(placed, text)]
+
+    places_of = [to_say(row, texts[row][0]) if places else [] for row, places in enumerate(all_places)]
     rows = [row for row, places in enumerate(places_of) if places and lacking(places, texts[row][0])]
     found: dict[int, list[Hypothesis]] = {row: [] for row in rows}
     if {base_language(one) for one in (*translator.sources, translator.target)}.isdisjoint(LANGUAGES_WITHOUT_WORDS):
@@ -82,8 +83,12 @@ def say_terms(
         phrases = [phrase_of(term, translator.tokenizer) for _, _, term in places_of[row]]
         usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
         limit = min(translator.lengths.limit(len(sources[row])), int(usual) + 1)
-        with translator.searcher.steps(sources[row], translator.check) as step:
-            return constrained_search(step, limit, phrases, search, borders)
+        found: list[Hypothesis] = []
+        for may_run_on in (False, True):
+            if not found:
+                with translator.searcher.steps(sources[row], translator.check) as step:
+                    found = constrained_search(step, limit, phrases, search, borders, may_run_on=may_run_on)
+        return found
 
     found |= dict(zip(searched, translator.searcher.spread(search_row, searched), strict=True))
     for row in rows:
@@ -91,9 +96,9 @@ def say_terms(
 
     # Leave out further translations that lack terms, where the best one has them.
     for row in set(range(len(sentences))) - set(rows):
-        if places_of[row] and len(hypotheses[row]) > 1:
+        if all_places[row] and len(hypotheses[row]) > 1:
             ranked = zip(hypotheses[row], texts[row], strict=True)
-            hypotheses[row] = [one for one, text in ranked if not lacking(places_of[row], text)] or hypotheses[row]
+            hypotheses[row] = [one for one, text in ranked if not lacking(to_say(row, text), text)]
 
 
 def with_terms_in_place(
@@ -192,12 +197,12 @@ def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
     capital = target[:1].upper() + target[1:]
     ids, ids_at_start = tokenizer.encode([target, capital])
     ids_bound = tokenizer.encode_bound(target)
-    return Phrase(ids_bound if is_spaceless(target) else ids, ids_at_start, ids_bound)
+    return Phrase(ids_bound if is_spaceless(target[0]) else ids, ids_at_start, ids_bound)
 
 
 def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
     """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
     goes_on, binds = tokenizer.word_borders
-    if base_language(language) in LANGUAGES_WITHOUT_SPACES:
+    if base_language(language) in LANGUAGES_WITHOUT_WORDS:
         goes_on = np.zeros_like(goes_on)
     return Borders(goes_on, binds)

@@ -476,7 +476,7 @@ def search_batches(
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
-    """Cut batches into equal parts, for n in all or of one row each. The rows of a part have similar lengths."""
+    """Cut each batch into as many parts as make n of equal batches, at most one for each row, with similar lengths."""
     n_parts = -(-n // max(1, len(batches)))
     return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 

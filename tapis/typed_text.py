@@ -193,13 +193,13 @@ def _n_best_without_loops(
     width = max(search.beam, WIDER_BEAM)
     wider = Search(width, n_best=width, length_penalty=search.length_penalty)
     for i, others in zip(looping, translator.n_best([sentences[i] for i in looping], wider), strict=True):
-        has_lost_its_thread = loops(sentences[i], results[i][0].text)
+        best_loops = loops(sentences[i], results[i][0].text)
         candidates = [*results[i], *others]
         good = [one for one in candidates if not loops(sentences[i], one.text)]
         cut = [one._replace(text=without_loops(one.text)) for one in candidates]
         by_text: dict[str, Translation] = {}
         for one in (*good, *cut):
-            is_good = one in good and not has_lost_its_thread
+            is_good = one in good and not best_loops
             by_text.setdefault(one.text, one if is_good else one._replace(doubts=("loop",)))
         results[i] = list(by_text.values())[: len(results[i])]
     return results

@@ -125,6 +125,8 @@ PIECES = (
         "&lt;br/&gt;",
         "&lt;a href=u&gt;",
         "&lt;a b&gt;",
+        "&lt;a b=&quot;x&amp;y&quot; c&gt;",
+        "&lt;a b=&#39;x y&#39;&gt;",
         "&lt;&lt;a&gt;",
         "[b]",
         "[/b]",

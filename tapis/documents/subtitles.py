@@ -10,10 +10,12 @@ from tapis.documents.common import DocumentError, Translate
 # Times as players read them: with or without hours and fractions, and with spaces anywhere
 _TIME = r"-?\d{1,9}+(?:\s*+:\s*+\d{1,9}+){1,3}+(?:\s*+[,.]\s*+\d{1,9}+)?+"
 # How lines of speakers begin: with a dash or arrows, perhaps within tags; or with a voice, a colour, or a name in
-# brackets or capitals, if the first line of the cue does so, too
+# brackets or capitals, if what is said before does so, too
 _DASH = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|\s)*(?:[-–—]|>>|&gt;&gt;)")
-_NAMES = tuple(
-    map(re.compile, (r"\s*<v[ .][^<>]*>", r"\s*<font\b[^<>]*>", r"\s*\[[^\[\]]{1,50}\]", r"\s*[\w .'’]{2,30}:\s"))
+_VOICE = re.compile(r"\s*<v[ .][^<>]*>")
+_NAMES = (
+    *(_VOICE, re.compile(r"\s*<font\b[^<>]*>"), re.compile(r"\s*\[[^\[\]]{1,50}\]")),
+    re.compile(r"\s*[\w .'’]{2,30}:\s"),
 )
 _VTT = re.compile(r"\ufeff?WEBVTT(?:\s|$)")
 _TIME_TAG = re.compile(r"<[\d:.]+>")  # of WebVTT: when the next word is shown
@@ -36,13 +38,16 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
 
 def _speeches(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Cut the lines of a cue where another speaker begins."""
-    starts = [start, *(i for i in range(start + 1, end) if _is_of_another(lines[i], lines[start])), end]
-    return pairwise(starts)
+    starts = [start]
+    for i in range(start + 1, end):
+        if _is_of_another(lines[i], lines[starts[-1]]):
+            starts.append(i)
+    return pairwise([*starts, end])
 
 
 def _is_of_another(line: str, first: str) -> bool:
-    """Return whether a line of a cue is said by another speaker than its first line, or begins as if it were."""
-    if _DASH.match(line):
+    """Return whether a line of a cue begins as if another speaker said it than the one whose first line is given."""
+    if _DASH.match(line) or (_VOICE.match(line) and not _VOICE.match(first)):
         return True
     for pattern in _NAMES:
         one, other = pattern.match(line), pattern.match(first)

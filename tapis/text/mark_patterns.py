@@ -91,8 +91,17 @@ def _link_text(depth: int) -> str:
 
 ATTRIBUTES = r"""(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+"""
 # The rest of an escaped tag, such as &lt;a href="x"&gt;. Without values, it may be text: &lt;your name&gt;
-_ESCAPED_VALUE = r"""(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|&quot;[^<>&]{0,500}&quot;|[^\s<>&"']{1,500})"""
-_IN_ESCAPED_TAG = rf"[\w:-]{{0,30}}+(?:\s{{1,9}}+[\w:-]{{1,50}}+\s?=\s?{_ESCAPED_VALUE}){{0,20}}+\s?"
+_ESCAPED_QUOTES = ("&quot;", "&#34;", "&#39;", "&apos;")
+_ESCAPED_VALUE = (
+    r"""(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|"""
+    + "|".join(rf"{quote}(?:[^<>&]|&(?!lt;|gt;|{quote[1:]})){{0,500}}+{quote}" for quote in _ESCAPED_QUOTES)
+    + r"""|[^\s<>&"']{1,500})"""
+)
+_ESCAPED_NAME = r"\s{1,9}+[\w:-]{1,50}+"
+_IN_ESCAPED_TAG = (
+    rf"[\w:-]{{0,30}}+(?:{_ESCAPED_NAME}\s?=\s?{_ESCAPED_VALUE}"
+    rf"(?:{_ESCAPED_NAME}(?:\s?=\s?{_ESCAPED_VALUE})?){{0,20}}+)?+\s?"
+)
 _NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler"
 _OPENING_TAG = (
     rf"<[A-Za-z]{ATTRIBUTES}(?<!/)>|<\d{{1,3}}+>"  # <0> is of translations of React

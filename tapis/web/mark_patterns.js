@@ -95,9 +95,17 @@ function linkText(depth) {
 
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
 // The rest of an escaped tag. Without values, it may be text: &lt;your name&gt;
-const ESCAPED_VALUE = `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|&quot;[^<>&]{0,500}&quot;|[^\\s<>&"']{1,500})`;
-const IN_ESCAPED_TAG = () =>
-  `${atomic(`[${W}:\\-]{0,30}`)}${atomic(`(?:\\s{1,9}[${W}:\\-]{1,50}\\s?=\\s?${ESCAPED_VALUE}){0,20}`)}\\s?`;
+const ESCAPED_QUOTED = () =>
+  ["&quot;", "&#34;", "&#39;", "&apos;"]
+    .map((quote) => `${quote}${atomic(`(?:[^<>&]|&(?!lt;|gt;|${quote.slice(1)})){0,500}`)}${quote}`)
+    .join("|");
+const ESCAPED_VALUE = () => `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|${ESCAPED_QUOTED()}|[^\\s<>&"']{1,500})`;
+const ESCAPED_NAME = () => `${atomic("\\s{1,9}")}${atomic(`[${W}:\\-]{1,50}`)}`;
+function IN_ESCAPED_TAG() {
+  const others = atomic(`(?:${ESCAPED_NAME()}(?:\\s?=\\s?${ESCAPED_VALUE()})?){0,20}`);
+  const attributes = atomic(`(?:${ESCAPED_NAME()}\\s?=\\s?${ESCAPED_VALUE()}${others})?`);
+  return `${atomic(`[${W}:\\-]{0,30}`)}${attributes}\\s?`;
+}
 const NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler";
 const OPENING_TAG =
   `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>` + // <0> is of translations of React

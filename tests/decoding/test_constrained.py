@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tapis.config import BOS, EOS, ConfigError, TapisError
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary, Term, forms_in, missing_terms
-from tapis.search import LogitsStep, Search, length_penalty
+from tapis.search import Hypothesis, LogitsStep, Search, length_penalty
 from tapis.terms import borders_of, phrase_of
 from tapis.text.tokenizer import Tokenizer
 
@@ -84,14 +85,16 @@ def test_with_room_for_all_it_finds_the_best_that_says_everything(seed: int, phr
 @pytest.mark.parametrize("beam", [1, 5])
 def test_a_phrase_is_said_as_often_as_it_is_given(beam: int) -> None:
     for seed in range(10):
-        (found,) = constrained_search(scripted(seed), 12, [phrase(5, 6), phrase(5, 6)], Search(beam), FREE)
+        (found,) = constrained_search(
+            scripted(seed), 12, [phrase(5, 6), phrase(5, 6)], Search(beam), FREE, may_run_on=True
+        )
         assert str(found.ids).count("5, 6") >= 2 and EOS not in found.ids and len(found.ids) < 12
 
 
 def test_no_word_goes_on_behind_a_phrase() -> None:
     borders = Borders(np.array([False] * 6 + [True, True]), np.zeros(V, bool))
     for seed in range(20):
-        (found,) = constrained_search(scripted(seed), 9, [phrase(4, 5)], Search(5), borders)
+        (found,) = constrained_search(scripted(seed), 9, [phrase(4, 5)], Search(5), borders, may_run_on=True)
         place = str(found.ids).index("4, 5") // 3
         assert found.ids[place + 2 : place + 3] in ([], [4], [5])
 
@@ -110,7 +113,7 @@ def test_a_phrase_takes_the_form_of_its_place() -> None:
             logits[:, 4:7] -= 20.0  # none is said by chance
             return logits
 
-        (found,) = constrained_search(step, 4, [forms], Search(5), borders)
+        (found,) = constrained_search(step, 4, [forms], Search(5), borders, may_run_on=True)
         place = next(i for i, token in enumerate(found.ids) if token in (4, 5, 6))
         wanted = 5 if not place else 6 if found.ids[place - 1] == 7 else 4
         seen.add(wanted)
@@ -120,7 +123,7 @@ def test_a_phrase_takes_the_form_of_its_place() -> None:
 
 def test_where_no_translation_is_long_enough_there_is_none() -> None:
     assert constrained_search(scripted(1), 2, [phrase(4, 5, 6)], Search(5), FREE) == []
-    (found,) = constrained_search(scripted(1), 3, [phrase(4, 5, 6)], Search(5), FREE)
+    (found,) = constrained_search(scripted(1), 3, [phrase(4, 5, 6)], Search(5), FREE, may_run_on=True)
     assert found.ids == [4, 5, 6]  # without an end
 
 
@@ -203,6 +206,10 @@ def test_terms_of_scripts_without_spaces_are_parts_of_what_is_written() -> None:
     assert [placed[:2] for placed in glossary.places_in("在垫子上")] == [(1, 3)]
     assert missing_terms([Term("mat", "垫子")], "猫在垫子上。") == []
     assert missing_terms([Term("mat", "垫子"), Term("cat", "狗")], "猫在垫子上。") == [Term("cat", "狗")]
+    assert missing_terms([Term("北约", "NATO")], "他说NATO很好") == []
+    assert missing_terms([Term("a", "tai-chi (太极拳)")], "the tai-chi (太极拳)") == []
+    assert missing_terms([Term("a", "cat")], "catalogue concat, cat") == []
+    assert Glossary((Term("cat", "chat"),)).terms_in("cat-like tom-cat costs 猫 ฿5") == []
 
 
 def test_vowel_signs_are_parts_of_words() -> None:
@@ -236,8 +243,27 @@ def test_nothing_is_said_behind_the_end_of_a_sentence() -> None:
         found = constrained_search(step_of(False), 12, [phrase], search, borders)
         assert found and all(7 in one.ids and one.ids[-1] != 7 for one in found[:1])
         # A model that ends at once has nothing but what is behind its end.
-        found = constrained_search(step_of(True), 12, [phrase], search, borders)
+        assert not constrained_search(step_of(True), 12, [phrase], search, borders)
+        found = constrained_search(step_of(True), 12, [phrase], search, borders, may_run_on=True)
         assert found and 7 in found[0].ids
+
+
+def test_a_second_search_begins_anew(any_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first one finds nothing, as if every hypothesis ended at once."""
+    usual = constrained_search
+    calls: list[bool] = []
+
+    def found_late(*args: Any, may_run_on: bool = False) -> list[Hypothesis]:
+        calls.append(may_run_on)
+        found = usual(*args, may_run_on=may_run_on)
+        return found if may_run_on else []
+
+    with_terms = any_translator.with_glossary(Glossary((Term("cat", "zorglub"),)))
+    monkeypatch.setattr("tapis.terms.EXPECTED_TERM", math.inf)  # never in place
+    monkeypatch.setattr("tapis.terms.constrained_search", lambda *args, **flags: usual(*args, may_run_on=True))
+    expected = with_terms("The cat is on the mat.")
+    monkeypatch.setattr("tapis.terms.constrained_search", found_late)
+    assert with_terms("The cat is on the mat.") == expected and calls == [False, True] and "zorglub" in expected
 
 
 def test_two_phrases_do_not_share_a_token() -> None:
@@ -248,7 +274,9 @@ def test_two_phrases_do_not_share_a_token() -> None:
 
     borders = Borders(np.zeros(12, bool), np.zeros(12, bool))
     phrases = [Phrase(ids, ids, ids) for ids in ([5, 6], [6, 7])]
-    for one in constrained_search(step, 12, phrases, Search(8, 5), borders):
+    found = constrained_search(step, 12, phrases, Search(8, 5), borders)
+    assert found
+    for one in found:
         text = " ".join(map(str, one.ids))
         assert "6 7" in text.replace("5 6", "x", 1) or "5 6" in text.replace("6 7", "x", 1)
 

@@ -195,9 +195,9 @@ def test_words_that_the_model_has_not_learned_take_the_right_place(translator: T
 def test_words_that_the_model_may_say_are_searched_for(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[Any] = []
 
-    def search(*given: Any) -> list[Hypothesis]:
+    def search(*given: Any, **flags: Any) -> list[Hypothesis]:
         searched.append(given)
-        return constrained_search(*given)
+        return constrained_search(*given, **flags)
 
     monkeypatch.setattr("tapis.terms.constrained_search", search)
     translate = translator.with_glossary(Glossary((Term("cat", "zorglub"),)))

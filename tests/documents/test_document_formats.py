@@ -279,6 +279,17 @@ def test_speakers_are_told_by_how_their_lines_begin(first: str, second: str) -> 
         assert seen_in(kind, f"{beginning}\n{first}\ngoing on\n".encode()) == [f"{first} going on"]
 
 
+def test_speakers_of_three_lines_are_told_apart() -> None:
+    cue = "1\n00:01,000 --> 00:02,000\n"
+    assert seen_in("srt", f"{cue}[Anna] Is it?\n[Bob] Yes, and\n[Anna] Good.\n".encode()) == [
+        *("[Anna] Is it?", "[Bob] Yes, and", "[Anna] Good."),
+    ]
+    assert seen_in("srt", f"{cue}<v Anna>Is it?\n<v Bob>Yes\n<v Bob>it is.\n".encode()) == [
+        *("<v Anna>Is it?", "<v Bob>Yes <v Bob>it is."),
+    ]
+    assert seen_in("srt", f"{cue}Look!\n<v Bob>Yes.</v>\n".encode()) == ["Look!", "<v Bob>Yes.</v>"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -66,6 +66,8 @@ def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
         ("un<b>believ</b>able", "unbelievable", 2),
         ("A &lt;b&gt;big&lt;/b&gt; dog&lt;br/&gt;", "A big dog", 3),
         ("A &lt;a href='http://x.y'&gt;big&lt;/a&gt; dog", "A big dog", 2),
+        ("A &lt;a href=&quot;/p?x=1&amp;amp;y=2&quot; download&gt;big&lt;/a&gt; dog", "A big dog", 2),
+        ("A &lt;span class=&#39;so it is&#39;&gt;big&lt;/span&gt; dog", "A big dog", 2),
         ("A [b]big [i]old[/i][/b] [url=http://x.y]dog[/url]", "A big old dog", 6),
     ],
 )
