@@ -2,8 +2,8 @@
 
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
 begin with # are left out. A term in small letters is found in any letter case, but not in a word with a hyphen, such as
-woman-like; another one only as it is written. Only whole words are found, of the longest term where several begin; in
-scripts without spaces, whatever a term is a part of.
+woman-like; another one only as it is written. Only whole words are found, except in scripts without spaces. Where
+several terms begin at one place, the longest is found.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
 where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
@@ -167,7 +167,7 @@ def _is_there(source: str, sentence: str, place: int) -> bool:
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Return whether what is between two places is no part of a word. In a script without spaces, nothing is."""
+    """Return whether what is between two places is no part of a word. In scripts without spaces, it always is none."""
     sides = ((text[start - 1 : start], text[start]), (text[end : end + 1], text[end - 1]))
     return not any(_OF_WORD.match(beside) and not is_spaceless(beside + edge) for beside, edge in sides if beside)
 

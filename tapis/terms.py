@@ -83,12 +83,12 @@ def say_terms(
         phrases = [phrase_of(term, translator.tokenizer) for _, _, term in places_of[row]]
         usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
         limit = min(translator.lengths.limit(len(sources[row])), int(usual) + 1)
-        found: list[Hypothesis] = []
+        results: list[Hypothesis] = []
         for may_run_on in (False, True):
-            if not found:
+            if not results:
                 with translator.searcher.steps(sources[row], translator.check) as step:
-                    found = constrained_search(step, limit, phrases, search, borders, may_run_on=may_run_on)
-        return found
+                    results = constrained_search(step, limit, phrases, search, borders, may_run_on=may_run_on)
+        return results
 
     found |= dict(zip(searched, translator.searcher.spread(search_row, searched), strict=True))
     for row in rows:

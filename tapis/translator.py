@@ -476,7 +476,10 @@ def search_batches(
 
 
 def at_least(n: int, batches: list[list[T]]) -> list[list[T]]:
-    """Cut each batch into as many parts as make n of equal batches, at most one for each row, with similar lengths."""
+    """Cut each batch into so many parts that equal batches make at least n. A part has a row at least.
+
+    The rows of each part have similar lengths.
+    """
     n_parts = -(-n // max(1, len(batches)))
     return [batch[start::n_parts] for batch in batches for start in range(min(n_parts, len(batch)))]
 

@@ -4,13 +4,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from tapis.config import TapisError
 from tapis.text.lines import not_utf8, utf16_name
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.messages import messages_in, texts_of
+
+T = TypeVar("T")
 
 Translate = Callable[[Sequence[str]], list[str]]
 """Translates lines, N lines to N lines, and keeps markup where it belongs (tapis/typed_text.py)"""
@@ -36,46 +38,39 @@ class Left(NamedTuple):
     reason: str
 
 
-_LEFT: ContextVar[list[Left] | None] = ContextVar("left", default=None)
+class _Notes(Generic[T]):
+    """What the formats note about the document at hand, within the block that asks for it."""
+
+    def __init__(self, name: str) -> None:
+        self._noted: ContextVar[list[T] | None] = ContextVar(name, default=None)
+
+    def add(self, note: T) -> None:
+        """Keep a note; forget it outside of a block."""
+        noted = self._noted.get()
+        if noted is not None:
+            noted.append(note)
+
+    @contextmanager
+    def within_block(self) -> Iterator[list[T]]:
+        """Collect the notes that are made within the block."""
+        noted: list[T] = []
+        token = self._noted.set(noted)
+        try:
+            yield noted
+        finally:
+            self._noted.reset(token)
+
+
+_LEFT = _Notes[Left]("left")
+_WARNINGS = _Notes[str]("warnings")
+texts_left = _LEFT.within_block  # the texts that the formats leave as they are
+warnings_noted = _WARNINGS.within_block  # about documents that are translated all the same
+warn = _WARNINGS.add
 
 
 def leave(text: str, reason: str) -> None:
     """Note that a text is not translated, for `texts_left`."""
-    found = _LEFT.get()
-    if found is not None:
-        found.append(Left(text, reason))
-
-
-@contextmanager
-def texts_left() -> Iterator[list[Left]]:
-    """Collect the texts that the formats leave as they are within the block."""
-    found: list[Left] = []
-    token = _LEFT.set(found)
-    try:
-        yield found
-    finally:
-        _LEFT.reset(token)
-
-
-_WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
-
-
-def warn(text: str) -> None:
-    """Note a warning about a document that is translated all the same, for `warnings_noted`."""
-    found = _WARNINGS.get()
-    if found is not None:
-        found.append(text)
-
-
-@contextmanager
-def warnings_noted() -> Iterator[list[str]]:
-    """Collect the warnings of the formats within the block."""
-    found: list[str] = []
-    token = _WARNINGS.set(found)
-    try:
-        yield found
-    finally:
-        _WARNINGS.reset(token)
+    _LEFT.add(Left(text, reason))
 
 
 def without_added_stop(line: str, translation: str, markup: Markup) -> str:

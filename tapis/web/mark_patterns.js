@@ -95,31 +95,31 @@ function linkText(depth) {
 
 const ATTRIBUTES = "(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*";
 // The rest of an escaped tag. Without values, it may be text: &lt;your name&gt;
-const ESCAPED_QUOTED = () =>
+const escapedQuoted = () =>
   ["&quot;", "&#34;", "&#39;", "&apos;"]
     .map((quote) => `${quote}${atomic(`(?:[^<>&]|&(?!lt;|gt;|${quote.slice(1)})){0,500}`)}${quote}`)
     .join("|");
-const ESCAPED_VALUE = () => `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|${ESCAPED_QUOTED()}|[^\\s<>&"']{1,500})`;
-const ESCAPED_NAME = () => `${atomic("\\s{1,9}")}${atomic(`[${W}:\\-]{1,50}`)}`;
-function IN_ESCAPED_TAG() {
-  const others = atomic(`(?:${ESCAPED_NAME()}(?:\\s?=\\s?${ESCAPED_VALUE()})?){0,20}`);
-  const attributes = atomic(`(?:${ESCAPED_NAME()}\\s?=\\s?${ESCAPED_VALUE()}${others})?`);
+const escapedValue = () => `(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|${escapedQuoted()}|[^\\s<>&"']{1,500})`;
+const escapedName = () => `${atomic("\\s{1,9}")}${atomic(`[${W}:\\-]{1,50}`)}`;
+function inEscapedTag() {
+  const others = atomic(`(?:${escapedName()}(?:\\s?=\\s?${escapedValue()})?){0,20}`);
+  const attributes = atomic(`(?:${escapedName()}\\s?=\\s?${escapedValue()}${others})?`);
   return `${atomic(`[${W}:\\-]{0,30}`)}${attributes}\\s?`;
 }
 const NAMES_OF_BBCODE = "b|i|u|s|url|img|quote|code|size|color|font|center|list|spoiler";
 const OPENING_TAG =
   `<[A-Za-z]${ATTRIBUTES}(?<!/)>|<${D}{1,3}>` + // <0> is of translations of React
-  `|(?<!&lt;)&lt;[A-Za-z]${IN_ESCAPED_TAG()}&gt;` + // of a page within XML or a page
+  `|(?<!&lt;)&lt;[A-Za-z]${inEscapedTag()}&gt;` + // of a page within XML or a page
   `|\\[(?<bbcode>${NAMES_OF_BBCODE})(?:=[^\\[\\]\\n]{1,200})?\\](?!\\()(?=[^\\n]{0,500}?\\[/\\k<bbcode>\\])`;
 const CLOSING_TAG =
-  `</[A-Za-z][^<>]*>|</${D}{1,3}>|&lt;/[A-Za-z]${IN_ESCAPED_TAG()}&gt;|\\[/(?:${NAMES_OF_BBCODE})\\]`;
+  `</[A-Za-z][^<>]*>|</${D}{1,3}>|&lt;/[A-Za-z]${inEscapedTag()}&gt;|\\[/(?:${NAMES_OF_BBCODE})\\]`;
 // Elements that are kept whole, in letters of either case
 const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => Array.from(name, (letter) => `[${letter}${letter.toUpperCase()}]`).join(""))
   .map((name) => `<${name}(?![${W}])${ATTRIBUTES}(?<!/)>(?:[^<]|<(?!/?${name}(?![${W}])))*</${name}>`)
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
-const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|(?<!&lt;)&lt;[A-Za-z]${IN_ESCAPED_TAG()}/&gt;`;
+const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|(?<!&lt;)&lt;[A-Za-z]${inEscapedTag()}/&gt;`;
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =
