@@ -251,7 +251,7 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
             search = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {search}':<46}", end="")
             print_table(competing, batches, beam, options)
-    if device.type == "cpu":
+    if "Tapis, int8" in engines:
         print_against_memory(engines["Tapis, int8"], sources, model, options.length)
 
 

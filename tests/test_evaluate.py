@@ -79,7 +79,7 @@ def test_a_reference_that_is_no_sentence_is_refused_where_it_is_scored(run_folde
     [
         (["--output", "./a.en"], "--output a.en is the file of --source, which is not overwritten"),
         (["--scores", "link.fr"], "--scores link.fr is the file of --reference, which is not overwritten"),
-        (["--output", "out", "--scores", "out"], "--output and --scores name the same file, out"),
+        (["--output", "out", "--scores", "out"], "--scores out is the file of --output, which is not overwritten"),
     ],
 )
 def test_no_file_that_is_read_is_overwritten(called: Command, written: list[str], says: str) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 from tapis.config import ConfigError, flag
 from tapis.doubts import doubts
 from tapis.search import Search
-from tapis.system.cli import EvaluateOptions, parse
-from tapis.system.files import is_same_file, write_text
+from tapis.system.cli import EvaluateOptions, check_written, parse
+from tapis.system.files import write_text
 from tapis.system.terminal import printable, say
 from tapis.text.lines import DataError, lines
 from tapis.text.sentences import EXTREME_LENGTH
@@ -91,7 +91,11 @@ def evaluate(
     kind: type[Translator], options: EvaluateOptions, pairs_to_score: Callable[[Translator], PairsToScore]
 ) -> None:
     """Translate and score the pairs with one run, or two and their difference."""
-    check_files(options)
+    references = [("the file of --reference", file) for file in options.reference]
+    check_written(
+        {"--output": options.output, "--scores": options.scores},
+        [("the file of --source", options.source), *references],
+    )
     search = Search(options.beam, length_penalty=options.length_penalty)
 
     # Load the run, and the one to compare it with.
@@ -132,16 +136,6 @@ def evaluate(
             p_values = compare(ours, theirs, references, languages[1])
             label = f"{languages[0]}-{languages[1]}: " if len(set(pairs.directions)) > 1 else ""
             print(label + p_value_line(p_values))
-
-
-def check_files(options: EvaluateOptions) -> None:
-    """Raise ConfigError if a file to write is another one that the command reads or writes."""
-    for name, file in (("--output", options.output), ("--scores", options.scores)):
-        for other, other_file in (("--source", options.source), *(("--reference", one) for one in options.reference)):
-            if file and other_file and is_same_file(file, other_file):
-                raise ConfigError(f"{name} {file} is the file of {other}, which is not overwritten")
-    if options.output and options.scores and is_same_file(options.output, options.scores):
-        raise ConfigError(f"--output and --scores name the same file, {options.scores}: each needs a file of its own")
 
 
 def p_value_line(p_values: Mapping[str, float]) -> str:

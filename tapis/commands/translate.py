@@ -19,8 +19,8 @@ from tapis.glossary import Glossary
 from tapis.memory import Memory, write_memory
 from tapis.release import RunFiles
 from tapis.search import Search
-from tapis.system.cli import TranslateOptions, parse
-from tapis.system.files import digest, digest_files, is_same_file, is_within, write_text, write_whole
+from tapis.system.cli import TranslateOptions, check_written, parse
+from tapis.system.files import digest, digest_files, is_within, write_text, write_whole
 from tapis.system.parts import Part
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
@@ -178,19 +178,15 @@ def check_files(options: TranslateOptions, task: Task) -> None:
 
     Only a memory may be read and added to.
     """
-    others = {flag(name): file for name in ("glossary", "memory") if (file := getattr(options, name))}
-    for name in ("output", "report", "attention", "write_memory"):
-        file = getattr(options, name)
-        if not file:
-            continue
-        if task.file and is_same_file(file, task.file):
-            raise ConfigError(f"{flag(name)} {file} is the file to translate, which is not overwritten")
-        if task.kind == "folder" and task.file and options.output:
-            _check_file_of_folder(flag(name), file, task.file, options.output)
-        for other, other_file in others.items():
-            if is_same_file(file, other_file) and (name, other) != ("write_memory", "--memory"):
-                raise ConfigError(f"{flag(name)} {file} is the file of {other}: each needs a file of its own")
-        others[flag(name)] = file
+    written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
+    if task.kind == "folder" and task.file and options.output:
+        for name, file in written.items():
+            if file:
+                _check_file_of_folder(name, file, task.file, options.output)
+    read = [("the file to translate", task.file), ("the file of --glossary", options.glossary)]
+    memory = [("the file of --memory", options.memory)]
+    check_written(written, read)
+    check_written({name: file for name, file in written.items() if name != "--write-memory"}, memory)
 
 
 def _check_file_of_folder(name: str, file: Path, folder: Path, output: Path) -> None:

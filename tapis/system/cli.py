@@ -9,7 +9,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn, TextIO, TypeVar, cast
@@ -18,6 +18,7 @@ import tyro
 
 from tapis.config import LENGTH_PENALTY, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
 from tapis.search import AttentionOf
+from tapis.system.files import is_same_file
 from tapis.system.terminal import is_first_on_machine, is_main, printable
 from tapis.system.usage import all_fields, usage_error
 
@@ -271,6 +272,21 @@ def answer_early(module_name: str, read: Callable[[Sequence[str]], T]) -> T | No
         return None
     share_cores()
     return run_command(read)
+
+
+def check_written(written: Mapping[str, Path | None], read: Iterable[tuple[str, Path | None]]) -> None:
+    """Raise ConfigError if a file to write, by its flag, is one that the command reads, or writes a second time.
+
+    read has each file with what it is: "the file of --source".
+    """
+    known = [(what, file) for what, file in read if file]
+    for name, file in written.items():
+        if not file:
+            continue
+        for what, other in known:
+            if is_same_file(file, other):
+                raise ConfigError(f"{name} {file} is {what}, which is not overwritten")
+        known.append((f"the file of {name}", file))
 
 
 def share_cores() -> None:
