@@ -91,10 +91,9 @@ def evaluate(
     kind: type[Translator], options: EvaluateOptions, pairs_to_score: Callable[[Translator], PairsToScore]
 ) -> None:
     """Translate and score the pairs with one run, or two and their difference."""
-    references = [("the file of --reference", file) for file in options.reference]
     check_written(
         {"--output": options.output, "--scores": options.scores},
-        [("the file of --source", options.source), *references],
+        [("the file of --source", options.source), *(("the file of --reference", file) for file in options.reference)],
     )
     search = Search(options.beam, length_penalty=options.length_penalty)
 
