@@ -57,7 +57,7 @@ SIZES = (
             "batch_tokens": 2048,
             "dropout": 0.2,
             "subword_dropout": 0.1,
-            "epochs": 30,
+            "epochs": 40,
         },
     ),
     Size(
