@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +138,29 @@ def test_a_full_disk_is_an_error_in_words(demo_run: RunFolder) -> None:
     line = [sys.executable, str(ROOT / "translate.py"), "--run", str(demo_run.path), "--device", "cpu", "The cat."]
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "translate.py: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "translate.py: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of a file's size")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("output", ["", "out.fr"])
+def test_a_disk_that_becomes_full_is_an_error(demo_run: RunFolder, unbuffered: str, output: str) -> None:
+    """With PYTHONUNBUFFERED, Python itself takes what the system wrote a part of for written."""
+    Path("in").write_text("".join(f"The {n} cat sleeps.\n" for n in range(200)), encoding="utf-8")
+    line = [sys.executable, str(ROOT / "translate.py"), "--run", str(demo_run.path), "--device", "cpu", "--input", "in"]
+    if output:
+        line += ["--output", output]
+    with Path("out").open("w", encoding="utf-8") as out:
+        done = subprocess.run(
+            ["sh", "-c", f"ulimit -f 1; exec {shlex.join(line)}"],  # 512 bytes, or 1,024 in some shells
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 1
+    assert f"translate.py: {output and f'{output}.part cannot be written: '}File too large\n" in done.stderr
 
 
 def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder, few: Path, forked: Command) -> None:

@@ -349,6 +349,16 @@ def replace_closed_streams() -> None:
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
 
 
+def replace_unbuffered_output() -> None:
+    """Give standard output a buffer where Python was told to have none (PYTHONUNBUFFERED), and flush it at each line.
+
+    Without a buffer, Python takes a text for written of which the system wrote a part, as on a disk that is full then.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
+        buffered = io.BufferedWriter(sys.stdout.detach())
+        sys.stdout = io.TextIOWrapper(buffered, encoding="utf-8", errors="replace", line_buffering=True)
+
+
 def run_command(main: Callable[[Sequence[str]], T]) -> T:
     """Run a command's `main` with its arguments. Returns what it returns; after an error, ends the process.
 
@@ -365,6 +375,7 @@ def run_command(main: Callable[[Sequence[str]], T]) -> T:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    replace_unbuffered_output()
     try:
         result = main(sys.argv[1:])
         sys.stdout.flush()
@@ -384,7 +395,7 @@ def run_command(main: Callable[[Sequence[str]], T]) -> T:
         print_error("out of memory: shorter lines or a lower --beam need less")
         sys.exit(1)
     except OSError as error:  # a full disk, a folder without write permission
-        print_error(str(error))
+        print_error(str(error) if error.filename or not error.strerror else error.strerror)
         try:
             sys.stdout.flush()
         except OSError:  # it was standard output that failed

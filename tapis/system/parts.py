@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -109,19 +110,32 @@ class Part:
         return record
 
     def add(self, content: bytes, n_lines: int, digest: str) -> None:
-        """Add what was made from further lines. digest is that of all lines so far. Now and then, all is saved."""
-        self.file.write(content)
+        """Add what was made from further lines. digest is that of all lines so far. Now and then, all is saved.
+
+        Raises OSError if the file cannot be written.
+        """
+        with self._named_errors():
+            self.file.write(content)
         n_done, n_bytes = self.record.n_lines + n_lines, self.record.n_bytes + len(content)
         self.record = replace(self.record, n_lines=n_done, digest=digest, n_bytes=n_bytes)
         if time.monotonic() > self.saved_at + SECONDS_BETWEEN_SAVES:
             self.save()
 
     def save(self) -> None:
-        """Wait until the file is on the disk, then write the record."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        """Wait until the file is on the disk, then write the record. Raises OSError if that fails."""
+        with self._named_errors():
+            self.file.flush()
+            os.fsync(self.file.fileno())
         write_text(self.record_path, json.dumps(asdict(self.record)) + "\n")
         self.saved_at = time.monotonic()
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Name the file in an OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def finish(self) -> None:
         """Give the file its name. Without this, it is left to go on from."""
