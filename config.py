@@ -131,7 +131,8 @@ class RunSettings:
     """Where and how the run computes, and how often it reports and saves."""
 
     name: str = ""
-    """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET, or PRESET and all pairs"""
+    """Name of the run's folders in weights/ and runs/; by default PRESET-SOURCE-TARGET or, of --data without a preset,
+    DATA-SOURCE-TARGET, with all pairs if there are several"""
     device: DeviceName = setting("auto", is_resumable=True, init_from="fresh")
     """Device to compute on; auto prefers cuda, then mps, then cpu"""
     precision: Precision = setting("auto", init_from="fresh")
@@ -152,8 +153,9 @@ class RunSettings:
 class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
     """What was asked of a run: what the model is, and the settings of its training.
 
-    It is never rewritten: what a run settles itself is in `training.resolved.Resolved`, and what it learns besides the
-    weights in `Learned`.
+    What a run settles itself is in `training.resolved.Resolved`, and what it learns besides the weights in `Learned`.
+    Only sizes that nobody named, and self-distillation that --minutes has no time for, are settled here before the
+    first step.
     """
 
     def __post_init__(self) -> None:

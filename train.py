@@ -360,7 +360,7 @@ def begin(training: Training, report: Metrics, options: TrainOptions, folder: Ru
             example = training.valid_texts[0][0], hypotheses[0]
             for line in validation_lines(result, [], (0, training.total_steps / training.steps_per_epoch), example, 0):
                 say(line)
-        minutes = seconds_per_step(training, take_step) * (training.total_steps - training.step) / 60
+        minutes = seconds_per_step(training, take_step) * max(0, training.total_steps - training.step) / 60
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         if folder.config_file.exists() and not (options.resume or options.overwrite):
             say(f"note      {folder.path} already contains a run: choose another --name, or --overwrite it")

@@ -11,7 +11,6 @@ import functools
 import math
 import re
 import statistics
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from pairs.language_scores import LanguageScorer
 from tapis.config import base_language
 from tapis.text.languages import LANGUAGE_MARGIN, TAG, identifier_of, language_identifier, repair
 from tapis.text.lines import Pair
+from tapis.text.words import LETTERS
 
 # What each rule does, as shown in the data report.
 RULES: dict[RuleName, str] = {
@@ -59,9 +59,7 @@ OTHER_MARGIN, OTHER_MARGIN_OF_BYTE = 15.0, 0.5
 # scored for all languages. One in ten English, French and German sentences has so much, and 995 of 1,000 others.
 SUSPICIOUS_OF_BYTE = 0.8
 
-_MARKS = "".join(chr(i) for i in range(0x300, 0x3100) if unicodedata.category(chr(i))[0] == "M")  # of letters
-_LETTERS = rf"(?:[^\W\d_]++|[{_MARKS}]++)++"
-_WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
+_WORD = re.compile(rf"{LETTERS}(?:['’]{LETTERS})*")
 _SOURCE_LINE = re.compile(r"source\s*:\s*(https?:|www\.|project gutenberg)", re.IGNORECASE)
 _AUDIOBOOK = re.compile(r"project gutenberg ?audiobook", re.IGNORECASE)
 _CHAPTER_LABEL = re.compile(

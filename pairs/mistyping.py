@@ -9,11 +9,13 @@ import re
 
 import numpy as np
 
+from tapis.text.words import LETTER
+
 FINAL_PUNCTUATION = ".!?…。！？।"
 MIN_LETTERS = 4  # of a word with letters in the wrong order: its first and last stay, as in most such errors
 SWAPPED = 1 / 8  # share of these words
 
-_LONG_WORD = re.compile(rf"[^\W\d_]{{{MIN_LETTERS},}}")
+_LONG_WORD = re.compile(rf"{LETTER}{{{MIN_LETTERS},}}")
 
 
 def mistyped(sentence: str, random: np.random.Generator) -> str:

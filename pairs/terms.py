@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tapis.glossary import Placed, Term, begin_alike, with_terms
 from tapis.text.lines import DataError, Pair
 from tapis.text.tokenizer import Tokenizer
+from tapis.text.words import LETTERS
 
 if TYPE_CHECKING:
     from pairs.corpus import Corpus
@@ -36,7 +37,7 @@ OTHER_FORM = 0.25  # share of the terms of one word that are given in another fo
 SAMPLE = 50_000  # pairs of a language pair that its lexicon is learned from
 MOST_WORDS = 60  # of a side, from its start
 
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(LETTERS)
 _HIGH = 1 << 32
 
 

@@ -11,7 +11,6 @@ changed (tapis/terms.py).
 """
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,15 +21,14 @@ from tapis.config import UNK, TapisError
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import lines
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
+from tapis.text.words import LETTERS, MARKS
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
 LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
-# Accents and vowels that are written as marks of their own, as in Hindi: parts of words
-_MARKS = "".join(sign for sign in map(chr, range(0x300, 0x1E00)) if unicodedata.category(sign)[0] == "M")
-_IN_WORD = rf"[\w{_MARKS}]"
-_LETTERS = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
+_IN_WORD = rf"[\w{MARKS}]"
+_LETTERS = re.compile(LETTERS)
 _WORD = re.compile(rf"{_IN_WORD}+|[^\w\s]")
 _OF_WORD = re.compile(_IN_WORD)
 _BEFORE_WORDS = re.compile(r"\W*")

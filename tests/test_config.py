@@ -189,9 +189,9 @@ def test_the_help_names_every_preset() -> None:
 
 
 def test_the_first_argument_chooses_the_preset() -> None:
-    assert parse_training([])[:2] == ("opus_books", [])
-    for args, preset in ((["--lr", "1"], "opus_books"), (["demo", "--lr", "1"], "demo")):
-        assert parse_training(args) == (preset, ["--lr", "1"], TrainOptions.of(replace(PRESETS[preset], lr=1.0)))
+    assert parse_training([])[:2] == ("", [])
+    for args, preset, expected in ((["--lr", "1"], "opus_books", ""), (["demo", "--lr", "1"], "demo", "demo")):
+        assert parse_training(args) == (expected, ["--lr", "1"], TrainOptions.of(replace(PRESETS[preset], lr=1.0)))
     with pytest.raises(ConfigError, match="opus_books, demo, multi30k, base, big"):
         parse_training(["dem"])
 

@@ -131,6 +131,8 @@ def test_a_training_in_minutes_equals_one_of_as_many_steps(called: Command, few:
     assert one == other
     with pytest.raises(ConfigError, match="with --resume, give --steps"):
         resolve(["--resume", "--name", "timed", "--minutes", "1"])
+    with pytest.raises(ConfigError, match="--resume continues a run, and --overwrite replaces it"):
+        resolve(["--resume", "--name", "timed", "--overwrite"])
     with pytest.raises(ConfigError, match="give --steps, not --epochs"):
         resolve(["--resume", "--name", "again", "--epochs", "9"])
     assert resolve(["--resume", "--name", "timed", "--epochs", "9"]).config.epochs == 9
@@ -366,6 +368,7 @@ def test_a_dry_run_says_that_the_name_is_taken(called: Command, few: Path, run_f
         (["demo", "--dropout", "2"], 2, "--dropout is 2.0; it must be from 0.0 to 0.9"),
         (["demo", "--resume"], 1, "no run 'demo'"),
         (["demo", "--minutes", "nan"], 2, "--minutes must be positive"),
+        (["demo", "--minutes", "5", "--steps", "9"], 2, "--minutes chooses the number of steps: leave out --steps"),
         (["demo", "--data", "a", "--data", "b"], 2, "--data is given twice: all its values follow one --data"),
         (["demo", "--data", "a", "b", "--data-weights", "1"], 2, "--data-weights has 1, but --data names 2"),
         (["demo", "--columns", "1"], 2, "--columns names 1; give two"),

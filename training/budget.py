@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tapis.config import ConfigError
 from tapis.doubts import CONFIDENCE_SAMPLE
 from tapis.system.terminal import progress_bar, say
 from training.own_translations import rounds
@@ -53,6 +54,11 @@ def pairs_of_single_tasks(training: Training) -> float:
     # At the end, the main process alone learns what the model is unsure of, and scores the test part.
     n_at_end = min(CONFIDENCE_SAMPLE, len(training.corpus.valid)) + len(training.corpus.test)
     n_alone = n_at_end * training.group.size
+    return n_alone + pairs_of_rounds(training)
+
+
+def pairs_of_rounds(training: Training) -> float:
+    """Return how many validation pairs take as long as the rounds to come."""
     costs = {
         "dropping": JUDGING_COST * float((~training.is_monolingual).sum()),
         "back-translation": float(training.is_monolingual.sum()),
@@ -60,7 +66,7 @@ def pairs_of_single_tasks(training: Training) -> float:
         "self-distillation": pairs_of_distilling(training),
     }
     n_past = training.translated.n_rounds if training.translated else 0
-    return n_alone + sum(costs[kind] for _, kind in rounds(training.config)[n_past:])
+    return sum(costs[kind] for _, kind in rounds(training.config)[n_past:])
 
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:
@@ -82,36 +88,52 @@ class TimeBudget:
         """Whether the number of steps is not settled yet."""
         return self.deadline < math.inf
 
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline, at least 0."""
+        return max(0.0, self.deadline - time.perf_counter())
+
     def plan(self, training: Training, take_step: TakeStep) -> None:
         """Plan as many steps as are estimated to fit, of a run that has not begun, and leave it as it was.
 
-        But for self-distillation: it is left out if it took too much of the time.
+        But for self-distillation: it is left out if it took too much of the time. Raises ConfigError if the
+        translations of other runs, before the first step, leave no time for steps.
         """
         begin_again = snapshot(training)
         per_step = training.group.broadcast(seconds_per_step(training, take_step, TIMED_STEPS))
         begin_again()
         if training.config.self_distillation and not training.config.teacher:
             self._bound_distilling(training, per_step)
+        if training.config.teacher or training.config.back_translator:
+            self._check_other_runs(training, per_step)
         steps = training.group.broadcast(self.estimated_steps(training, per_step))
         training.plan_steps(steps, min(training.resolved.warmup_steps, steps // 20))
 
     def _bound_distilling(self, training: Training, per_step: float) -> None:
         """Leave self-distillation out, and say so, if its translations took too much of the remaining time."""
         seconds = seconds_per_scored_pair(training, per_step) * pairs_of_distilling(training)
-        remaining = self.deadline - time.perf_counter()
-        if training.group.broadcast(seconds > MOST_DISTILLING * remaining):
+        if training.group.broadcast(seconds > MOST_DISTILLING * self.remaining):
             training.config = replace(training.config, self_distillation=0.0)
             say(
                 f"note      no self-distillation: its translations would take {seconds / 60:,.0f} of the "
-                f"{remaining / 60:,.0f} minutes"
+                f"{self.remaining / 60:,.0f} minutes"
+            )
+
+    def _check_other_runs(self, training: Training, per_step: float) -> None:
+        """Raise ConfigError if the rounds would take all of the time, as far as this model's speed can tell."""
+        seconds = seconds_per_scored_pair(training, per_step) * pairs_of_rounds(training)
+        if training.group.broadcast(seconds > self.remaining):
+            raise ConfigError(
+                f"--minutes is too short: the translations of other runs would take about {seconds / 60:,.0f} of the "
+                f"{self.remaining / 60:,.0f} minutes that are left"
             )
 
     def estimated_steps(self, training: Training, per_step: float) -> int:
         """Return how many steps of so many seconds fit, beside the validations and the test part."""
         per_pair = seconds_per_scored_pair(training, per_step)
-        remaining = self.deadline - time.perf_counter() - per_pair * pairs_of_single_tasks(training)
+        for_steps = self.remaining - per_pair * pairs_of_single_tasks(training)
         valid_every = training.config.valid_every or training.steps_per_epoch
-        return max(1, int(remaining / (per_step + per_pair * len(training.valid_pairs) / valid_every)))
+        return max(1, int(for_steps / (per_step + per_pair * len(training.valid_pairs) / valid_every)))
 
     def half_is_over(self, training: Training, recent: Sequence[StepRecord]) -> bool:
         """Return whether as many steps as were made so far, and the last scoring, take until the deadline.

@@ -27,6 +27,8 @@ from tapis.system.cli import EvaluateOptions, parse, reject_repeated, with_hyphe
 
 T = TypeVar("T")
 
+DEFAULT_PRESET = "opus_books"
+
 
 @dataclass(frozen=True)
 class LanguageOptions:
@@ -156,29 +158,32 @@ class OwnEvaluateOptions(EvaluateOptions):
 def parse_training(args: Sequence[str]) -> tuple[str, list[str], TrainOptions]:
     """Parse train.py's line, `[preset] [flags]`. Returns the preset's name, the flags, and the resulting options.
 
+    The name is empty if the line has none. The options are then those of DEFAULT_PRESET.
+
     With --init-from, the other flags are left for `training.options.resolve`, which knows the settings of that run. So
     are those with --resume that do not fit the preset.
     """
-    preset, flags = "opus_books", with_hyphens(args)
+    preset, flags = "", with_hyphens(args)
     if flags and not flags[0].startswith("-"):
         preset = flags.pop(0)
-    if preset not in PRESETS:
-        raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} (opus_books by default)")
+        if preset not in PRESETS:
+            raise ConfigError(f"no preset {preset!r}; there are {', '.join(PRESETS)} ({DEFAULT_PRESET} by default)")
+    start = PRESETS[preset or DEFAULT_PRESET]
 
     names = {argument.partition("=")[0] for argument in flags}
     if "--pairs" in names and {"--source", "--target"} & names:
         raise ConfigError("--pairs names the languages: leave out --source and --target")
     if (run := value_of("--init-from", flags)) and not {"--resume", "--help", "-h"} & names:
         reject_repeated(TrainOptions, flags)
-        return preset, flags, TrainOptions.of(replace(PRESETS[preset], init_from=run))
+        return preset, flags, TrainOptions.of(replace(start, init_from=run))
     try:
-        return preset, flags, parse_over(PRESETS[preset], flags)
+        return preset, flags, parse_over(start, flags)
     except ConfigError:
         if not ("--resume" in names and (run := value_of("--name", flags))):
             raise
         # The flags may fit the settings of that run.
         reject_repeated(TrainOptions, flags)
-        return preset, flags, replace(TrainOptions.of(replace(PRESETS[preset], name=run)), resume=True)
+        return preset, flags, replace(TrainOptions.of(replace(start, name=run)), resume=True)
 
 
 def parse_over(config: Config, flags: Sequence[str]) -> TrainOptions:
@@ -208,13 +213,13 @@ def named(options: TrainOptions, preset: str) -> Config:
     For --pairs all, it is PRESET-all and the languages. A run whose sizes are open is named by its data, not by a
     preset.
     """
-    if options.open_fields and (name := name_of_data(options.config.data[0])):
-        preset = name
+    if options.open_fields:
+        preset = name_of_data(options.config.data[0])
     config = options.config
     pairs = [f"{source}-{target}" for source, target in config.directions]
     if options.languages.languages:
         pairs = ["all", *config.all_languages]
-    return config if config.name else replace(config, name="-".join([preset, *pairs]))
+    return config if config.name else replace(config, name="-".join([preset or DEFAULT_PRESET, *pairs]))
 
 
 def name_of_data(data: str) -> str:

@@ -68,16 +68,24 @@ def read_corpus(config: Config) -> "Corpus":
 def options_of_new_run(args: Sequence[str]) -> TrainOptions:
     """Parse the line of a run that neither is resumed nor starts from another run. Returns options with a name."""
     preset, flags, options = parse_training(args)
-    if flags == list(args) and value_of("--data", flags):
-        options = replace(options, open_fields=tuple(open_fields(flags)))
+    options = with_open_fields(options, preset, flags)
     check_minutes(options)
     return options.having(named(options, preset))
 
 
+def with_open_fields(options: TrainOptions, preset: str, flags: Sequence[str]) -> TrainOptions:
+    """Leave the sizes to training/sizes.py that a line of own data without a preset does not name."""
+    return (
+        options if preset or not value_of("--data", flags) else replace(options, open_fields=tuple(open_fields(flags)))
+    )
+
+
 def check_minutes(options: TrainOptions) -> None:
-    """Raise ConfigError if --minutes is negative or endless, or given to go on with a run."""
+    """Raise ConfigError if --minutes is negative or endless, given with --steps, or given to go on with a run."""
     if not 0 <= options.minutes < math.inf or (options.minutes and options.resume):
         raise ConfigError("--minutes must be positive, and is for a new run; with --resume, give --steps")
+    if options.minutes and options.config.steps:
+        raise ConfigError("--minutes chooses the number of steps: leave out --steps")
 
 
 def check_is_new(options: TrainOptions) -> None:

@@ -17,7 +17,7 @@ from tapis.release import WEIGHTS, CheckpointError
 from tapis.system.terminal import in_one_line, is_main, listed, say
 from training.ancestry import MIXED_RATE, check_inherited, settings_from
 from training.cli import TrainOptions, named, parse_over, parse_training, value_of
-from training.new_run import check_is_new, check_minutes, options_of_new_run
+from training.new_run import check_is_new, check_minutes, options_of_new_run, with_open_fields
 
 
 def resolve(args: Sequence[str]) -> TrainOptions:
@@ -28,7 +28,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
     preset, flags, options = parse_training(args)
     if not options.resume:
         if options.config.init_from:
-            options = options_from_run(flags, options, preset_is_given=flags != list(args))
+            options = options_from_run(flags, options, preset_is_given=bool(preset))
             check_minutes(options)
             options = options.having(named(options, preset))
         else:
@@ -37,8 +37,10 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         return options.having(plain_if_edited(options.config))
 
     check_minutes(options)
-    saved = saved_config(named(options, preset).name)
+    saved = saved_config(named(with_open_fields(options, preset, flags), preset).name)
     options = parse_over(saved, flags)
+    if options.overwrite:
+        raise ConfigError("--resume continues a run, and --overwrite replaces it: leave out one of them")
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
     changed = changes(saved, options.config)

@@ -140,12 +140,14 @@ class Round(NamedTuple):
             return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
 
         good = {(one.target, one.source) for one in judged if one.is_good}
-        return self._by_row(True, good, sources)
+        by_row = self._by_row(True, good, sources)
+        return {row: ids[: self.config.max_length] for row, ids in by_row.items()}
 
     def closest_translations(self, teachers: Sequence[tuple[Translator, Sequence[Judged]]]) -> dict[int, list[int]]:
         """Return targets for the training pairs in token ids, by row, from what the teachers translate well enough.
 
-        Monolingual text keeps its own.
+        Monolingual text keeps its own. So do pairs whose translation has more than --max-length tokens: cut, it would
+        teach a model to end within a sentence.
         """
 
         def targets(origin: Origin, pairs: Pairs) -> list[list[int]]:
@@ -158,7 +160,8 @@ class Round(NamedTuple):
             return self.tokenizer.encode(closest_translations(good, list(pairs), origin.target))
 
         all_judged = [one for _, judged in teachers for one in judged]
-        return self._by_row(False, {(one.source, one.target) for one in all_judged if one.is_good}, targets)
+        by_row = self._by_row(False, {(one.source, one.target) for one in all_judged if one.is_good}, targets)
+        return {row: ids for row, ids in by_row.items() if len(ids) <= self.config.max_length}
 
     def judge(self, translator: Translator, kind: RoundKind, by: str = "") -> list[Judged]:
         """Return how well a translator, that of another run if named, does what a round asks of it, by languages."""
@@ -205,7 +208,7 @@ class Round(NamedTuple):
             rows = self.pairs.rows[self.pairs.origins == number]
             local_rows = rows[self.group.rank :: self.group.size].tolist()
             local_ids = [
-                ids[: self.config.max_length]
+                ids
                 for part in chunks(local_rows, TRANSLATED_TOGETHER)
                 for ids in translate(origin, self.corpus.train.select(np.array(part)))
             ]

@@ -9,7 +9,7 @@ from training.own_translations import RoundReport
 from training.records import StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
 from training.trainer import Training
-from training.unrelated import Unrelated
+from training.unrelated import FEWEST_JUDGED, Unrelated
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 
@@ -115,7 +115,10 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
 def unrelated_lines(report: Unrelated, training: Training) -> Iterator[str]:
     """Yield how many pairs are unrelated, and the first of them."""
     if not report.n_judged:
-        yield "note      no pair is dropped as unrelated: the model has learned too little to judge"
+        yield (
+            "note      no pair is dropped as unrelated: the model has learned too little to judge, "
+            f"or there are fewer than {FEWEST_JUDGED} pairs"
+        )
         return
     share = len(report.rows) / report.n_judged
     what = "the source says nothing about the target"

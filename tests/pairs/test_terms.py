@@ -36,6 +36,12 @@ def lexicon() -> Lexicon:
     return Lexicon.of(PAIRS * 2)
 
 
+def test_vowels_written_as_marks_are_parts_of_words() -> None:
+    """In Hindi, a term must not end within a word."""
+    found = Lexicon.of([("नमकीन खाना", "salty food"), ("नमकीन चाय", "salty tea"), ("अच्छा खाना", "good food")])
+    assert set(found.dice) == {"नमकीन", "खाना"}
+
+
 def test_words_that_occur_in_the_same_pairs_belong_together(lexicon: Lexicon) -> None:
     best = {word: max(others, key=others.__getitem__) for word, others in lexicon.dice.items()}
     assert {"cat": "chat", "dog": "chien", "mouse": "souris", "sleeps": "dort", "eats": "mange"}.items() <= best.items()

@@ -10,6 +10,7 @@ from config import Config
 from machine.distributed import Group
 from model import Transformer
 from pairs.corpus import Corpus
+from tapis.config import ConfigError
 from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
@@ -50,6 +51,19 @@ def test_distilling_for_most_of_the_time_is_left_out(
     assert is_left_out == (minutes == 2) == ("no self-distillation: its translations would" in capsys.readouterr().err)
     assert training.total_steps == budget.estimated_steps(training, 2.0)
     assert training.total_steps * 2.0 > 0.5 * 60 * minutes
+
+
+def test_teachers_need_time(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Where their translations take all of it, no run of a single step is begun."""
+    training = Training(replace(tiny, teacher=("one", "two")), small, tokenizer)
+
+    def take(training: Training, step: int) -> StepRecord:
+        return replace(take_step(training, step), seconds=2.0)
+
+    with pytest.raises(ConfigError, match="--minutes is too short: the translations of other runs would take about"):
+        TimeBudget(minutes=0.02).plan(training, take)
+    TimeBudget(minutes=2000).plan(training, take)
+    assert training.total_steps > 1000
 
 
 def test_slow_steps_are_timed_for_a_few_seconds(

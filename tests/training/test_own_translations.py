@@ -26,7 +26,7 @@ from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.own_translations import Judged, RoundReport, closest_translations, from_tensors, to_tensors
+from training.own_translations import Judged, Round, RoundReport, closest_translations, from_tensors, to_tensors
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.terminal import round_lines
@@ -190,7 +190,7 @@ def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -
 
 def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=first(small.train, 21))
-    alone = Training(replace(tiny, self_distillation=0.5), small, tokenizer)
+    alone = Training(replace(tiny, self_distillation=0.5, max_length=250), small, tokenizer)
     alone.step = alone.total_steps
     alone.make_rounds()
     assert alone.translated
@@ -214,6 +214,18 @@ def test_of_several_teachers_the_closest_translation_counts() -> None:
     other = teacher(("Il pleut.", "Rien."), ("Le chien mange bien.", "Le chat."))
     assert closest_translations([one], pairs, "fr") == ["Le chat dort bien.", "Un chien."]
     assert closest_translations([one, other], pairs, "fr") == ["Le chat dort bien.", "Le chien mange bien."]
+
+
+def test_a_translation_that_is_too_long_is_not_learned_from(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """Cut, it would teach to end within a sentence. The reference stays."""
+    training = Training(replace(tiny, max_length=20), replace(small, train=first(small.train, 30)), tokenizer)
+    texts = [" ".join(["Le chat dort."] * (1 + 9 * (i % 2))) for i in range(len(training.train_pairs))]
+    teacher = Mock(n_best=Mock(return_value=[[Mock(text=text)] for text in texts]))
+    teacher.towards.return_value = teacher
+    a_round = Round(training.config, training.corpus, training.train_pairs, tokenizer, training.group)
+    targets = a_round.closest_translations([(teacher, [Judged("en", "fr", 40.0, is_good=True)])])
+    assert list(targets) == training.train_pairs.rows[::2].tolist()
+    assert {tuple(ids) for ids in targets.values()} == set(map(tuple, tokenizer.encode(["Le chat dort."])))
 
 
 @pytest.fixture

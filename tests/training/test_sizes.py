@@ -52,7 +52,8 @@ def test_sizes_of_equal_batches_need_no_more_steps_than_the_smallest() -> None:
 
 def test_flags_may_be_typed_with_underscores() -> None:
     options = resolve(["--data", "my.pairs.csv", "--d_model", "512", "--batch_tokens=3000"])
-    assert not {"d_model", "batch_tokens"} & set(options.open_fields)
+    assert options == resolve(["--data", "my.pairs.csv", "--d-model", "512", "--batch-tokens=3000"])
+    assert set(options.open_fields) == {*ALL} - {"d_model", "batch_tokens"}
     assert (options.config.d_model, options.config.batch_tokens) == (512, 3000)
     with pytest.raises(ConfigError, match="--data-weights is given twice"):
         resolve(["--data", "x", "y", "--data_weights", "1", "2", "--data-weights", "3", "4"])
@@ -71,8 +72,9 @@ def test_the_sizes_of_presets_are_theirs(line: str) -> None:
     assert resolve(line.split()).open_fields == ()
 
 
-def test_the_sizes_of_another_run_are_its(run_folder: RunFolder) -> None:
-    options = resolve(["--init-from", str(run_folder.path), "--data", "x", "--name", "on"])
+@pytest.mark.parametrize("typed", ["--batch-tokens", "--batch_tokens"])
+def test_the_sizes_of_another_run_are_its(run_folder: RunFolder, typed: str) -> None:
+    options = resolve(["--init-from", str(run_folder.path), "--data", "x", "--name", "on", typed, "3000"])
     assert options.open_fields == () and options.config.d_model == run_folder.load_config().d_model
 
 
@@ -85,14 +87,14 @@ def test_a_run_of_own_data_is_named_by_them(data: str, name: str) -> None:
 
 
 def test_the_command_chooses_and_says_so(called: Command, few: Path) -> None:
-    """With the time of --minutes, too; what was chosen is the run's, and resumed with it."""
-    args = ["train.py", "--data", str(few), "--device", "cpu", "--d-model", "16", "--d-ff", "32", "--steps", "4"]
-    done = called(*args, "--name", "mine")
+    """With the time of --minutes, too; what was chosen is the run's, and resumed with it, which the data name."""
+    args = ["train.py", "--data", str(few), "--device", "cpu", "--d-model", "16", "--d-ff", "32"]
+    done = called(*args, "--steps", "4")
     assert done.returncode == 0, done.stderr
     assert "sizes     for 600 pairs: d_model 16, 2+2 layers, at most 1,000 tokens, dropout 0.3" in done.stderr
-    config = json.loads(Path("weights/mine/config.json").read_text(encoding="utf-8"))
+    config = json.loads(Path(f"weights/{few.name}-en-fr/config.json").read_text(encoding="utf-8"))
     assert (config["n_encoder_layers"], config["batch_tokens"], config["d_model"]) == (2, 1024, 16)
-    longer = called("train.py", "--resume", "--name", "mine", "--steps", "6")
+    longer = called("train.py", "--resume", "--data", str(few), "--steps", "6")
     assert longer.returncode == 0 and "sizes " not in longer.stderr, longer.stderr
     timed = called(*args, "--minutes", "5", "--dry-run")
     assert timed.returncode == 0 and "sizes     for 600 pairs: d_model 16" in timed.stderr, timed.stderr
