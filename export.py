@@ -72,7 +72,7 @@ def main(args: Sequence[str]) -> None:
     if options.release:
         try:
             pack(out, archive)
-        except OSError:
+        except BaseException:
             shutil.rmtree(out)
             raise
         outputs.append(archive)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from checkpoint import RunFolder, parameters
 from decoding.standard import check_standard
-from exporting.naming import max_positions
+from exporting.naming import max_positions, public
 from model import Transformer
 from tapis.config import BOS, EOS, NEVER_GENERATED, UNK, ConfigError
 from tapis.ctranslate2 import CONFIG, LEARNED, EngineError
@@ -141,7 +141,7 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(into))
     (into / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-    (into / CONFIG).write_text(config.to_json(), encoding="utf-8")
+    (into / CONFIG).write_text(public(config).to_json(), encoding="utf-8")
     (into / LEARNED).write_text(folder.load_learned().to_json(), encoding="utf-8")
     (into / "example.py").write_text(example_script(tokenizer), encoding="utf-8")
     write_sums(into)

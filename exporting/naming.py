@@ -1,6 +1,9 @@
 """How an export names what is in it, and how long its sentences may be."""
 
 import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from config import Config
@@ -18,7 +21,31 @@ def data_name(data: str) -> str:
     with contextlib.suppress(OSError):  # a name that no path can have
         if is_hub_id(data) and not Path(data).exists():
             return data
-    return Path(data).name
+    return last_part(data)
+
+
+def last_part(path: str) -> str:
+    """Return the name of a file or folder, whatever folder it is in; of "." and "..", that of the folder."""
+    return Path(path).name if not path or Path(path).name.strip(".") else Path(path).resolve().name
+
+
+def public(config: Config) -> Config:
+    """Return a config without paths of this machine: of each, the last part is left."""
+    return replace(
+        config,
+        data=tuple(map(data_name, config.data)),
+        monolingual=distinct_names(config.monolingual),
+        init_from=data_name(config.init_from),
+        back_translator=data_name(config.back_translator),
+        teacher=distinct_names(config.teacher),
+    )
+
+
+def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of each file without its folder, with a number before it if several files have it."""
+    names = list(map(last_part, files))
+    counts = Counter(names)
+    return tuple(f"{number}-{name}" if counts[name] > 1 else name for number, name in enumerate(names, start=1))
 
 
 def max_positions(config: Config) -> int:

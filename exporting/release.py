@@ -3,8 +3,6 @@
 import gzip
 import shutil
 import tarfile
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +11,9 @@ import torch
 from checkpoint import RunFolder
 from decoding.standard import check_standard
 from exporting.card import card
-from exporting.naming import data_name
+from exporting.naming import data_name, public
 from pairs.origins import origins
+from pairs.report import DataReport
 from tapis.system.files import write_whole
 from tapis.system.hub import write_sums
 from training.report import AncestorRecord, load_metrics, save_metrics
@@ -28,21 +27,14 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     config, _, model = folder.load_model(torch.device("cpu"))  # checks all files
     check_standard(model, folder.nonstandard_part(), "the package tapis, by which others translate,")
     metrics = load_metrics(folder)
-    public = replace(
-        config,
-        data=tuple(map(data_name, config.data)),
-        monolingual=distinct_names(config.monolingual),
-        init_from=data_name(config.init_from),
-        back_translator=data_name(config.back_translator),
-        teacher=distinct_names(config.teacher),
-    )
-    names = [origin.full_name for origin in origins(public)]
-    sources = [replace(report, name=name) for name, report in zip(names, metrics.data.sources, strict=False)]
-    metrics.data = replace(metrics.data, name=", ".join(public.data), sources=sources)
+    released_config = public(config)
+    names = [origin.full_name for origin in origins(released_config)]
+    sources = [public_report(report, name) for name, report in zip(names, metrics.data.sources, strict=False)]
+    metrics.data = replace(public_report(metrics.data, ", ".join(released_config.data)), sources=sources)
     metrics.init_from = public_ancestor(metrics.init_from)
 
     released = RunFolder(into)
-    released.save_config(public)
+    released.save_config(released_config)
     released.save_learned(folder.load_learned())
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
@@ -51,11 +43,9 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     write_sums(into)
 
 
-def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each file without its folder, with a number before it if several files have it."""
-    names = [Path(file).name for file in files]
-    counts = Counter(names)
-    return tuple(f"{number}-{name}" if counts[name] > 1 else name for number, name in enumerate(names, start=1))
+def public_report(report: DataReport, name: str) -> DataReport:
+    """Return the report of some data under another name, without the rows that could not be read: it says where."""
+    return replace(report, name=name, unreadable=replace(report.unreadable, examples=[]))
 
 
 def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:

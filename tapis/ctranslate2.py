@@ -110,7 +110,7 @@ class CTranslate2Searcher:
     can_force = False
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, device: DeviceName, precision: TranslatingPrecision) -> None:
-        """Raise EngineError if CTranslate2 or the folder cannot be used, ConfigError for a precision it lacks."""
+        """Raise EngineError if CTranslate2 or the folder cannot be used, ConfigError for what the hardware lacks."""
         try:
             import ctranslate2  # noqa: PLC0415
         except ImportError:
@@ -118,7 +118,8 @@ class CTranslate2Searcher:
         self.tokens = tokenizer.tokens()
         self.suppressed = [*NEVER_GENERATED, *tokenizer.tags.values()]
         self.ids = {token: i for i, token in enumerate(self.tokens)}
-        # It knows no other GPU than CUDA's.
+        if device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"--device {device}: an export for CTranslate2 computes on cpu or cuda")
         is_cuda = device == "cuda" or (device == "auto" and ctranslate2.get_cuda_device_count() > 0)
         kind = "cuda" if is_cuda else "cpu"
         # Translator gives each thread of a CPU batches of its own: as many workers as threads, of one thread each.
@@ -131,7 +132,8 @@ class CTranslate2Searcher:
         except ValueError as error:  # a precision that this hardware lacks
             raise ConfigError(f"--precision {precision}: {error}") from None
         except (RuntimeError, LookupError) as error:
-            raise EngineError(f"{folder} cannot be loaded ({in_one_line(error)}): export it again") from None
+            advice = "try --device cpu, or export it again" if is_cuda else "export it again"
+            raise EngineError(f"{folder} cannot be loaded ({in_one_line(error)}): {advice}") from None
 
     def __call__(
         self, sources: Sequence[list[int]], limits: Sequence[int], search: Search, check: Callable[[], None] = go_on

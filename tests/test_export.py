@@ -30,6 +30,7 @@ from decoding.translator import Translator
 from exporting.card import card
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.hugging_face import to_hugging_face
+from exporting.naming import data_name
 from exporting.release import pack, to_release
 from exporting.web import web_facts
 from model import Transformer
@@ -151,16 +152,24 @@ def test_the_command_quantizes(kind: str, run_folder: RunFolder, called: Command
     assert Translator.load("small", "cpu")(["A cat."])
 
 
+@pytest.mark.parametrize(("error", "code"), [(OSError("the disk is full"), 1), (KeyboardInterrupt(), 130)])
 def test_a_release_whose_archive_fails_leaves_nothing(
-    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     def fail(*_: object) -> None:
-        raise OSError("the disk is full")
+        raise error
 
     monkeypatch.setattr("export.pack", fail)
     done = called("export.py", "--run", "tiny", "--release", "given")
-    assert done.returncode == 1 and "the disk is full" in done.stderr
+    assert done.returncode == code and str(error) in done.stderr
     assert [path.name for path in Path().iterdir()] == ["weights"]
+
+
+def test_an_export_knows_no_other_gpu_than_cudas(run_folder: RunFolder, called: Command) -> None:
+    exported(run_folder)
+    done = called("translate.py", "--run", "out-float32", "--device", "mps", "A cat.")
+    assert done.returncode == 2
+    assert done.stderr == "translate.py: --device mps: an export for CTranslate2 computes on cpu or cuda\n"
 
 
 def test_a_release_replaces_no_archive(demo_run: RunFolder, called: Command) -> None:
@@ -423,12 +432,33 @@ def test_a_model_card_shows_texts_and_no_markup(tiny: Config) -> None:
     assert html.escape(texts[1], quote=False).replace(" | ", " | ") in rendered
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("owner/set", "owner/set"), ("/home/one/pairs.csv", "pairs.csv"), (".", "here"), ("../here", "here"), ("", "")],
+)
+def test_data_are_named_without_their_folder(
+    data: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert data_name(data) == name
+
+
+def test_an_export_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
+    run_folder.save_config(replace(tiny, data=(str(tmp_path / "my pairs"),), teacher=(str(tmp_path / "large"),)))
+    exported(run_folder)
+    for file in Path("out-float32").iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
+
+
 def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
     texts = tuple(str(tmp_path / folder / "text.fr") for folder in ("news", "books"))
     run_folder.save_config(
         replace(tiny, data=(str(tmp_path / "my pairs"),), monolingual=texts, back_translator=str(tmp_path / "back"))
     )
-    run_folder.save_metrics({"data": {"name": str(tmp_path / "my pairs"), "rules": {}}})
+    unreadable = {"pairs": 1, "examples": [(f"{tmp_path / 'my pairs.csv'} line 52", "it has one cell")]}
+    of_source = {"name": str(tmp_path / "my pairs"), "rules": {}, "unreadable": unreadable}
+    run_folder.save_metrics({"data": {**of_source, "sources": [of_source]}})
     for name in ("a", "b"):
         whole_folder(Path(name, "given"), lambda into: to_release(run_folder, into, "mit"))
         pack(Path(name, "given"), Path(f"{name}.tar.gz"))

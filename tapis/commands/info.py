@@ -4,7 +4,8 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tapis.config import names_of_pairs
+from tapis.config import ConfigError, names_of_pairs
+from tapis.ctranslate2 import is_exported
 from tapis.engine.engine import variants
 from tapis.system.cli import InfoOptions, parse
 from tapis.system.terminal import printable
@@ -21,6 +22,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if not options.run:
         return
     folder = kind.files.find(options.run)
+    if is_exported(folder.path):
+        raise ConfigError(f"{folder.path} is an export for CTranslate2: name the run that it was made from")
     config, tokenizer, weights = folder.load_weights()
     n_weights = sum(weight.size for weight in weights.values())
     print(printable(f"model {config.name or folder.path.name}: {names_of_pairs(config.directions)}"))
