@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.attention import word_alignment
+from tapis.config import ConfigError
 from tapis.doubts import doubts, numbers
 from tapis.memory import Memory
 from tapis.search import GREEDY, Search
@@ -60,8 +61,10 @@ def translate_lines(
     its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
     translations of one of the sentences. What a document of this markup would take for markup is escaped in a
     translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
-    Lines and sentences found in the memory get its translation.
+    Lines and sentences found in the memory get its translation. Raises ConfigError for a markup that there is not.
     """
+    if markup not in ESCAPES:
+        raise ConfigError(f"markup {markup!r}: it must be one of {', '.join(map(repr, ESCAPES))}")
     translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts, memory=memory)
     directions = [take_direction(line) for line in lines]
     lines = [text for _, text, _ in directions]
@@ -91,10 +94,12 @@ def translate_lines(
     messages = list(dict.fromkeys(message for i in rows for message in messages_in(lines[i])))
     if messages:
         texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
-        best = [ranked[0].text for ranked in translate_lines(translator, texts, search, markup=markup, memory=memory)]
-        translation_of = dict(zip(texts, best, strict=True))
-        changed_messages = {message: with_texts(message, translation_of) for message in messages}
-        results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
+        ranked_of_texts = translate_lines(
+            translator, texts, search, markup=markup, with_doubts=with_doubts, memory=memory
+        )
+        best = {text: ranked[0] for text, ranked in zip(texts, ranked_of_texts, strict=True)}
+        changed_messages = [_message(message, best) for message in messages]
+        results = [[_with_messages(one, messages, changed_messages) for one in ranked] for ranked in results]
 
     # Put back what sets the direction of writing.
     return [
@@ -103,11 +108,22 @@ def translate_lines(
     ]
 
 
-def _with_messages(translation: Translation, changed: Mapping[str, str]) -> Translation:
-    text = translation.text
-    for message, translated in changed.items():
-        text = text.replace(message, translated)
-    return translation._replace(text=text)
+def _message(message: str, best: Mapping[str, Translation]) -> Translation:
+    """Return a message with the translations of its texts, and their doubts."""
+    text = with_texts(message, {source: translation.text for source, translation in best.items()})
+    return Translation(text, 0.0, _in_order({doubt for one in texts_of(message) for doubt in best[one].doubts}))
+
+
+def _with_messages(
+    translation: Translation, messages: Sequence[str], translated_messages: Sequence[Translation]
+) -> Translation:
+    """Return a translation with the messages in it translated, and with their doubts."""
+    text, all_doubts = translation.text, set(translation.doubts)
+    for message, translated in zip(messages, translated_messages, strict=True):
+        if message in text:
+            text = text.replace(message, translated.text)
+            all_doubts.update(translated.doubts)
+    return translation._replace(text=text, doubts=_in_order(all_doubts))
 
 
 def sentences_as_translated(translator: "Translator", line: str) -> list[str]:

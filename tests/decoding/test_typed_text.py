@@ -9,6 +9,7 @@ from conftest import ROOT, Command
 from markdown_it import MarkdownIt
 
 from decoding.translator import Translator
+from tapis.config import ConfigError
 from tapis.documents.markdown import translated_markdown
 from tapis.doubts import numbers
 from tapis.glossary import Glossary, Term
@@ -129,6 +130,22 @@ def test_the_texts_of_a_message_are_translated(translator: Translator, plain: st
     assert line == f"{plain} {{n, plural, one {{{plain}}} other {{{plain} %s}}}}"
     (ranked,) = translate_lines(translator, [f"{SENTENCE} {message}"], Search(beam=3, n_best=3))
     assert all(f"other {{{plain}" in one.text for one in ranked)
+
+
+def test_the_doubts_of_a_messages_texts_are_told(translator: Translator) -> None:
+    """Where a sentence is doubtful, a message with it is."""
+    nonsense = "Xq zkw vvqx pwq jjx."
+    ((alone,), (in_message,), (fine,)) = translate_lines(
+        translator,
+        [nonsense, f"{{n, plural, other {{{nonsense}}}}}", f"{{n, plural, other {{{SENTENCE}}}}}"],
+        with_doubts=True,
+    )
+    assert alone.doubts and in_message.doubts == alone.doubts and not fine.doubts
+
+
+def test_an_unknown_markup_is_refused(translator: Translator) -> None:
+    with pytest.raises(ConfigError, match="markup 'md': it must be one of '', 'html', 'markdown', 'strings'"):
+        translator.text(SENTENCE, markup="md")  # type: ignore[call-overload]
 
 
 def test_terms_are_found_in_capitals_and_in_codes(translator: Translator) -> None:
