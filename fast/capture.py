@@ -25,7 +25,7 @@ from machine.devices import autocast
 from tapis.config import Precision
 
 
-@dataclass(frozen=True)
+@dataclass
 class StaticBatch:
     """A shape of batches at a fixed address, and what its graph needs."""
 
@@ -33,9 +33,9 @@ class StaticBatch:
     """`PackedBatch.flat`, on the GPU"""
     read: Callable[[], PackedBatch]
     """Returns the batch that is in `flat`"""
-    tables: tuple[Tensor, Tensor]
-    """Of positions; a longer sentence replaces those of the model, and the graph goes on with these"""
     replayed: Replayed
+    tables: tuple[Tensor, ...] = ()
+    """Of positions, as captured; a longer sentence replaces those of the model, and the graph goes on with these"""
 
 
 class LateNumbers:
@@ -96,6 +96,7 @@ class CapturedSteps:
         self.static_batches: dict[Shape, StaticBatch] = {}
         self.replayed_update = Replayed(self.pool)
         self.found_inf.zero_()
+        torch.cuda.empty_cache()  # a capture cannot free the memory of the dropped graphs
 
     def add_gradient(self, batch: PackedBatch, share: float) -> None:
         """Add the gradient of a batch's loss, multiplied by a share, and its losses. The host does not wait."""
@@ -104,7 +105,7 @@ class CapturedSteps:
             static = self.static_batches[batch.shape] = self._static_batch(batch)
         static.flat.copy_(batch.flat, non_blocking=True)
         self.share.fill_(share)
-        static.replayed(lambda: self._add_gradient(static.read()))
+        static.replayed(lambda: self._add_gradient(static))
 
     def update(self, lr: float) -> LateNumbers:
         """Clip the gradient, step the optimizers and begin the next step. The host does not wait.
@@ -121,12 +122,13 @@ class CapturedSteps:
         flat = torch.zeros_like(batch.flat, device=self.device)
         for positions in (model.src_position, model.tgt_position):
             positions.first(batch.longest)  # a table that is too short is replaced now, not within the graph
-        tables = model.src_position.table, model.tgt_position.table
-        return StaticBatch(flat, batch.read_from(flat), tables, Replayed(self.pool))
+        return StaticBatch(flat, batch.read_from(flat), Replayed(self.pool))
 
-    def _add_gradient(self, batch: PackedBatch) -> None:
+    def _add_gradient(self, static: StaticBatch) -> None:
+        model = self.objective.model
+        static.tables = model.src_position.table, model.tgt_position.table
         with autocast(self.device, self.precision):
-            losses = self.objective(batch)
+            losses = self.objective(static.read())
         (losses[0] * self.share).backward()
         self.losses += torch.stack(losses).detach()
 
@@ -148,8 +150,10 @@ class CapturedSteps:
             optimizer.found_inf = self.found_inf  # type: ignore[attr-defined] # as GradScaler passes it
             (group,) = optimizer.param_groups
             group["lr"], before = self.lr, group["lr"]
-            optimizer.step()
-            group["lr"] = before
+            try:
+                optimizer.step()
+            finally:
+                group["lr"] = before
 
         # Begin the next step.
         self.gradient.zero_()

@@ -4,8 +4,9 @@ A graph works on tensors at fixed addresses, and nothing in it may wait for the 
 (fast/capture.py), and searches capture their tokens (decoding/captured.py).
 """
 
+import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -29,26 +30,39 @@ class GraphPool:
     def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
         """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
 
-        `work` has run before, so that its kernels are loaded. Unlike torch.cuda.graph, this neither collects garbage
-        nor returns memory to the system, which takes longer than the capture.
+        `work` has run before, so that its kernels are loaded. Unlike torch.cuda.graph, this does not collect garbage,
+        and returns memory to the system only if there is too little. Both take longer than the capture.
         """
         if not self.can_capture:
             return None
+        reason = ""
+        for _ in range(2):
+            try:
+                graph = self._capture(work)
+            except RuntimeError as error:
+                (reason, *_) = str(error).splitlines() or [""]
+                if not isinstance(error, torch.OutOfMemoryError):
+                    break
+            else:
+                self.first = self.first or graph
+                return graph
+            torch.cuda.empty_cache()  # torch cannot do it within a capture
+        self.can_capture = False
+        say(f"warning   {self.name} is slower here, since it cannot be captured as a CUDA graph: {reason}")
+        return None
+
+    def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        try:
-            with self.on_stream():
-                # Another thread, which prepares batches, may allocate pinned memory at the same time.
-                graph.capture_begin(self.pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
+        with self.on_stream(), without_garbage_collection():
+            # Another thread, which prepares batches, may allocate pinned memory at the same time.
+            graph.capture_begin(self.pool, capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                with suppress(RuntimeError):  # which would hide why the work failed
                     graph.capture_end()
-        except RuntimeError as error:
-            self.can_capture = False
-            (reason, *_) = str(error).splitlines() or [""]
-            say(f"warning   {self.name} is slower here, since it cannot be captured as a CUDA graph: {reason}")
-            return None
-        self.first = self.first or graph
+                raise
+            graph.capture_end()
         return graph
 
     @contextmanager
@@ -61,6 +75,18 @@ class GraphPool:
         with torch.cuda.stream(self.stream):
             yield
         torch.cuda.current_stream().wait_stream(self.stream)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """While entered, no garbage is collected: it may hold a graph, and CUDA destroys none during a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Replayed:

@@ -1,5 +1,6 @@
 """Searches of fixed shapes, as GPUs replay them: here every token is computed directly, on the CPU."""
 
+import gc
 import random
 from collections.abc import Callable, Iterator
 
@@ -195,6 +196,42 @@ def test_work_is_captured_once_its_kernels_are_loaded(monkeypatch: pytest.Monkey
     for _ in range(4):
         replayed(lambda: calls.append(1))
     assert captures == [1] and len(calls) == 4
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> GraphPool:
+    """One that captures, though nothing is computed."""
+
+    class Graph:
+        def capture_begin(self, pool: object, capture_error_mode: str) -> None: ...
+
+        def capture_end(self) -> None: ...
+
+    monkeypatch.setattr("torch.cuda.CUDAGraph", Graph)
+    pool = GraphPool(torch.device("cpu"), "this")
+    pool.can_capture, pool.pool = True, (0, 0)  # type: ignore[assignment]
+    return pool
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_capture_that_lacks_memory_is_tried_again(
+    pool: GraphPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failures: int
+) -> None:
+    """Once, after the memory that torch caches was returned. Then the user is told."""
+    emptied: list[int] = []
+    calls: list[bool] = []
+
+    def work() -> None:
+        calls.append(gc.isenabled())
+        if len(calls) <= failures:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(len(calls)))
+    graph = pool.captured(work)
+    assert emptied[0] == 1 and len(calls) == 2
+    assert (graph is None) == (not pool.can_capture) == (failures == 2)
+    assert ("cannot be captured as a CUDA graph: CUDA out of memory" in capsys.readouterr().err) == (failures == 2)
+    assert gc.isenabled() and not any(calls), "garbage may hold a graph, which no capture may destroy"
 
 
 def test_a_model_in_16_bits_stays_in_them(model: Transformer) -> None:
