@@ -14,6 +14,7 @@ from training.records import StepRecord
 from training.trainer import Training
 
 TIMED_STEPS, WARM_UP_STEPS = 10, 2  # of which the first estimate of the remaining time is made
+CAPTURING_STEPS = 50  # instead of WARM_UP_STEPS where steps are captured: many of these prepare a graph
 # torch's compiler takes about a minute, and then saves a third of a step's time or more. After so many steps, a run
 # that still takes so many minutes is compiled.
 COMPILED_AFTER, COMPILED_FROM = 200, 5
@@ -68,7 +69,8 @@ class Agenda:
         """
         training = self.training
         self.count_time()
-        is_timed = training.step == self.first_step - 1 + WARM_UP_STEPS + TIMED_STEPS
+        warm_up = CAPTURING_STEPS if training.captured else WARM_UP_STEPS
+        is_timed = training.step == self.first_step - 1 + warm_up + TIMED_STEPS
         if is_timed:
             minutes = minutes_of_steps(training, recent)
             say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))

@@ -1,18 +1,22 @@
 """--minutes: how many steps are planned, and that the end comes in time. Patience too."""
 
+from collections import Counter
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
 
 from checkpoint import RunFolder
 from config import Config
+from fast.capture import CapturedSteps
 from machine.distributed import Group
 from model import Transformer
 from pairs.corpus import Corpus
 from tapis.config import ConfigError
 from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
+from training.agenda import Agenda
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
@@ -80,6 +84,30 @@ def test_slow_steps_are_timed_for_a_few_seconds(
             return replace(record, seconds=seconds)
 
         assert seconds_per_step(training, step, steps=30) == pytest.approx(seconds) and len(taken) == expected
+
+
+def test_steps_that_prepare_graphs_are_not_timed(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first two of a shape. A run reports the remaining time when most of its shapes have come."""
+    training = Training(tiny, small, tokenizer)
+    record = take_step(training, 1)
+    training.captured = cast(CapturedSteps, object())
+    taken: Counter[int] = Counter()
+
+    def step(_: Training, number: int) -> StepRecord:
+        taken[number] += 1
+        return replace(record, seconds=0.01 if taken[number] > 2 else 1.0)
+
+    assert seconds_per_step(training, step, steps=3) == pytest.approx(0.01) and set(taken.values()) == {3}
+
+    training.plan_steps(1000, 0)
+    agenda = Agenda(training, [], TimeBudget(0))
+    recent: list[StepRecord] = []
+    for training.step in range(1, 101):
+        recent.append(replace(record, seconds=1.0 if training.step < 40 else 0.6))
+        agenda.after_step(recent)
+    assert "about 9.4 minutes left" in capsys.readouterr().err
 
 
 def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
