@@ -1,12 +1,13 @@
 """Trains and searches on a GPU, or on a simulated one, and prints a line of JSON for each piece of work.
 
 test_gpu.py starts it; where there is no GPU, with guard.cpp preloaded. Each line has the name of the work, its result
-and, on a simulated GPU, its waits for the GPU by reason and place.
+and, on a simulated GPU, its waits for the GPU by reason and place. The names also go to stderr, when the work begins.
 """
 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ from training.state import restore, state_of  # noqa: E402
 from training.trainer import Training  # noqa: E402
 from training.validation import validate  # noqa: E402
 
+BEGUN = time.monotonic()
+
 TINY = replace(
     PRESETS["demo"],
     d_model=64,
@@ -53,6 +56,7 @@ TINY = replace(
     precision="bf16",
     name="tiny",
 )
+SHALLOW = replace(TINY, n_encoder_layers=1, n_decoder_layers=1)
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "bf16": {},
     "bf16 with Muon": {"optimizer": "muon"},
@@ -69,6 +73,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 def run_and_report(name: str, do: Callable[[], Any]) -> None:
     """Do a piece of work, and print what it gave and what it waited for."""
+    print(f"{time.monotonic() - BEGUN:.1f} s: {name}", file=sys.stderr, flush=True)
     JOURNAL.take()
     CAPTURING.take_launches()
     result = do()
@@ -119,7 +124,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
         run_and_report("refused captures", refused_captures)
 
     for name, changes in CONFIGURATIONS.items():
-        training = Training(replace(TINY, n_encoder_layers=1, n_decoder_layers=1, **changes), corpus, tokenizer)
+        training = Training(replace(SHALLOW, **changes), corpus, tokenizer)
         before = losses(training, [1])  # optimizers make their state
         losses(training, [2, 2])  # a shape that comes again is captured
         run_and_report(f"a step, {name}", partial(losses, training, [2]))
@@ -137,9 +142,10 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     run_and_report("a step that is not finite", partial(overflow, training))
 
     if can_compile:
-        training = Training(TINY, corpus, tokenizer)
+        training = Training(SHALLOW, corpus, tokenizer)
         training.compile()
-        first = losses(training, [1, 2])[:1]
+        first = losses(training, [1])
+        losses(training, [2, 2, 2])  # as in "losses, bf16"
         run_and_report("losses, compiled", lambda: [*first, *losses(training, range(3, 7))])
         run_and_report("graphs", lambda: training.n_graphs)
 
@@ -237,6 +243,7 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     )
     if searcher.captured:
         # As kernels, launched one by one; after a capture that failed; and by the plain functions of a search.
+        searcher.captured = CapturedSearch(searcher.model, [], 2**30)  # the other one has graphs
         searcher.captured.pool.can_capture = False
         run_and_report("greedy search without graphs", partial(translator, sentences))
         run_and_report("a failed capture", partial(translate_where_no_capture_succeeds, translator, sentences))
