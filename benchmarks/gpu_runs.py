@@ -78,8 +78,8 @@ def demo(options: Options, folder: Path) -> None:
 
 
 def tests(options: Options) -> None:
-    """Run the tests of a GPU. In miniature, they are only collected."""
-    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "--tb=short", "--override-ini", "addopts="]
+    """Run the tests of a GPU, and print what they do at once. In miniature, they are only collected."""
+    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-s", "--tb=short", "--override-ini", "addopts="]
     if options.simulate:
         command.append("--collect-only")
     sys.exit(subprocess.run(command, cwd=ROOT, check=False).returncode)

@@ -12,7 +12,6 @@ import gzip
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+BEGUN = time.monotonic()  # before the imports that take seconds, which are in the time of the part
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
@@ -27,7 +27,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
 from gpu_visit import PartOptions  # noqa: E402
-from measure import Profile, alternate, matmul_rate, profile_of, ratio, synchronize, synthetic  # noqa: E402
+from measure import (  # noqa: E402
+    Profile,
+    alternate_while_working,
+    matmul_rate,
+    print_failure,
+    profile_of,
+    ratio,
+    synchronize,
+    synthetic,
+)
 from training_speed import CountedStep, Textbook, textbook_step  # noqa: E402
 
 from config import PRESETS, Config  # noqa: E402
@@ -118,6 +127,8 @@ class Contender:
     make_batch: Callable[[int], object]
     """What the host does to make the batch of a step, counted from 0"""
     device: torch.device
+    training: Training | None = None
+    """None if train.py does not take its steps"""
     n_steps: int = 0
     """Made so far"""
 
@@ -140,13 +151,21 @@ class Contender:
         return statistics.median(milliseconds)
 
 
+def capture_note(training: Training | None) -> str:
+    """Return what a line says of a run whose steps could not be captured; empty for others."""
+    is_refused = training and training.captured and not training.captured.pool.can_capture
+    return "  its capture failed" if is_refused else ""
+
+
 def contender(name: str, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Contender:
     """Prepare a variant."""
     training = Training(config, corpus, tokenizer)
     device, plan, prepare = training.device, training.batch_plan, VARIANTS[name]
     if prepare:
         prepare(training)
-        return Contender(lambda i: take_step(training, i + 1).n_tokens, lambda i: plan.make_batches(i + 1), device)
+        return Contender(
+            lambda i: take_step(training, i + 1).n_tokens, lambda i: plan.make_batches(i + 1), device, training
+        )
 
     # The textbook loop takes the same batches, with padding.
     pairs, rows = training.train_pairs, plan.batches_of_first_epoch
@@ -255,8 +274,7 @@ def step_times(name: str, options: Options, until: float) -> bool:
                 ready = time.perf_counter() - variant_begun
                 n_tokens, seconds = made.make_steps(effort.turn)
             except Exception as error:  # of the compiler, of memory, of anything
-                traceback.print_exc()
-                print(f"    {variant}: FAILED: {type(error).__name__}: {str(error)[:200]}", flush=True)
+                print_failure(variant, error)
                 failed = True
                 continue
             contenders[variant] = made
@@ -268,7 +286,7 @@ def step_times(name: str, options: Options, until: float) -> bool:
         if not contenders:
             return False
 
-        # Let them take turns.
+        # Let them take turns. One that fails is left out of the tables.
         milliseconds: dict[str, list[float]] = {variant: [] for variant in contenders}
         speeds: dict[str, list[float]] = {variant: [] for variant in contenders}
         rates: list[float] = []
@@ -279,11 +297,16 @@ def step_times(name: str, options: Options, until: float) -> bool:
             milliseconds[variant].append(1000 * seconds / (effort.turn - 1))
             return n_tokens / seconds
 
-        turns = {variant: partial(turn, variant) for variant in contenders}
-        while not rates or (len(rates) < effort.rounds and share_of_time() < 0.9):
-            for variant, values in alternate(turns, 1).items():
+        turns: dict[str, Callable[[], float]] = {variant: partial(turn, variant) for variant in contenders}
+        while turns and (not rates or (len(rates) < effort.rounds and share_of_time() < 0.9)):
+            for variant, values in alternate_while_working(turns, 1).items():
                 speeds[variant] += values
+            for variant in contenders.keys() - turns.keys():
+                del contenders[variant], speeds[variant]
+                failed = True
             rates.append(matmul_rate(device, DTYPES[config.precision]))
+        if not contenders:
+            return False
 
         # Print the times, and then what the host does.
         rate = statistics.median(rates)
@@ -297,7 +320,8 @@ def step_times(name: str, options: Options, until: float) -> bool:
             speed = statistics.median(values)
             print(
                 f"    {variant:<32} {statistics.median(milliseconds[variant]):>8.2f} {speed:>11,.0f} "
-                f"{ratio(reference, values):>8.2f}× {speed * flops_per_token / rate:>13.1%}",
+                f"{ratio(reference, values):>8.2f}× {speed * flops_per_token / rate:>13.1%}"
+                f"{capture_note(contenders[variant].training)}",
                 flush=True,
             )
         print(f"    {'in a step':<32} {'kernels':>8} {'launches':>9} {'waits':>6} {'to make its batch':>19}")
@@ -324,7 +348,7 @@ def print_profile(name: str, options: Options) -> None:
         print(
             f"{name}: a step takes {step:.2f} ms (mean of {effort.turn}, without profiler); its "
             f"{profiled.n_kernels:,.0f} kernels take {busy:.2f} ms, {busy / step:.1%} of it; "
-            f"{profiled.launches:,.0f} launches, {profiled.waits:,.1f} waits\n"
+            f"{profiled.launches:,.0f} launches, {profiled.waits:,.1f} waits{capture_note(tapis.training)}\n"
             f"    {'ms':>8} {'calls':>7}  kernel"
         )
         for kernel, use in profiled.longest_kernels(25):
@@ -355,7 +379,9 @@ def print_memory(name: str, options: Options, until: float) -> None:
         as_in_long_runs(training)
         pairs, step = training.train_pairs, 1
         most = int(max(pairs.src_lengths.sum(), pairs.tgt_lengths.sum()))
-        print(f"{name}: peak of memory\n    {'batch tokens':>12} {'GB':>8} {'tokens/s':>11}", flush=True)
+        print(
+            f"{name}: peak of memory\n    {'batch tokens':>12} {'GB':>8} {'reserved':>8} {'tokens/s':>11}", flush=True
+        )
         batch_tokens = config.batch_tokens
         while batch_tokens <= most and time.monotonic() < until - 10:
             training.batch_plan = BatchPlan(
@@ -365,31 +391,41 @@ def print_memory(name: str, options: Options, until: float) -> None:
                 training.group,
                 in_ranges=training.batch_plan.in_ranges,
             )
+            if training.captured:
+                training.captured.begin_anew()  # without the graphs of smaller batches
             if training.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(training.device)
             try:
-                take_step(training, step)
+                for _ in range(2):  # the second one is captured
+                    take_step(training, step)
                 synchronize(training.device)
                 begun = time.perf_counter()
-                n_tokens = take_step(training, step + 1).n_tokens
+                n_tokens = take_step(training, step).n_tokens
                 synchronize(training.device)
             except torch.OutOfMemoryError:
                 print(f"    {batch_tokens:>12,}   does not fit", flush=True)
                 return
             speed = n_tokens / (time.perf_counter() - begun)
-            print(f"    {batch_tokens:>12,} {peak_gigabytes(training.device):>8.2f} {speed:>11,.0f}", flush=True)
-            batch_tokens, step = 2 * batch_tokens, step + 2
+            peak, reserved = peak_gigabytes(training.device), torch.cuda.max_memory_reserved() / 1e9
+            print(
+                f"    {batch_tokens:>12,} {peak:>8.2f} {reserved:>8.2f} {speed:>11,.0f}{capture_note(training)}",
+                flush=True,
+            )
+            batch_tokens, step = 2 * batch_tokens, step + 1
         print(f"    {batch_tokens:,} not tried: the pairs have {most:,} tokens a side, or time is short")
 
 
 def main() -> None:
     options = tyro.cli(Options)
-    begun, succeeded = time.monotonic(), True
+    succeeded = True
     for i, name in enumerate(options.presets):
-        until = begun + options.seconds * (i + 1) / len(options.presets)
+        until = BEGUN + options.seconds * (i + 1) / len(options.presets)
         if options.what == "times":
             succeeded &= step_times(name, options, until)
         elif options.what == "profile":
+            if i and time.monotonic() - BEGUN > 0.6 * options.seconds:
+                print(f"{name}: not profiled, for lack of time", flush=True)
+                continue
             print_profile(name, options)
         else:
             print_memory(name, options, until)

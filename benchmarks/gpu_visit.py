@@ -4,6 +4,11 @@
     python benchmarks/gpu_visit.py --out visit --parts versions steps     some, in this order
     python benchmarks/gpu_visit.py --out visit --simulate                 in miniature, on a machine without a GPU
 
+With two commands of ten minutes, each part has its full time, but for the last one:
+
+    python benchmarks/gpu_visit.py --out visit --minutes 9.7 --parts versions demo tests steps
+    python benchmarks/gpu_visit.py --out visit --minutes 9.7 --data FOLDER --parts profile decoding memory multi30k big
+
 Each part is a process of its own with a time limit. What it prints goes to the terminal and to OUT/report.txt at once.
 A part that fails prints the end of its error, all of which is in OUT/errors.txt, and the others go on. The exit code is
 1 if a part failed.
@@ -13,13 +18,13 @@ network, collect those that it lacks, for its version of Python:
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \
         --platform manylinux2014_x86_64 --dest wheels tyro docstring-parser typeguard shtab datasets dill multiprocess \
-        py3langid sentencex filelock matplotlib transformers sacrebleu torchmetrics tensorboard \
+        py3langid sentencex babel filelock matplotlib transformers sacrebleu torchmetrics tensorboard \
         pytest hypothesis sortedcontainers sacremoses joblib
 
 and install them there:
 
     python -m pip install --no-index --no-deps --target packages wheels/*.whl
-    PYTHONPATH=packages python benchmarks/gpu_visit.py --out visit --data FOLDER
+    PYTHONPATH=$PWD/packages python benchmarks/gpu_visit.py --out visit --data FOLDER
 
 Some packages are for one part each: transformers for decoding beside Hugging Face, pytest, hypothesis and
 sortedcontainers for the tests, sacremoses and joblib for BLEU as published tables count it.
@@ -58,13 +63,13 @@ class Part:
 PARTS = [  # the most important first
     Part("versions", 60, ("gpu_machine.py",)),
     Part("demo", 120, ("gpu_runs.py", "demo")),
-    Part("tests", 120, ("gpu_runs.py", "tests")),
+    Part("tests", 220, ("gpu_runs.py", "tests")),
     Part("steps", 180, ("gpu_steps.py", "times", "--presets", "base", "multi30k")),
-    Part("profile", 90, ("gpu_steps.py", "profile", "--presets", "base", "multi30k")),
+    Part("profile", 150, ("gpu_steps.py", "profile", "--presets", "base", "multi30k")),
     Part("decoding", 120, ("gpu_decoding.py",)),
     Part("memory", 60, ("gpu_steps.py", "memory", "--presets", "base")),
     Part("multi30k", 200, ("gpu_runs.py", "multi30k")),
-    Part("big", 90, ("gpu_steps.py", "times", "--presets", "big")),
+    Part("big", 150, ("gpu_steps.py", "times", "--presets", "big")),
 ]
 
 

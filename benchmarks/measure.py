@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -195,6 +196,25 @@ def alternate(turns: Mapping[K, Callable[[], float]], rounds: int) -> dict[K, li
         for name, turn in turns.items():
             figures[name].append(turn())
     return figures
+
+
+def alternate_while_working(turns: dict[K, Callable[[], float]], rounds: int) -> dict[K, list[float]]:
+    """Alternate, and remove contenders that fail from turns and from the figures."""
+    figures: dict[K, list[float]] = {name: [] for name in turns}
+    for _ in range(rounds):
+        for name, turn in list(turns.items()):
+            try:
+                figures[name].append(turn())
+            except Exception as error:  # of memory, of any library
+                print_failure(str(name), error)
+                del turns[name], figures[name]
+    return figures
+
+
+def print_failure(name: str, error: Exception) -> None:
+    """Print that a contender failed, and its traceback to stderr."""
+    traceback.print_exception(error)
+    print(f"    {name}: FAILED: {type(error).__name__}: {str(error)[:200]}", flush=True)
 
 
 def ratio(figures: list[float], other_figures: list[float]) -> float:

@@ -76,6 +76,15 @@ def test_what_a_part_printed_before_its_end_is_kept(script: str, failure: str) -
     assert Path("report.txt").read_text(encoding="utf-8") == "a table\n"
 
 
+def test_contenders_that_fail_leave_the_figures_of_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    from measure import alternate_while_working
+
+    figures = iter([1.0, 2.0])
+    turns = {"first": lambda: 3.0, "second": lambda: next(figures)}
+    assert alternate_while_working(turns, 3) == {"first": [3.0] * 3} and list(turns) == ["first"]
+    assert capsys.readouterr().out == "    second: FAILED: StopIteration: \n"
+
+
 def test_operations_are_counted_as_torch_counts_them(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     """Of sentences of one length on each side, which have no padding."""
     from gpu_steps import flops_of_epoch
