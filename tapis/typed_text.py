@@ -28,7 +28,7 @@ from tapis.config import ConfigError
 from tapis.doubts import doubts, numbers
 from tapis.memory import Memory
 from tapis.search import GREEDY, Search
-from tapis.text.alignment import Alignment, SamePlaces, same_places
+from tapis.text.alignment import Alignment, SamePlaces, same_places, same_words
 from tapis.text.letter_case import is_in_capitals
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
@@ -267,9 +267,9 @@ def _joined(
     if not taken.marks:
         text = ESCAPES[markup](text)
     else:
-        blocks = [np.eye(line.n_marker_words)]
+        blocks = same_words(line.n_marker_words)
         for (source, ranked), sentence in zip(of_units, sentences, strict=True):
-            blocks.append(alignments[source, sentence.text] if ranked else np.eye(len(source.split())))
+            blocks += [alignments[source, sentence.text]] if ranked else same_words(len(source.split()))
         alignment = Alignment(blocks)
         shape = len(text.split()), len(taken.words)
         if alignment.shape != shape:  # words were cut, or have no spaces between them

@@ -670,6 +670,21 @@ def test_marks_are_taken_out_and_put_back_as_in_python(with_numbers: bool, run_f
 
 
 @browsing
+@pytest.mark.parametrize("words", ["7 ", "1. "])
+def test_a_long_line_of_numbers_or_list_marks_is_copied(words: str, run_folder: RunFolder, browser: Any) -> None:
+    """A number for each pair of words would take more memory than a browser has."""
+    page = exported(run_folder, browser)
+    line = f"{words * 20_000}<br>"
+    function = """(description, code, text) => {
+        const translator = new Translator(JSON.parse(description), bytesOf(code));
+        const line = translator.splitLine(text, "en");
+        return translator.joinLine(line, line.units.map(() => null), "fr");
+    }"""
+    parts = [part(page, name) for name in ("description", "module")]
+    assert evaluate(browser, page, function, *parts, line) == line
+
+
+@browsing
 def test_alternatives_are_those_of_beam_search(demo_run: RunFolder, browser: Any) -> None:
     exported(demo_run, browser)
     translate = Translator.load(demo_run.path, "cpu", EXACT)

@@ -87,3 +87,8 @@ def same_places(n_target: int, n_source: int) -> NDArray[np.float64]:
     """Return (n_target, n_source): 1 where a word of the translation has the place of a word of the source."""
     places = ((np.arange(n_target) + 0.5) * n_source / max(1, n_target)).astype(int)
     return np.eye(n_source)[places]
+
+
+def same_words(n: int) -> list[NDArray[np.float64]]:
+    """Return the blocks of n words that stay as they are: one for each word. A single block would take n² numbers."""
+    return [np.ones((1, 1))] * n

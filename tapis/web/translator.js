@@ -99,10 +99,11 @@ class Translator {
     if (!taken.marks.length) return text;
 
     // Align the words of the units. Where words were cut, or have no spaces between them, their places must do.
-    const blocks = translations.map((one, i) =>
+    const blocks = translations.flatMap((one, i) =>
       one ? wordAlignment(this.attention(one.source, one.ids)) : sameWords(splitAtSpaces(units[i]).length),
     );
-    const alignment = new Alignment([sameWords(splitAtSpaces(marker).length - isGlued(marker)), ...blocks]);
+    const ofMarker = sameWords(splitAtSpaces(marker).length - isGlued(marker));
+    const alignment = new Alignment([...ofMarker, ...blocks]);
     const [nTarget, nSource] = [splitAtSpaces(text).length, taken.words.length];
     const isWhole = alignment.nTarget === nTarget && alignment.nSource === nSource;
     return putBack(text, taken, isWhole ? alignment : new SamePlaces(nTarget, nSource));

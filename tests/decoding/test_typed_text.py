@@ -1,6 +1,7 @@
 """Lines as people type them: every line has one translation, and what must not be translated is not."""
 
 import re
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from conftest import ROOT, Command
 from markdown_it import MarkdownIt
 
+from checkpoint import RunFolder
 from decoding.translator import Translator
 from tapis.config import ConfigError
 from tapis.documents.markdown import translated_markdown
@@ -229,6 +231,19 @@ def test_the_command_translates_pages_and_subtitles(
     ):
         done = called(*run, *args)
         assert done.returncode and says in done.stderr and not done.stdout and len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("words", ["7 ", "1. "])
+def test_a_long_line_of_numbers_or_list_marks_takes_little_memory(words: str, run_folder: RunFolder) -> None:
+    """A number for each pair of words would take 3 GB."""
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    line = f"{words * 20_000}<br>"
+    tracemalloc.start()
+    found = translated(translator, line)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == line
+    assert most < 200 * 2**20, most
 
 
 def test_a_translation_is_escaped_in_a_page(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

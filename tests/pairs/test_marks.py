@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.alignment import Alignment, SamePlaces, same_words
 from tapis.text.mark_patterns import is_plain, marks
 from tapis.text.marks import PUNCTUATION, Mark, take_out
 from tapis.text.markup import Markup
@@ -383,6 +383,18 @@ def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
         assert min(places, default=0) >= 0, line
         opened = [mark.text for mark in taken.marks if mark.partner >= 0]
         assert len(opened) % 2 == 0, line
+
+
+def test_words_that_stay_are_aligned_one_by_one_as_in_one_block() -> None:
+    choose = random.Random(2)
+    for _ in range(2_000):
+        line = "".join(choose.choice(FRAGMENTS) for _ in range(choose.randrange(1, 14)))
+        taken = take_out(line, with_numbers=choose.random() < 0.5)
+        n = choose.randint(0, len(taken.words))  # words that stay, before a sentence that is translated
+        attended = np.array([[choose.random() for _ in taken.words[n:]] for _ in range(3)])
+        words = " ".join([*taken.words[:n], "χ", "ψ.", "!"])
+        one_by_one, at_once = (Alignment([*of_words, attended]) for of_words in (same_words(n), [np.eye(n)]))
+        assert put_back(words, taken, one_by_one) == put_back(words, taken, at_once), line
 
 
 @pytest.mark.parametrize(
