@@ -186,7 +186,8 @@ class Translator:
 
     def in_usual_case(self, sentence: str) -> str:
         """Return a sentence in usual letter case, but for the terms of the glossary that have a letter case."""
-        return usual_case(sentence, self.tokenizer, lambda text: self.places_of_terms(text, cased=True))
+        language = self.sources[0] if len(self.sources) == 1 else ""
+        return usual_case(sentence, self.tokenizer, language, lambda text: self.places_of_terms(text, cased=True))
 
     def places_of_terms(self, text: str, *, cased: bool = False) -> set[int]:
         """Return the places of the characters in terms of the glossary; with cased, of those that have capitals."""

@@ -29,7 +29,7 @@ from tapis.doubts import doubts, numbers
 from tapis.memory import Memory
 from tapis.search import GREEDY, Search
 from tapis.text.alignment import Alignment, SamePlaces, same_places, same_words
-from tapis.text.letter_case import is_in_capitals
+from tapis.text.letter_case import is_in_capitals, uppercase
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
@@ -258,7 +258,7 @@ def _joined(
     sentences = [ranked[rank] if ranked else Translation(source, 0.0) for source, ranked in of_units]
     all_doubts = {doubt for sentence in sentences for doubt in sentence.doubts}
     cased = tuple(
-        sentence._replace(text=sentence.text.upper())
+        sentence._replace(text=uppercase(sentence.text, translator.target))
         if is_in_capitals(unit) and not sentence.is_remembered
         else sentence
         for unit, sentence in zip(line.units, sentences, strict=True)

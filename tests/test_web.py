@@ -31,7 +31,7 @@ from tapis.engine.weights import PANEL
 from tapis.search import Search
 from tapis.text.alignment import Alignment, SamePlaces
 from tapis.text.languages import repair
-from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, usual_case
+from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, uppercase, usual_case
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import take_out
 from tapis.text.placement import put_back
@@ -596,14 +596,44 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "L'HOMME DORT ÇA",
         "The cat is.",
         "I Am In Paris Now",
+        "AVENIDA DE LA PAZ Nº 3",
+        "LA 2ª PARTE",
+        "BİR KIZ IRMAKTA",
+        "İyi Bir Kız Irmakta",
+        "ΈΛΑ ΕΔΩ",
     ]
-    function = """(description, texts) => {
+    languages = ["en", "tr", "az-AZ", "el", "lt", ""]
+    function = """(description, texts, languages) => {
         const { tokens, merges, first_text_id } = JSON.parse(description);
         const tokenizer = new Tokenizer(tokens, merges, first_text_id);
-        return texts.map((text) => usualCase(text, tokenizer));
+        return languages.map((language) => texts.map((text) => usualCase(text, tokenizer, language)));
     }"""
-    cased = evaluate(browser, page, function, part(page, "description"), typed)
-    assert cased == [usual_case(text, tokenizer) for text in typed]
+    cased = evaluate(browser, page, function, part(page, "description"), typed, languages)
+    assert cased == [[usual_case(text, tokenizer, language) for text in typed] for language in languages]
+    assert cased[0] != cased[1] == cased[2] and cased[0] == cased[3] == cased[4] == cased[5]
+
+
+@browsing
+def test_capitals_are_those_of_both_languages_as_in_python(
+    run_folder: RunFolder, tokenizer: Tokenizer, browser: Any
+) -> None:
+    page = exported(run_folder, browser)
+    function = """(description, code, unit, source, target) => {
+        const translator = new Translator(JSON.parse(description), bytesOf(code));
+        const ids = translator.tokenizer.encode("iyi ışık");
+        const sentences = [];
+        translator.nBest = (sentence) => {
+            sentences.push(sentence);
+            return [{ text: "iyi ışık", ids, source: [1], logP: 0, score: 0 }];
+        };
+        const [{ text }] = translator.translateUnit(unit, source, target, {});
+        return [text, sentences];
+    }"""
+    parts = [part(page, name) for name in ("description", "module")]
+    for language, text in (("tr", "İYİ IŞIK"), ("en", "IYI IŞIK")):
+        found = evaluate(browser, page, function, *parts, "BİR KIZ", language, language)
+        assert found == [text, [usual_case("BİR KIZ", tokenizer, language)]]
+        assert text == uppercase("iyi ışık", language)
 
 
 @browsing

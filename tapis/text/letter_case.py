@@ -7,17 +7,20 @@ which words keep a capital, such as names and German nouns: the usual spelling o
 import re
 from collections.abc import Callable, Collection
 
+from tapis.config import base_language
 from tapis.text.tokenizer import Tokenizer
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 MIN_CAPITALS = 6  # letters of a text in capitals that is more than an abbreviation or two
 MIN_WORDS = 4  # of a text in title case
 MIN_SHARE = 0.8  # of its words that begin with a capital
+_ORDINALS = {ord(sign): None for sign in "ªº"}  # small letters to Python, though texts in capitals have them: Nº 3
+_DOTTED_AND_DOTLESS = ("tr", "az")  # languages with two letters i and ı, in capitals İ and I
 
 
 def is_in_capitals(text: str) -> bool:
     """Return whether a text has capitals only, and enough of them."""
-    return text.isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
+    return text.translate(_ORDINALS).isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
 
 
 def is_in_title_case(text: str) -> bool:
@@ -28,16 +31,33 @@ def is_in_title_case(text: str) -> bool:
     return len(words) >= MIN_WORDS and sum(word[0].isupper() for word in words) >= MIN_SHARE * len(words)
 
 
-def usual_case(text: str, tokenizer: Tokenizer, kept: Callable[[str], Collection[int]] = lambda text: ()) -> str:
+def uppercase(text: str, language: str) -> str:
+    """Return a text of a language in capitals."""
+    if base_language(language) in _DOTTED_AND_DOTLESS:
+        text = text.replace("i", "İ")
+    return text.upper()
+
+
+def lowercase(text: str, language: str) -> str:
+    """Return a text of a language in small letters."""
+    if base_language(language) in _DOTTED_AND_DOTLESS:
+        text = text.replace("İ", "i").replace("I", "ı")
+    return text.lower()
+
+
+def usual_case(
+    text: str, tokenizer: Tokenizer, language: str = "", kept: Callable[[str], Collection[int]] = lambda text: ()
+) -> str:
     """Return the text in usual letter case; unchanged unless it is in capitals or in title case.
 
-    kept returns the places of the characters whose words stay as they are.
+    The language is "" if it is unknown. kept returns the places of the characters whose words stay as they are.
     """
     if not (is_in_capitals(text) or is_in_title_case(text)):
         return text
     places = kept(text)
     words = [word for word in _WORD.finditer(text) if word.start() not in places]
-    spellings = [[word.group().lower(), word.group().lower().capitalize(), word.group()] for word in words]
+    lower = [lowercase(word.group(), language) for word in words]
+    spellings = [[one, _capitalized(one, language), word.group()] for one, word in zip(lower, words, strict=True)]
     ids = iter(tokenizer.encode([spelling for of_word in spellings for spelling in of_word]))
     result, end = "", 0
     for word, of_word in zip(words, spellings, strict=True):
@@ -49,7 +69,11 @@ def usual_case(text: str, tokenizer: Tokenizer, kept: Callable[[str], Collection
             ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.istitle()
         best = min(ranks, key=lambda spelling: ranks[spelling])
         if not result:
-            best = best[0].upper() + best[1:]
+            best = _capitalized(best, language)
         result += text[end : word.start()] + best
         end = word.end()
     return result + text[end:]
+
+
+def _capitalized(word: str, language: str) -> str:
+    return uppercase(word[0], language) + word[1:]

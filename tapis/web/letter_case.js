@@ -14,9 +14,14 @@ function isInTitleCase(text) {
   return words.length >= MIN_WORDS && words.filter((word) => /^\p{Lu}/u.test(word)).length >= MIN_SHARE * words.length;
 }
 
-function capitalized(word) {
+// The locale whose letter case a language has. Turkish and Azeri have two letters i and ı, in capitals İ and I.
+function localeOfCase(language) {
+  return ["tr", "az"].includes(locale(language)) ? "tr" : "en";
+}
+
+function capitalized(word, language) {
   const [first] = word;
-  return first.toUpperCase() + word.slice(first.length);
+  return first.toLocaleUpperCase(localeOfCase(language)) + word.slice(first.length);
 }
 
 function isTitle(word) {
@@ -24,19 +29,19 @@ function isTitle(word) {
 }
 
 // The text in usual letter case; unchanged unless it is in capitals or in title case.
-function usualCase(text, tokenizer) {
+function usualCase(text, tokenizer, language) {
   if (!isInCapitals(text) && !isInTitleCase(text)) return text;
   let isFirst = true;
   return text.replace(CASED_WORD, (word) => {
-    const lower = word.toLowerCase();
+    const lower = word.toLocaleLowerCase(localeOfCase(language));
     // Of spellings that are one token, the one that was learned first is more frequent. A word of several tokens is no
     // usual one, perhaps a name: between equally many, it keeps its first capital.
-    const ranks = Array.from(new Set([lower, capitalized(lower), word]), (spelling) => {
+    const ranks = Array.from(new Set([lower, capitalized(lower, language), word]), (spelling) => {
       const ids = tokenizer.encode(spelling);
       return { spelling, length: ids.length, second: ids.length === 1 ? ids[0] : Number(!isTitle(spelling)) };
     });
     const { spelling } = ranks.reduce((a, b) => (b.length - a.length || b.second - a.second) < 0 ? b : a);
-    const result = isFirst ? capitalized(spelling) : spelling;
+    const result = isFirst ? capitalized(spelling, language) : spelling;
     isFirst = false;
     return result;
   });

@@ -45,8 +45,8 @@ class Translator {
 
   // A unit of a line → its best translations with their doubts, as tapis/typed_text.py. The model sees the unit in usual
   // letter case. If the best translation repeats itself, it is searched for again.
-  translateUnit(unit, target, search) {
-    const sentence = usualCase(unit, this.tokenizer);
+  translateUnit(unit, source, target, search) {
+    const sentence = usualCase(unit, this.tokenizer, source);
     let found = this.nBest(sentence, target, search);
     const isGood = ({ text }) => !loops(sentence, text);
     const hasLooped = !isGood(found[0]);
@@ -82,7 +82,7 @@ class Translator {
     const { max_length: most, usual_length: usual } = this.config; // a model is good at lengths that it has seen
     const longest = usual ? Math.min(most, Math.max(ALWAYS_WHOLE, Math.trunc(usual))) : most;
     // A token has at least one byte, and a character at most three: short pieces need not be encoded.
-    const nTokens = (piece) => this.tokenizer.encode(usualCase(piece, this.tokenizer)).length;
+    const nTokens = (piece) => this.tokenizer.encode(usualCase(piece, this.tokenizer, source)).length;
     const fits = (piece) => 3 * piece.length <= longest || nTokens(piece) <= longest;
     const direction = takeDirection(text);
     const taken = takeOut(direction.text, withNumbers);

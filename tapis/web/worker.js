@@ -46,10 +46,10 @@ function resultOf(lines, target) {
 }
 
 // Translates a line in place, unit by unit. `onUnit` is called after each.
-async function translateLine(line, target, search, pauseOfJob, onUnit) {
+async function translateLine(line, source, target, search, pauseOfJob, onUnit) {
   for (const unit of line.units) {
     await pauseOfJob();
-    line.translations.push(hasLetters(unit) ? translator.translateUnit(unit, target, search)[0] : null);
+    line.translations.push(hasLetters(unit) ? translator.translateUnit(unit, source, target, search)[0] : null);
     onUnit();
   }
   line.finished = translator.joinLine(line, line.translations, target);
@@ -77,7 +77,7 @@ async function translateText({ job, text, source, target, isBeam }) {
     lastProgress = performance.now();
   };
   for (const [i, line] of lines.entries()) {
-    await translateLine(line, target, search, pauseOfJob, () => {
+    await translateLine(line, source, target, search, pauseOfJob, () => {
       nDone += 1;
       if (nDone < units.length && performance.now() - lastProgress > PROGRESS_PAUSE) postProgress();
     });
@@ -85,7 +85,7 @@ async function translateText({ job, text, source, target, isBeam }) {
     // Where numbers are missing, translate the line once more without them.
     if (hasNumbersOf(line.typed, line.finished)) continue;
     const again = { typed: line.typed, ...translator.splitLine(line.typed, source, true), translations: [] };
-    await translateLine(again, target, search, pauseOfJob, () => {});
+    await translateLine(again, source, target, search, pauseOfJob, () => {});
     if (hasNumbersOf(line.typed, again.finished)) lines[i] = again;
   }
 
@@ -98,7 +98,7 @@ async function translateText({ job, text, source, target, isBeam }) {
     const [{ source: sourceIds, ids }] = line.translations;
     const attention = translator.attention(sourceIds, ids);
     await pauseOfJob();
-    const best = translator.translateUnit(line.units[0], target, { beam: BEAM, nBest: BEAM });
+    const best = translator.translateUnit(line.units[0], source, target, { beam: BEAM, nBest: BEAM });
     const alternatives = best.map((one) => ({ ...one, text: translator.joinLine(line, [one], target) }));
     extras = { attention, alternatives: alternatives.map(({ text, score, doubts }) => ({ text, score, doubts })) };
   }

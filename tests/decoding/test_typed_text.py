@@ -233,6 +233,20 @@ def test_the_command_translates_pages_and_subtitles(
         assert done.returncode and says in done.stderr and not done.stdout and len(done.stderr.splitlines()) <= 2
 
 
+def test_capitals_are_those_of_both_languages(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    translator.sources, translator.target = ["az"], "tr"
+    found: list[str] = []
+
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        found.extend(sentences)
+        return [[Translation("iyi ışık", 0.0)] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    assert translated(translator, "BİR QIZ") == "İYİ IŞIK"
+    assert found[0].startswith("Bir ")
+
+
 @pytest.mark.parametrize("words", ["7 ", "1. "])
 def test_a_long_line_of_numbers_or_list_marks_takes_little_memory(words: str, run_folder: RunFolder) -> None:
     """A number for each pair of words would take 3 GB."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tapis.text.letter_case import is_in_capitals, is_in_title_case, usual_case
+from tapis.text.letter_case import is_in_capitals, is_in_title_case, lowercase, uppercase, usual_case
 from tapis.text.tokenizer import Tokenizer
 
 
@@ -36,6 +36,17 @@ def test_other_text_stays_as_it_is(knowing: Tokenizer, text: str) -> None:
 
 
 def test_what_counts_as_capitals_and_as_title_case() -> None:
+    assert is_in_capitals("AVENIDA DE LA PAZ Nº 3") and is_in_capitals("LA 2ª PARTE") and not is_in_capitals("Nº 3 ª")
     assert is_in_capitals("GO AWAY") and not is_in_capitals("USA") and not is_in_capitals("GO away NOW")
     assert is_in_title_case("A Cat On the Red Mat") and not is_in_title_case("Ann Smith met Bob Jones in Rome.")
     assert not is_in_title_case("Red Mat")
+
+
+@pytest.mark.parametrize("language", ["tr", "az", "tr-TR"])
+def test_dotted_and_dotless_i_are_two_letters_in_turkish_and_azeri(language: str) -> None:
+    turkish = Tokenizer.train(["O kız iyi bir kitap okuyor.", "Bu bir kitap.", "İyi kızlar."] * 50, 400)
+    assert usual_case("İYİ BİR KIZ OKUYOR.", turkish, language) == "İyi bir kız okuyor."
+    assert usual_case("Kızlar İyi Bir Kitap Okuyor", turkish, language) == "Kızlar iyi bir kitap okuyor"
+    assert lowercase("ISI İLE IŞIK", language) == "ısı ile ışık"
+    assert uppercase("ısı ile ışık", language) == "ISI İLE IŞIK"
+    assert (lowercase("IT IS", "en"), uppercase("it is", "en")) == ("it is", "IT IS")
