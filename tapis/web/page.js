@@ -82,13 +82,15 @@ function doubtful(text, doubts) {
 function lineNodes({ text, doubts, sentences }) {
   if (!doubts.length) return [document.createTextNode(text)];
   const nodes = [];
-  let end = 0;
+  let end = 0; // of the text in nodes
+  let place = 0; // where the next sentence is looked for
   for (const sentence of sentences ?? []) {
-    const start = text.indexOf(sentence.text, end);
+    const start = text.indexOf(sentence.text, place);
     if (start < 0) return [doubtful(text, doubts)];
+    place = start + sentence.text.length;
     if (!sentence.doubts.length) continue;
     nodes.push(text.slice(end, start), doubtful(sentence.text, sentence.doubts));
-    end = start + sentence.text.length;
+    end = place;
   }
   if (!nodes.length) return [doubtful(text, doubts)];
   return [...nodes, text.slice(end)];
@@ -468,8 +470,8 @@ class Page {
     this.output.setAttribute("aria-busy", String(!isFinished));
     this.showError(null);
 
-    // the translation, and what is said about it
-    this.showCorrection(false);
+    // the translation, and what is said about it; a correction of the same lines goes on
+    if (JSON.stringify(lines) !== this.shownLines) this.showCorrection(false);
     this.showLines(lines);
     byId("notices").replaceChildren(...(result?.notices ?? []).map((notice) => make("p", notice)));
     this.showProgress(result, isFinished);

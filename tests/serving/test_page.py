@@ -281,6 +281,21 @@ def test_a_new_text_ends_a_correction(tab: Tab) -> None:
     assert tab.is_shown("output") and not tab.is_shown("correction") and tab.text("correct") == "Correct"
 
 
+def test_the_same_translation_again_leaves_a_correction_open(tab: Tab) -> None:
+    """As when alternatives follow it, on the page in a file."""
+    tab.translate("abc", "cba")
+    tab.click("correct")
+    tab.run("correction.value = 'CBA'")
+    tab.double.translate = lambda request: translation(
+        line("cba"), alternatives=[{"text": "bca", "score": -1.0, "doubts": []}]
+    )
+    tab.type("abc")
+    soon(lambda: tab.is_shown("alternatives"))
+    assert tab.value("correction") == "CBA" and not tab.is_shown("output")
+    tab.click("correct")
+    assert tab.text("output") == "CBA"
+
+
 def test_clearing_leaves_nothing(tab: Tab) -> None:
     tab.double.translate = rich
     tab.translate("Hello", "Hallo, du!")
@@ -365,13 +380,13 @@ def test_attention_is_a_table_that_is_made_when_it_is_opened(tab: Tab) -> None:
 
 
 def test_doubts_are_underlined_where_they_are_and_explained(tab: Tab) -> None:
-    parts: list[tuple[str, list[str]]] = [("Eins.", []), ("Zwei.", ["numbers"]), ("Zwei.", [])]
+    parts: list[tuple[str, list[str]]] = [("Zwei.", []), ("Zwei.", ["numbers"]), ("Zwei.", [])]
     tab.double.translate = lambda request: translation(
         line("Gut."),
-        line("- Eins. Zwei. Zwei.", "numbers", sentences=parts),
+        line("- Zwei. Zwei. Zwei.", "numbers", sentences=parts),
         line("Anders.", "unsure", "short", sentences=[("nicht im Text", ["unsure", "short"])]),
     )
-    tab.translate("a\nb\nc", "Gut.\n- Eins. Zwei. Zwei.\nAnders.")
+    tab.translate("a\nb\nc", "Gut.\n- Zwei. Zwei. Zwei.\nAnders.")
     marked = tab.browser.find_elements("css selector", "#output .doubtful")
     assert [element.get_attribute("title") for element in marked] == [
         "Check this: numbers differ",
@@ -383,14 +398,14 @@ def test_doubts_are_underlined_where_they_are_and_explained(tab: Tab) -> None:
     ]
     assert "wavy" in marked[0].value_of_css_property("text-decoration")
     before = tab.run("return arguments[0].previousSibling.textContent", marked[0])
-    assert before == "- Eins. "
+    assert before == "- Zwei. "
     summary = "Check line 2: numbers differ; line 3: the model is unsure, it may lack something."
     assert tab.text("doubts") == summary
 
     # what is copied has no explanations
     tab.run("window.copied = ''; navigator.clipboard.writeText = async (text) => (copied = text)")
     tab.click("copy")
-    assert soon(lambda: tab.run("return copied")) == "Gut.\n- Eins. Zwei. Zwei.\nAnders."
+    assert soon(lambda: tab.run("return copied")) == "Gut.\n- Zwei. Zwei. Zwei.\nAnders."
 
 
 def test_notices_are_above_the_translation(tab: Tab) -> None:
