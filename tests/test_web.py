@@ -663,6 +663,15 @@ def test_initials_end_no_sentence_as_in_python(run_folder: RunFolder, browser: A
 
 
 @browsing
+def test_the_patterns_of_marks_have_each_name_of_a_group_once(run_folder: RunFolder, browser: Any) -> None:
+    """Browsers before ES2025 reject a pattern that has one twice."""
+    function = "() => [MARK, MARK_OR_NUMBER].map(({ source }) => source)"
+    for pattern in evaluate(browser, exported(run_folder, browser), function):
+        names = re.findall(r"\(\?<(\w+)>", pattern)
+        assert "atomic1" in names and len(set(names)) == len(names)
+
+
+@browsing
 @pytest.mark.parametrize("with_numbers", [False, True])
 def test_marks_are_taken_out_and_put_back_as_in_python(with_numbers: bool, run_folder: RunFolder, browser: Any) -> None:
     page = exported(run_folder, browser)

@@ -81,7 +81,7 @@ const CODE = [1, 2, 3]
   .join("|");
 const FOOTNOTE = `\\[\\^[${W}\\-]+\\]`;
 // Where a link of Markdown leads: (address), (address "title") or [reference]
-const TARGET =
+const TARGET = () =>
   `(?:\\((?:<[^<>\\n]*>|${atomic("(?:[^\\(\\)\\s]|\\([^\\(\\)\\s]*\\))*")})` +
   "(?:[ ](?:\"[^\"\\n]*\"|'[^'\\n]*'))?\\)|\\[[^\\[\\]\\n]+\\])";
 
@@ -123,8 +123,8 @@ const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|(?<!&lt;)&lt;[A-Z
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =
-  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?!/(?:${NAMES_OF_BBCODE})\\])(?=${linkText(2)}\\]${TARGET}))` +
-  `|(?<close>${CLOSING_TAG}|\\]${TARGET})` +
+  `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?!/(?:${NAMES_OF_BBCODE})\\])(?=${linkText(2)}\\]${TARGET()}))` +
+  `|(?<close>${CLOSING_TAG}|\\]${TARGET()})` +
   `|(?<emphasis>(?<![${W}])(?!${UNDERSCORED})${EMPHASIS()}(?=[*_~]{0,9}[^\\s*_~])` +
   `|(?<=\\S)${EMPHASIS()}(?![*_~]{0,9}[${W}]))` +
   `|(?<thing>${OTHER_TAG}|${UNDERSCORED}|${CODE}|${FOOTNOTE}|${THINGS.join("|")})`;
