@@ -576,8 +576,13 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "m²Ⅷ½_",
         "猫が𠀀ไทย",
         "किताब",
+        "मुझे ",
+        "O'Neil मुझे ",
+        "𝟘𝟙",
+        " 𝟗𝟎𝟿",
     ]
     texts = ["".join(choice.choices(parts, k=choice.randint(1, 3)) * choice.randint(1, 4)) for _ in range(300)]
+    texts += ["The O'Neil मुझे The O'Neil मुझे "]
     texts += ["very, very, very big", "dortortort", "Le grand grand grand chat", "", "a" * 12, "......"]
     function = """(texts) => texts.map((text, i) => {
         const source = texts[(i + 7) % texts.length];

@@ -11,12 +11,12 @@ const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢]/gu;
 const UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}";
 const SPACED_WORD = new RegExp(`(?:(?![${UNSPACED}])[\\p{L}\\p{Nl}\\p{No}])+`, "gu");
 
-// The value of a decimal digit of any script: its block of ten begins at the nearest digit that none precedes.
+// The value of a decimal digit of any script. Blocks of ten digits, one or several, begin behind what is no digit.
 function digitValue(character) {
-  let value = 0;
+  let nBefore = 0;
   const code = character.codePointAt(0);
-  while (value < 9 && /\p{Nd}/u.test(String.fromCodePoint(code - value - 1))) value += 1;
-  return value;
+  while (/\p{Nd}/u.test(String.fromCodePoint(code - nBefore - 1))) nBefore += 1;
+  return nBefore % 10;
 }
 
 // The numbers of two digits or more in a text, by their digits and sorted, however the language writes them; and signs

@@ -7,7 +7,7 @@ const LOOP = /(.{2,80}?)\1{2,}/gu;
 const PROBE = 6;
 const SHORT_LOOP = /(..)\1\1/u;
 
-// One word to four, twice in a row or more often. [\p{L}\p{M}\p{N}_] is Python's \w.
+// One word to four, twice in a row or more often. Words have the marks of their letters.
 const WORDS = "[\\p{L}\\p{M}\\p{N}_]+(?:[^\\p{L}\\p{M}\\p{N}_]+[\\p{L}\\p{M}\\p{N}_]+){0,3}?";
 const EDGE_BEFORE = "(?<![\\p{L}\\p{M}\\p{N}_])";
 const EDGE_AFTER = "(?![\\p{L}\\p{M}\\p{N}_])";

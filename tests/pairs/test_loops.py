@@ -42,6 +42,7 @@ def test_what_the_source_repeats_may_be_repeated(very: str) -> None:
     assert not loops("It is very, very, very, very big.", "Elle est" + " très" * 5 + " grande.")
     assert not loops("It is very, very odd.", "C'est très très très bizarre.")
     assert loops("It is very, very odd.", "C'est" + " le la" * 4 + " bizarre.")
+    assert not loops("The O'Neil मुझे The O'Neil मुझे ", "Le grand grand grand")  # words with vowel signs
 
 
 def test_long_texts_take_time_in_proportion() -> None:
