@@ -5,7 +5,8 @@ a loop, unless the source says something as often, or once less: "very, very, ve
 """
 
 import re
-import unicodedata
+
+from tapis.text.words import MARKS
 
 # Two characters or more, three times in a row: parts of words, words, or several words.
 _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
@@ -14,6 +15,11 @@ _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
 # characters. One of two characters is found at once.
 _PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
+
+# One word to four, twice in a row or more often. Words have the marks of their letters.
+_IN_WORD, _BETWEEN = rf"[\w{MARKS}]", rf"[^\w{MARKS}]"
+_WORDS = rf"{_IN_WORD}+(?:{_BETWEEN}+{_IN_WORD}+){{0,3}}?"
+_REPETITION = re.compile(rf"(?<!{_IN_WORD})({_WORDS})(?:{_BETWEEN}+\1(?!{_IN_WORD}))+")
 
 
 def loops(source: str, translation: str) -> bool:
@@ -29,18 +35,7 @@ def without_loops(translation: str) -> str:
 
 def _times_repeated(text: str) -> int:
     """Return how often the same words follow each other, at most; 0 where none do."""
-    return max((match[0].count(match[1]) for match in _repetition(text).finditer(text)), default=0)
-
-
-def _repetition(text: str) -> re.Pattern[str]:
-    r"""Return the pattern of one word to four of a text, twice in a row or more often.
-
-    Words have the marks of their letters, such as the vowel signs of Hindi, which \w leaves out.
-    """
-    marks = "".join(sorted({c for c in text if unicodedata.category(c).startswith("M")}))
-    of_word, between = rf"[\w{marks}]", rf"[^\w{marks}]"
-    words = rf"{of_word}+(?:{between}+{of_word}+){{0,3}}?"
-    return re.compile(rf"(?<!{of_word})({words})(?:{between}+\1(?!{of_word}))+")
+    return max((match[0].count(match[1]) for match in _REPETITION.finditer(text)), default=0)
 
 
 def _times_in_loops(text: str) -> int:
