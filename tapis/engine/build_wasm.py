@@ -1,4 +1,4 @@
-"""Compile the engine to WebAssembly, for the page of `export.py --to web`: wasm.c → tapis/web/engine.wasm.
+"""Compile the engine to WebAssembly, for the page of `export.py --to web`: engine.c → tapis/web/engine.wasm.
 
     pip install ziglang==0.17.1
     python -m tapis.engine.build_wasm
@@ -18,7 +18,7 @@ from pathlib import Path
 
 COMPILER = "0.17.1"  # of ziglang
 STRICT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-ffinite-math-only")
-EXPORTS = ("malloc", "free", "layout", "use_positions", "translate_wasm_simd128", "force_wasm_simd128", "release")
+EXPORTS = ("malloc", "free", "layout", "translate_wasm_simd128", "force_wasm_simd128", "release")
 PACKAGE = Path(__file__).parent.parent
 MODULE = PACKAGE / "web" / "engine.wasm"
 
@@ -46,7 +46,7 @@ def build(module: Path) -> None:
         "-Os",
     ]
     command += [*STRICT, *(f"-Wl,{argument}" for argument in linker)]
-    subprocess.run([*command, "-o", str(module), "wasm.c"], cwd=PACKAGE / "engine", check=True)
+    subprocess.run([*command, "-o", str(module), "engine.c"], cwd=PACKAGE / "engine", check=True)
 
 
 if __name__ == "__main__":

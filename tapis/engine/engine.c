@@ -26,7 +26,7 @@
 #include <string.h>
 
 enum {
-    LAYOUT_VERSION = 5, /* to be increased when the order of packed weights or a function's arguments change */
+    LAYOUT_VERSION = 6, /* to be increased when the order of packed weights or a function's arguments change */
     PANEL = 32,         /* columns of packed weights that lie side by side */
     DEPTH = 8,          /* of packed weights, and of the rows that they multiply: a multiple of it */
     ROWS_AT_ONCE = 64,  /* that go through all layers together, so that their activations stay in L2 */

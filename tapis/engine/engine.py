@@ -30,7 +30,7 @@ U = TypeVar("U")
 
 VARIANTS = ("avx512_vnni", "avx_vnni", "avx2", "neon_dotprod", "plain")  # of engine.c, best first
 SHORT_SUMS = ("avx2",)  # those that add products of four numbers in 16 bits
-LAYOUT_VERSION = 5  # as in engine.c
+LAYOUT_VERSION = 6  # as in engine.c
 EPSILON = 1e-5  # of the normalizations, as in model.py
 
 
@@ -126,15 +126,13 @@ class _Sentences(ctypes.Structure):
         return self
 
 
-_Positions = ctypes.CFUNCTYPE(c_void_p, c_long)
-_MayGoOn = ctypes.CFUNCTYPE(ctypes.c_int)
+_MayGoOn = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int))
 
 
 class _Search(ctypes.Structure):
     _fields_ = [
         *((name, c_long) for name in ("beam", "n_best", "first_tag", "n_tags")),
-        *((name, c_void_p) for name in ("limits", "penalties")),
-        ("positions", _Positions),
+        *((name, c_void_p) for name in ("limits", "penalties", "encodings")),
         ("may_go_on", _MayGoOn),
     ]
 
@@ -158,7 +156,7 @@ class Calls:
         limits: Sequence[int],
         search: Search,
         tags: Sequence[int],
-        positions: Callable[[int], Floats] | None,
+        encodings: Floats | None,
         check: Callable[[], None],
     ) -> None:
         """Prepare a search; the arguments are those of `run_search`."""
@@ -167,19 +165,13 @@ class Calls:
         longest = int(limits_of.max(initial=0)) if search.beam > 1 else -1
         alpha = search.length_penalty
         penalties = np.array([_length_penalty(length, alpha) for length in range(longest + 1)], np.float32)
-        tables: list[Floats] = []  # that the search may still read
 
-        def may_go_on() -> int:
+        def may_go_on(may: Any) -> None:
             try:
                 check()
+                may[0] = 1
             except BaseException as error:
                 self.raised.append(error)
-            return not self.raised
-
-        def pointer_to_positions(n: int) -> int:
-            assert positions
-            tables[:] = [positions(n)]
-            return tables[0].ctypes.data
 
         self.settings = _Search(
             search.beam,
@@ -188,15 +180,24 @@ class Calls:
             len(tags),
             limits_of.ctypes.data,
             penalties.ctypes.data if search.beam > 1 else None,
-            _Positions(pointer_to_positions),
+            None,
             _MayGoOn() if check is go_on else _MayGoOn(may_go_on),
         )
         self.arrays = limits_of, penalties  # kept alive
+        if encodings is not None:
+            self.use(encodings)
+
+    def use(self, encodings: Floats) -> None:
+        """Let the search read the encodings of positions from a table."""
+        self.encodings = encodings  # kept alive
+        self.settings.encodings = encodings.ctypes.data
 
     def end(self, outcome: int) -> None:
-        """Raise what a call back raised, or MemoryError, if the search did not come to its end."""
+        """Raise what `check` raised, KeyboardInterrupt, or MemoryError, if the search did not come to its end."""
         if self.raised:
             raise self.raised[0]
+        if outcome == STOPPED:  # Ctrl-C came when the search called Python, before `check`
+            raise KeyboardInterrupt
         if outcome != DONE:
             raise MemoryError
 
@@ -204,12 +205,17 @@ class Calls:
 _length_penalty = lru_cache(10_000)(length_penalty)
 
 
+def _longest(sentences: Sequence[Sequence[int]]) -> int:
+    """Return the positions of the longest of these sentences, with its end."""
+    return max((len(ids) for ids in sentences), default=0) + 1
+
+
 def run_search(
     call: Callable[[int, _Search, _Results], int],
     limits: Sequence[int],
     search: Search,
     tags: Sequence[int],
-    positions: Callable[[int], Floats] | None = None,
+    encodings: Floats | None = None,
     check: Callable[[], None] = go_on,
 ) -> list[list[Hypothesis]]:
     """Run a search of engine.c, and return its results.
@@ -219,14 +225,15 @@ def run_search(
         limits: caps the length of each sentence, in tokens.
         search: how to search.
         tags: ids that are never generated, one after another.
-        positions: returns the encodings of the first so many positions.
+        encodings: those of the first positions, (N, D): at least as many as the longest source and the longest limit;
+            None for a search without a model.
         check: is called before every eighth step: calling Python waits for its other threads. What it raises ends the
             search.
 
     """
     n, n_best = len(limits), search.n_best
-    calls = Calls(limits, search, tags, positions, check)
-    lengths, scores = np.empty((n, n_best), np.int64), np.empty((n, n_best), np.float32)
+    calls = Calls(limits, search, tags, encodings, check)
+    lengths, scores = np.empty((n, n_best), np.dtype(c_long)), np.empty((n, n_best), np.float32)
     results = _Results(lengths.ctypes.data, scores.ctypes.data, None)
     calls.end(call(n, calls.settings, results))
     all_ids = iter((c_int64 * int(np.maximum(lengths, 0).sum())).from_address(results.ids))
@@ -348,7 +355,8 @@ class Engine:
             outcome: int = self.translate(*map(ctypes.byref, arguments))
             return outcome
 
-        results = run_search(call, limits, search, self.suppressed, self.first_positions, check)
+        encodings = self.first_positions(max(_longest(sources), *limits, 0))
+        results = run_search(call, limits, search, self.suppressed, encodings, check)
         return finite(results, "try --precision fp32")
 
     def log_probabilities(
@@ -382,7 +390,8 @@ class Engine:
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         log_p = np.empty(len(sources), np.float64)
         weights = np.empty(ends[-1] if with_weights and len(ends) else 0, np.float32)
-        calls = Calls([], Search(), self.suppressed, self.first_positions, check)
+        encodings = self.first_positions(_longest([*sources, *targets]))
+        calls = Calls([], Search(), self.suppressed, encodings, check)
         forced = _Forced(log_p.ctypes.data, weights.ctypes.data if with_weights else None)
         arguments = self.model, _Sentences.of(sources), calls.settings, _Sentences.of(targets), forced
         calls.end(self.force(*map(ctypes.byref, arguments)))
@@ -393,7 +402,7 @@ class Engine:
     def steps(self, source: list[int], check: Callable[[], None] = go_on) -> Iterator[LogitsStep]:
         compiled = library()
         assert compiled
-        calls = Calls([], Search(), self.suppressed, self.first_positions, check)
+        calls = Calls([], Search(), self.suppressed, self.first_positions(_longest([source])), check)
         sentences = _Sentences.of([source])
         begin = compiled[f"begin_stepping_{self.variant}"]
         begin.restype = c_void_p
@@ -401,7 +410,12 @@ class Engine:
         if not stepping:
             raise MemoryError
 
+        n_steps = 0
+
         def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> Floats:
+            nonlocal n_steps
+            n_steps += 1
+            calls.use(self.first_positions(n_steps))
             logits = np.empty((len(tokens), self.model.projection.n_out), np.float32)
             pointers = [
                 c_void_p(array.ctypes.data) for array in (tokens, tokens if parents is None else parents, logits)

@@ -21,9 +21,11 @@ struct search {
     const int64_t *limits;  /* (B): how long each translation may become, at least 1 */
     /* (longest limit + 1): by which log P of each length is divided; null in greedy search that needs no scores */
     const float *penalties;
-    /* Returns the encodings (n, d) of the first n positions. A call of Python, made a few times in a search. */
-    const float *(*positions)(long n);
-    int (*may_go_on)(void); /* asked before every eighth step, since Python may be busy; null for yes */
+    /* (n, d) of the first positions: as many as the longest source has, and as many as a translation may get */
+    const float *encodings;
+    /* Asked before every eighth step, since Python may be busy; null for yes. Writes whether; where Python is
+       interrupted, it writes nothing. */
+    void (*may_go_on)(int *may);
 };
 
 struct results {
@@ -85,8 +87,6 @@ struct searching {
     /* Either a model or a script gives the logits. */
     const struct model *model;
     const struct source *source;
-    const float *encodings; /* (n_encodings, d) of the first positions */
-    long n_encodings;
     scripted_step *script;
 
     /* The steps so far: the last tokens of the hypotheses, and the rows of the step before from which they continue */
@@ -134,18 +134,17 @@ static int add_step(struct searching *s, long n_rows) {
 /* Computes the logits of the last step, without those that are never generated. */
 static enum outcome compute_logits(struct searching *s) {
     const struct search *search = s->search;
-    if (search->may_go_on && s->n_steps % 8 == 1 && !search->may_go_on()) return STOPPED;
+    if (search->may_go_on && s->n_steps % 8 == 1) {
+        int may = 0;
+        search->may_go_on(&may);
+        if (!may) return STOPPED;
+    }
     struct step *now = s->steps + s->n_steps - 1;
     const int64_t *tokens = s->tokens[s->n_steps - 1];
     if (s->script) {
         if (!s->script(now->n_rows, tokens, now->parents, s->logits)) return STOPPED;
     } else {
-        if (s->n_steps > s->n_encodings) {
-            s->n_encodings = 2 * s->n_steps;
-            s->encodings = search->positions(s->n_encodings);
-        }
-        if (!s->encodings) return NO_MEMORY;
-        const float *encoding = s->encodings + (s->n_steps - 1) * s->model->d;
+        const float *encoding = search->encodings + (s->n_steps - 1) * s->model->d;
         if (!s->functions->step(s->model, s->source, s->steps, s->n_steps, tokens, encoding, s->logits))
             return NO_MEMORY;
     }
@@ -400,10 +399,8 @@ static enum outcome begin(struct searching *s, struct source *source, const stru
     source->starts = starts;
     source->keys_values = take(&s->memory, m->n_decoder_layers * source->n_tokens * 2 * m->d, sizeof(bf16));
     s->source = source;
-    s->n_encodings = source->longest;
-    s->encodings = s->search->positions(source->longest);
-    if (!source->keys_values || !s->encodings) return NO_MEMORY;
-    return s->functions->encode(m, sources, s->encodings, source) ? DONE : NO_MEMORY;
+    if (!source->keys_values) return NO_MEMORY;
+    return s->functions->encode(m, sources, s->search->encodings, source) ? DONE : NO_MEMORY;
 }
 
 static int translate(const struct model *m, const struct functions *functions, const struct sentences *sources,

@@ -177,18 +177,16 @@ class Engine {
   // The settings of a search: `struct search`.
   search(nSource, limit, beam, nBest) {
     // Make the table of positions longer if the search may ask for more.
-    const n = Math.max(nSource + 1, 2 * limit);
+    const n = Math.max(nSource, limit) + 1;
     if (n > this.nPositions) {
+      const longer = this.keep(sinusoids(2 * n, this.config.d_model)); // throws where there is no memory
       this.functions.free(this.positions);
-      this.nPositions = 2 * n;
-      this.positions = this.keep(sinusoids(this.nPositions, this.config.d_model));
+      [this.positions, this.nPositions] = [longer, 2 * n];
     }
 
     const limits = this.lend(BigInt64Array.of(BigInt(limit)));
     const penalties = this.lend(Float32Array.from({ length: limit + 1 }, (_, length) => lengthPenalty(length)));
-    const settings = this.lend(Int32Array.of(beam, nBest, ...this.tags, limits, penalties, 0, 0));
-    this.functions.use_positions(settings, this.positions);
-    return settings;
+    return this.lend(Int32Array.of(beam, nBest, ...this.tags, limits, penalties, this.positions, 0));
   }
 
   // The best translations of a source, best first: the ids, the score, and log P of the ids and the end, which is null for

@@ -124,8 +124,6 @@ static const uint32_t MINUS_INFINITY = 0xff800000;
 
 static float encodings[LONGEST + STEPS][D];
 
-static const float *positions(long n) { return n > LONGEST + STEPS ? NULL : encodings[0]; }
-
 static void search(const struct variant *variant, const struct model *m, struct found *found) {
     /* The sources: short sentences, and a first one that is longer than the search or than a group of rows. */
     static int64_t tokens[SENTENCES * LONGEST], lengths[SENTENCES], starts[SENTENCES + 1];
@@ -176,7 +174,7 @@ static void search(const struct variant *variant, const struct model *m, struct 
             targets[n_tokens++] = t + 1 < target_lengths[i] ? EOS + 1 + (i + t * 11) % (VOCABULARY - EOS - 1) : EOS;
     }
     struct sentences given = {targets, target_lengths, SENTENCES};
-    struct search settings = {.beam = 1, .positions = positions};
+    struct search settings = {.beam = 1, .encodings = encodings[0]};
     struct forced forced = {found->log_p, found->weights};
     if (variant->force(m, &sources, &settings, &given, &forced) != DONE) exit(2);
 }

@@ -17,8 +17,6 @@ struct work {
     double log_p[SENTENCES];
 };
 
-static const float *positions_of_thread(long n) { return n > LONGEST + STEPS ? NULL : encodings[0]; }
-
 static void *translate_and_force(void *argument) {
     struct work *work = argument;
     int64_t tokens[3 * SENTENCES], lengths[SENTENCES], limits[SENTENCES];
@@ -29,7 +27,7 @@ static void *translate_and_force(void *argument) {
     float penalties[LIMIT + 1], scores[SENTENCES];
     for (long i = 0; i <= LIMIT; i++) penalties[i] = 1 + i / 6.0f;
     struct sentences sources = {tokens, lengths, SENTENCES};
-    struct search settings = {3, 1, 0, 0, limits, penalties, positions_of_thread, NULL};
+    struct search settings = {3, 1, 0, 0, limits, penalties, encodings[0], NULL};
     for (int round = 0; round < ROUNDS; round++) {
         struct results results = {work->lengths, scores, NULL};
         if (translate_plain(work->model, &sources, &settings, &results) != DONE) exit(2);

@@ -366,16 +366,33 @@ def test_what_is_checked_every_eighth_step_ends_a_search(variant: str) -> None:
         assert n_checks == 3
 
 
-def test_python_is_called_a_few_times_in_a_search(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a table of positions, each time for one twice as long."""
-    model = engine_of(random_model(40, SMALL), variant, [EOS])
-    asked: list[int] = []
-    first = model.first_positions
-    monkeypatch.setattr(model, "first_positions", lambda n: (asked.append(n), first(n))[1])  # type: ignore[func-returns-value]
-    for search in (Search(), Search(3)):
-        asked.clear()
-        model([[7, 8]], [100], search)
-        assert asked == [3, 8, 18, 38, 78, 158]
+INTERRUPTED = """
+import signal, sys, threading
+from tapis.search import Search
+from tapis.translator import Translator
+
+translator = Translator.load(sys.argv[1])
+n_interrupted = 0
+for searched in (translator, translator.checked_by(lambda: None)):
+    for i in range(40):
+        try:
+            threading.Timer(0.002 + i * 0.0005, signal.raise_signal, [signal.SIGINT]).start()
+            while True:
+                searched.n_best(["The cat is sitting on the mat."], Search(1 + i % 5, n_best=1))
+        except KeyboardInterrupt:
+            n_interrupted += 1
+print(n_interrupted)
+"""
+
+
+@is_compiled
+def test_ctrl_c_ends_a_search() -> None:
+    """Whenever it comes: also where the search calls Python, which reports it there as an error that is ignored."""
+    release = ROOT / "tests/formats/format-1.tar.gz"
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(release)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout) == (0, "80\n"), done.stderr
 
 
 @is_compiled
