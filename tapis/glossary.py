@@ -3,7 +3,7 @@
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
 begin with # are left out. A term in small letters is found in any letter case, but not in a word with a hyphen, such as
 woman-like; another one only as it is written. Only whole words are found, except in scripts without spaces. Where
-several terms begin at one place, the longest is found.
+several terms begin at one place, the longest is found; of turkey and Turkey, the one that is written so.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
 where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
@@ -11,7 +11,7 @@ changed (tapis/terms.py).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,15 +96,12 @@ class Glossary:
         return frozenset(word.lower() for term in self.terms for word in _LETTERS.findall(term.target))
 
     @cached_property
-    def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:
-        """The words of each term, in small letters, by the first; longer ones first."""
-        found: dict[str, list[tuple[list[str], Term]]] = {}
-        for term in self.terms:
-            words = _WORD.findall(term.source)
-            found.setdefault(words[0].lower(), []).append((words, term))
-        for of_word in found.values():
-            of_word.sort(key=lambda entry: -len(entry[0]))
-        return found
+    def _by_words(self) -> "_Index":
+        return _Index.of(self.terms, _WORD.findall, " ")
+
+    @cached_property
+    def _by_characters(self) -> "_Index":
+        return _Index.of(self.terms, list, "")
 
     def terms_in(self, sentence: str) -> list[Term]:
         """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
@@ -120,16 +117,13 @@ class Glossary:
         place = 0
         while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
             length = 1
-            for wanted, term in self._by_first_word.get(words[place].lower(), []):
-                is_any_case = term.source.islower()
-                there = words[place : place + len(wanted)]
-                if there == wanted or (is_any_case and [word.lower() for word in there] == wanted):
-                    start, end = matches[place].start(), matches[place + len(wanted) - 1].end()
-                    if is_any_case and _is_hyphenated(sentence, start, end):
-                        continue
-                    found.append(Placed(start, end, term))
-                    length = len(wanted)
-                    break
+            for n_words, term in self._by_words.beginning(words, place):
+                start, end = matches[place].start(), matches[place + n_words - 1].end()
+                if term.source.islower() and _is_hyphenated(sentence, start, end):
+                    continue
+                found.append(Placed(start, end, term))
+                length = n_words
+                break
             place += length
         return found
 
@@ -138,30 +132,53 @@ class Glossary:
         found: list[Placed] = []
         place = 0
         while place < len(sentence) and len(found) < MOST_OF_A_SENTENCE:
-            terms = self._by_first_sign.get(sentence[place].lower(), [])
-            term = next((term for term in terms if _is_there(term.source, sentence, place)), None)
-            end = place + (len(term.source) if term else 1)
-            if term:
-                found.append(Placed(place, end, term))
-            place = end
-        return found
-
-    @cached_property
-    def _by_first_sign(self) -> dict[str, list[Term]]:
-        """The terms by their first characters, in small letters; longer ones first."""
-        found: dict[str, list[Term]] = {}
-        for term in sorted(self.terms, key=lambda term: -len(term.source)):
-            found.setdefault(term.source[0].lower(), []).append(term)
+            length = 1
+            for n_characters, term in self._by_characters.beginning(sentence, place):
+                end = place + n_characters
+                is_bound = term.source.islower() and _is_hyphenated(sentence, place, end)
+                if _is_whole(sentence, place, end) and not is_bound:
+                    found.append(Placed(place, end, term))
+                    length = n_characters
+                    break
+            place += length
         return found
 
 
-def _is_there(source: str, sentence: str, place: int) -> bool:
-    """Return whether a term is at a place of a sentence, as a whole word where its script has words."""
-    end = place + len(source)
-    there = sentence[place:end]
-    if there != source and not (source.islower() and there.lower() == source):
-        return False
-    return _is_whole(sentence, place, end) and not (source.islower() and _is_hyphenated(sentence, place, end))
+class _Index(NamedTuple):
+    """Terms by their parts: by words, or by characters. The time to find one does not grow with their number."""
+
+    terms: dict[str, Term]
+    """By their parts, joined"""
+    lengths: dict[str, list[int]]
+    """The numbers of parts that terms have, in descending order, by the first part in small letters"""
+    separator: str
+    """What is between parts, once they are joined"""
+
+    @classmethod
+    def of(cls, terms: Iterable[Term], split: Callable[[str], list[str]], separator: str) -> Self:
+        by_parts: dict[str, Term] = {}
+        lengths: dict[str, set[int]] = {}
+        for term in terms:
+            parts = split(term.source)
+            by_parts.setdefault(separator.join(parts), term)
+            lengths.setdefault(parts[0].lower(), set()).add(len(parts))
+        return cls(by_parts, {first: sorted(found, reverse=True) for first, found in lengths.items()}, separator)
+
+    def beginning(self, parts: Sequence[str], place: int) -> Iterator[tuple[int, Term]]:
+        """Yield the terms that begin at a place of a sentence and how many parts they have, longer ones first.
+
+        Of terms that differ in letter case alone, it is the one that is written as the sentence has it.
+        """
+        for length in self.lengths.get(parts[place].lower(), []):
+            if place + length > len(parts):
+                continue
+            there = self.separator.join(parts[place : place + length])
+            term = self.terms.get(there)
+            if term is None:
+                term = self.terms.get(there.lower())
+                if term is None or not term.source.islower():
+                    continue
+            yield length, term
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,33 @@ def test_terms_of_scripts_without_spaces_are_parts_of_what_is_written() -> None:
     assert missing_terms([Term("a", "tai-chi (太极拳)")], "the tai-chi (太极拳)") == []
     assert missing_terms([Term("a", "cat")], "catalogue concat, cat") == []
     assert Glossary((Term("cat", "chat"),)).terms_in("cat-like tom-cat costs 猫 ฿5") == []
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_term_that_is_written_as_the_text_is_preferred(turned: bool) -> None:
+    """Whichever comes first in the file."""
+    terms = [Term("turkey", "dinde"), Term("Turkey", "Turquie"), Term("gpu", "a"), Term("GPU", "b")]
+    glossary = Glossary(tuple(terms[::-1] if turned else terms))
+
+    def found(sentence: str) -> list[str]:
+        return [term.target for term in glossary.terms_in(sentence)]
+
+    assert found("Turkey, turkey, TURKEY.") == ["Turquie", "dinde", "dinde"]
+    assert found("Turkey-like, turkey-like") == ["Turquie"]
+    assert found("用GPU的gpu的Gpu") == ["b", "a", "a"]
+
+
+def test_the_time_to_find_terms_does_not_grow_with_their_number() -> None:
+    """Here they begin alike: comparing each with each place took ten seconds and more."""
+    terms = [
+        Term(start + f"{i:05d}" + end, "x") for i in range(50_000) for start, end in (("the no ", ""), ("品", "产"))
+    ]
+    glossary = Glossary(tuple(terms))
+    sentences = ["the " * 100, "品" * 100]
+    assert glossary.terms_in("the no 00007") and glossary.terms_in("品00007产")
+    start = time.process_time()
+    assert not any(map(glossary.terms_in, sentences))
+    assert time.process_time() - start < 0.5
 
 
 def test_vowel_signs_are_parts_of_words() -> None:
