@@ -31,7 +31,7 @@ class Phrase(NamedTuple):
     ids_at_start: list[int]
     """As it is as the first words of a translation"""
     ids_bound: list[int]
-    """As it is directly behind what binds the next word, such as l' in French"""
+    """As it is directly behind what binds the next word, such as l' in French or an opening bracket"""
 
     def behind(self, ids: Sequence[int], borders: "Borders") -> list[int]:
         """Return the phrase as it is behind a beginning of a translation."""
@@ -46,7 +46,9 @@ class Borders(NamedTuple):
     goes_on: NDArray[np.bool_]
     """(V,) those that go on with the word before them"""
     binds: NDArray[np.bool_]
-    """(V,) those that bind the next word, with an apostrophe at their end"""
+    """(V,) those that bind the next word, such as an apostrophe: it follows without a space"""
+    ends_in_sign: NDArray[np.bool_]
+    """(V,) those behind which a word may begin without a space, if not as often: they end in a sign or space"""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,10 @@ def _said_by_chance(
     for number in unsaid:
         for form in phrases[number]:
             start = len(ids) - len(form)
-            if start >= after and list(ids[start:]) == form == phrases[number].behind(ids[:start], borders):
+            if start < after or list(ids[start:]) != form:
+                continue
+            is_bound = form == phrases[number].ids_bound and start > 0 and borders.ends_in_sign[ids[start - 1]]
+            if is_bound or form == phrases[number].behind(ids[:start], borders):
                 return frozenset([number])
     return frozenset()
 

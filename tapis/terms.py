@@ -202,7 +202,7 @@ def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:
 
 def borders_of(tokenizer: Tokenizer, language: str) -> Borders:
     """Return where words begin and end. In languages without spaces, a word may begin anywhere."""
-    goes_on, binds = tokenizer.word_borders
+    goes_on, binds, ends_in_sign = tokenizer.word_borders
     if base_language(language) in LANGUAGES_WITHOUT_WORDS:
         goes_on = np.zeros_like(goes_on)
-    return Borders(goes_on, binds)
+    return Borders(goes_on, binds, ends_in_sign)

@@ -18,6 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tapis.config import TapisError
 from tapis.system.terminal import in_one_line
+from tapis.text.words import MARKS
 
 WORD_PREFIX = " "  # prepended to every text, so that a word has the same tokens at the start as in the middle
 
@@ -36,6 +37,11 @@ _BYTE_OF_CHARACTER |= {chr(0x100 + i): byte for i, byte in enumerate(_OTHER_BYTE
 _TO_BYTES = {ord(character): byte for character, byte in _BYTE_OF_CHARACTER.items()}  # for `str.translate`
 
 MAX_TOKEN_LENGTH = 1000  # bytes; a corpus may have lines of as many dashes
+
+# Of tokens as readable text, in which ▁ is a space and ⟨e2 80⟩ a part of a character: perhaps of a letter.
+_GOES_ON = re.compile(rf"[\w{MARKS}⟨]")
+_BINDS = re.compile(r"(?:['’(\[{„]|▁\W*[“‘]|(?<!▁)[-/])\Z")  # “ closes quotes in German: not directly behind a word
+_ENDS_IN_SIGN = re.compile(rf"\A(?!⟨).*[^\w{MARKS}]\Z", re.DOTALL)
 
 _TAG = re.compile(r"<2[A-Za-z0-9_-]{1,40}>")
 
@@ -160,11 +166,16 @@ class Tokenizer:
         return frozenset(character for text in texts for character in text)
 
     @cached_property
-    def word_borders(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """(V,) which tokens continue the word before them, and (V,) which bind the next word by an apostrophe."""
+    def word_borders(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which tokens continue the word before them, which bind the next word, and which end in a sign; (V,) each.
+
+        Those bind it that end in an apostrophe, or in a bracket, quote, hyphen or slash that words follow directly. A
+        sign is what no word consists of; a space is one, too.
+        """
         pieces = [self.pieces([i])[0] if i >= self.first_text_id else "" for i in range(len(self))]
-        goes_on = np.array([piece[:1].isalnum() or piece.startswith("⟨") for piece in pieces])
-        return goes_on, np.array([piece.endswith(("'", "’")) for piece in pieces])
+        patterns = (_GOES_ON.match, _BINDS.search, _ENDS_IN_SIGN.search)
+        goes_on, binds, ends_in_sign = (np.array([bool(has(piece)) for piece in pieces]) for has in patterns)
+        return goes_on, binds, ends_in_sign
 
     def _bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that a token of text stands for."""

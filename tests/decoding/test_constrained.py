@@ -24,7 +24,7 @@ from tapis.terms import borders_of, phrase_of
 from tapis.text.tokenizer import Tokenizer
 
 V = 8  # of scripted models
-FREE = Borders(np.zeros(V, bool), np.zeros(V, bool))
+FREE = Borders(*np.zeros((3, V), bool))
 
 
 def scripted(seed: int) -> LogitsStep:
@@ -93,7 +93,7 @@ def test_a_phrase_is_said_as_often_as_it_is_given(beam: int) -> None:
 
 
 def test_no_word_goes_on_behind_a_phrase() -> None:
-    borders = Borders(np.array([False] * 6 + [True, True]), np.zeros(V, bool))
+    borders = FREE._replace(goes_on=np.array([False] * 6 + [True, True]))
     for seed in range(20):
         (found,) = constrained_search(scripted(seed), 9, [phrase(4, 5)], Search(5), borders, may_run_on=True)
         place = str(found.ids).index("4, 5") // 3
@@ -101,7 +101,7 @@ def test_no_word_goes_on_behind_a_phrase() -> None:
 
 
 def test_a_phrase_takes_the_form_of_its_place() -> None:
-    borders = Borders(np.zeros(V, bool), np.array([False] * 7 + [True]))
+    borders = FREE._replace(binds=np.array([False] * 7 + [True]))
     forms = Phrase([4], [5], [6])
     seen = set()
     for seed in range(100):
@@ -265,7 +265,7 @@ def test_nothing_is_said_behind_the_end_of_a_sentence() -> None:
 
         return step
 
-    borders = Borders(np.zeros(vocabulary, bool), np.zeros(vocabulary, bool))
+    borders = Borders(*np.zeros((3, vocabulary), bool))
     phrase = Phrase([7], [7], [7])
     for search in (Search(1), Search(5, 3)):
         found = constrained_search(step_of(False), 12, [phrase], search, borders)
@@ -300,7 +300,7 @@ def test_two_phrases_do_not_share_a_token() -> None:
         logits[:, 5:9] = 2.0
         return logits
 
-    borders = Borders(np.zeros(12, bool), np.zeros(12, bool))
+    borders = Borders(*np.zeros((3, 12), bool))
     phrases = [Phrase(ids, ids, ids) for ids in ([5, 6], [6, 7])]
     found = constrained_search(step, 12, phrases, Search(8, 5), borders)
     assert found
@@ -340,6 +340,52 @@ def test_forms_of_a_phrase_and_borders_of_words(tokenizer: Tokenizer) -> None:
     assert not borders.goes_on[ids[0]] and not borders.goes_on[EOS] and borders.goes_on[tokenizer.encode_bound("x")[0]]
     assert borders.binds[ids[-1]] and not borders.binds[ids[0]]
     assert not borders_of(tokenizer, "zh").goes_on.any()
+
+
+def saying(text: str, tokenizer: Tokenizer) -> LogitsStep:
+    """A model that says a text, whatever it was made to say before."""
+    wanted = [*tokenizer.encode([text])[0], EOS]
+    lengths = [0]
+
+    def step(tokens: NDArray[np.int64], parents: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        lengths[:] = [1] * len(tokens) if parents is None else [lengths[row] + 1 for row in parents]
+        logits = np.zeros((len(tokens), len(tokenizer)), np.float32)
+        logits[:, :EOS] = -np.inf
+        for row, length in enumerate(lengths):
+            logits[row, wanted[min(length, len(wanted)) - 1]] = 12.0
+        return logits
+
+    return step
+
+
+def test_signs_bind_words_or_only_end_them() -> None:
+    binding, others = ["a (", "a l'(", "a “", "a-", "a/"], ["a“", "a -", "a /", "a,", 'a "']
+    tokenizer = Tokenizer.train([*binding, *others] * 5, 300)
+    borders = borders_of(tokenizer, "de")
+    for text in (*binding, *others):
+        (first, *_, last) = tokenizer.encode([text])[0]
+        assert tokenizer.decode([[last]])[0] in (text[-1], text[-2:]), text
+        assert borders.binds[last] == (text in binding), text
+        assert borders.ends_in_sign[last] and not borders.ends_in_sign[first] and not borders.goes_on[last]
+
+
+@pytest.mark.parametrize("text", ["Un (chat) dort.", 'Un "chat" dort.', "Un x-chat dort.", "Un chien/chat dort."])
+def test_a_term_directly_behind_a_sign_is_said(text: str, tokenizer: Tokenizer) -> None:
+    phrases = [phrase_of(Term("x", "chat"), tokenizer)]
+    borders = borders_of(tokenizer, "fr")
+    (found,) = constrained_search(saying(text, tokenizer), 30, phrases, Search(5), borders)
+    assert tokenizer.decode([found.ids]) == [text]
+
+
+def test_a_term_is_not_said_where_its_word_goes_on_with_a_mark() -> None:
+    heart = "दिल"
+    tokenizer = Tokenizer.train([f"{heart}्ली में है", f"{heart} की बात"] * 50, 400)
+    phrases = [phrase_of(Term("heart", heart), tokenizer)]
+    borders = borders_of(tokenizer, "hi")
+    assert borders.goes_on[tokenizer.encode_bound("्")[0]] and borders.goes_on[tokenizer.encode_bound("_")[0]]
+    said = [*tokenizer.encode([heart])[0], *tokenizer.encode_bound("्ली")]
+    (found,) = constrained_search(saying(tokenizer.decode([said])[0], tokenizer), 12, phrases, Search(5), borders)
+    assert not missing_terms([Term("heart", heart)], tokenizer.decode([found.ids])[0])
 
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
