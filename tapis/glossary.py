@@ -26,6 +26,7 @@ from tapis.text.words import LETTERS, MARKS
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
 LEAST_OF_FORM = 3  # letters that two forms of a word have in common
+SHORT_WORD = 4  # letters; of such a word, a part says little
 LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
 _IN_WORD = rf"[\w{MARKS}]"
 _LETTERS = re.compile(LETTERS)
@@ -241,11 +242,20 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
 def forms_in(word: str, text: str) -> list[str]:
     """Return the words of a text that may be forms of a word, in order: those that begin as it does.
 
-    They `begin_alike`, and have LONGEST_ENDING more letters at most. A word of fewer letters than LEAST_OF_FORM has no
-    other form.
+    They `begin_alike`, and have LONGEST_ENDING more letters at most. Forms of a short word begin with all of it: chaque
+    is none of chat. A word of fewer letters than LEAST_OF_FORM has no other form, and one in capitals neither.
     """
+    if word.isupper():
+        return [one for one in _LETTERS.findall(text) if one == word]
     longest = len(word) + (LONGEST_ENDING if len(word) >= LEAST_OF_FORM else 0)
-    return [one for one in _LETTERS.findall(text) if len(one) <= longest and begin_alike(word.lower(), one.lower())]
+    beginning = word.lower()
+    return [
+        one
+        for one in _LETTERS.findall(text)
+        if len(one) <= longest
+        and begin_alike(beginning, one.lower())
+        and (len(word) > SHORT_WORD or one.lower().startswith(beginning))
+    ]
 
 
 def begin_alike(word: str, other: str) -> bool:

@@ -321,6 +321,8 @@ def test_forms_of_a_word_have_other_endings() -> None:
     ]
     assert forms_in("tapis", "tapisserie tapis Tapis") == ["tapis", "Tapis"]
     assert forms_in("or", "Or ors orage ort") == ["Or"]  # too short to tell
+    assert forms_in("chat", "Chaque chien dort dans la chambre.") == []
+    assert forms_in("OTAN", "Les otages de l'OTAN") == ["OTAN"]
 
 
 def test_what_is_missing_is_counted() -> None:
