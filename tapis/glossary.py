@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tapis.config import UNK, TapisError
+from tapis.doubts import words
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import lines
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
@@ -93,8 +94,8 @@ class Glossary:
 
     @cached_property
     def target_words(self) -> frozenset[str]:
-        """The words of all translations, in small letters."""
-        return frozenset(word.lower() for term in self.terms for word in _LETTERS.findall(term.target))
+        """The words of all translations, in small letters, as `Learned.known_words` has those of the training."""
+        return frozenset(word.lower() for term in self.terms for word in words(term.target))
 
     @cached_property
     def _by_words(self) -> "_Index":

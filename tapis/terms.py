@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tapis.attention import word_alignment
 from tapis.config import base_language
 from tapis.constrained import Borders, Phrase, constrained_search
+from tapis.doubts import words
 from tapis.glossary import Glossary, Placed, Term, forms_in, is_spaceless, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
 from tapis.text.alignment import Alignment, SamePlaces
@@ -63,7 +64,7 @@ def say_terms(
 
     def is_inflected(placed: Placed, text: str) -> bool:
         forms = forms_in(placed.term.target, text) if translator.config.terms else []
-        return any(not known or form.lower() in known for form in forms)
+        return any(not known or known.issuperset(words(form.lower())) for form in forms)
 
     def to_say(row: int, text: str) -> list[Placed]:
         """Return the terms of a sentence without those that a model of --terms has inflected: they are not lacking."""

@@ -90,6 +90,13 @@ def test_words_of_a_glossary_are_not_invented(translator: Translator) -> None:
         assert doubts(one, ["A cat is sleeping."], ["Un Tapichat dort."])[0] & {"copied", "invented"} == expected
 
 
+def test_words_of_a_glossary_are_counted_as_those_of_a_text() -> None:
+    """Also where they have vowel signs."""
+    assert Glossary((Term("heart", "दिल की"), Term("x", "Été"))).target_words == frozenset(
+        words_of(["दिल की Été"]).split()
+    )
+
+
 def test_a_run_keeps_the_words_of_its_targets_unless_they_are_too_many(translator: Translator, demo: Corpus) -> None:
     targets = [target for _, target in demo.train]
     assert translator.learned.target_words == words_of(targets) == words_of([*targets, targets[0].upper()])

@@ -14,6 +14,7 @@ from decoding.translator import Translator
 from pairs.corpus import Corpus
 from tapis.config import UNK, Learned
 from tapis.constrained import constrained_search
+from tapis.doubts import words_of
 from tapis.glossary import Glossary, Placed, Term, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
 from tapis.terms import is_part_of_word, lacking, put_in_place
@@ -164,6 +165,14 @@ def test_a_term_that_is_inflected_is_not_lacking(
         translator = Translator(Saying(ids), tokenizer, config, learned)  # type: ignore[arg-type]
         translator.with_glossary(glossary)(["Cats sleep. A cat."])
         assert bool(changed) == is_changed, (terms, known)
+
+    # Words with vowel signs are known by their parts, as `words_of` has them.
+    (ids,) = tokenizer.encode(["किताबें"])
+    learned = Learned(target_words=words_of(["किताबें"]))
+    translator = Translator(Saying(ids), tokenizer, replace(tiny, terms=0.3), learned)  # type: ignore[arg-type]
+    changed.clear()
+    translator.with_glossary(Glossary((Term("book", "किताब"),)))(["A book."])
+    assert not changed
 
 
 @pytest.fixture(params=["int8", "fp32"])
