@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LANGUAGES_WITHOUT_WORDS = {*LANGUAGES_WITHOUT_SPACES, "th", "lo", "km", "my"}  # that spaces would separate
 EXPECTED_TERM = 10.0  # nats that a term may cost in its place: one that costs more, the model has not learned
 LENGTHENED = 1.2  # times the tokens of the usual translation: what a search may make of it, besides the terms
+_SPACE = re.compile(r"\s")  # of any kind, as for `str.split`
 _POSSESSIVE = re.compile(r"\A['’]s(?!\w)")
 _AROUND = re.compile(r"(?P<before>\W*(?:\w{1,2}['’](?=\w))?).*?(?P<after>\W*)")  # a word: signs, and an article as l'
 
@@ -157,7 +158,7 @@ def lacking(places: Sequence[Placed], translation: str) -> list[Placed]:
 
 def is_part_of_word(sentence: str, placed: Placed) -> bool:
     """Return whether a term is a part of what spaces separate, beside other letters than 's: NATO in NATO-led."""
-    before, after = sentence[: placed.start].rpartition(" ")[2], sentence[placed.end :].partition(" ")[0]
+    before, after = _SPACE.split(sentence[: placed.start])[-1], _SPACE.split(sentence[placed.end :])[0]
     return any(map(str.isalnum, before + _POSSESSIVE.sub("", after)))
 
 

@@ -63,6 +63,9 @@ def test_a_part_of_a_word_has_no_place_of_its_own() -> None:
         ("The cat’s mat.", "cat", False),
         ("l'homme", "homme", True),
         ("white", "white", False),
+        ("The\u00a0white\u202fcat.", "white", False),
+        ("The\twhite\ncat.", "white", False),
+        ("The\u00a0black-and-white cat.", "white", True),
     ):
         start = sentence.index(term)
         assert is_part_of_word(sentence, Placed(start, start + len(term), Term(term, "x"))) == expected
