@@ -111,6 +111,7 @@ class Glossary:
 
     def places_in(self, sentence: str) -> list[Placed]:
         """Return what `terms_in` returns, each term with its place in the sentence."""
+        sentence = _with_plain_apostrophes(sentence)
         if _SPACELESS.search(sentence):
             return self._parts_of(sentence)
         matches = list(_WORD.finditer(sentence))
@@ -161,7 +162,7 @@ class _Index(NamedTuple):
         by_parts: dict[str, Term] = {}
         lengths: dict[str, set[int]] = {}
         for term in terms:
-            parts = split(term.source)
+            parts = split(_with_plain_apostrophes(term.source))
             by_parts.setdefault(separator.join(parts), term)
             lengths.setdefault(parts[0].lower(), set()).add(len(parts))
         return cls(by_parts, {first: sorted(found, reverse=True) for first, found in lengths.items()}, separator)
@@ -194,6 +195,11 @@ def is_spaceless(text: str) -> bool:
     return _SPACELESS.search(text) is not None
 
 
+def _with_plain_apostrophes(text: str) -> str:
+    """Return a text of the same length in which ' is for ’: an apostrophe is found in either way to write it."""
+    return text.replace("’", "'")
+
+
 def _is_hyphenated(sentence: str, start: int, end: int) -> bool:
     """Return whether a hyphen binds what is between two places to a letter or digit before or behind it."""
     before, after = sentence[max(0, start - 2) : start], sentence[end : end + 2]
@@ -221,15 +227,16 @@ def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> li
 def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
     """Return the terms whose translations a text does not have, as whole words, each as often as it is missing."""
     missing = []
-    rest = translation
+    rest = _with_plain_apostrophes(translation)
     for term in sorted(terms, key=lambda term: -len(term.target)):
-        length = len(term.target)
-        place = rest.find(term.target)
+        target = _with_plain_apostrophes(term.target)
+        length = len(target)
+        place = rest.find(target)
         while place >= 0 and not _is_whole(rest, place, place + length):
-            place = rest.find(term.target, place + 1)
+            place = rest.find(target, place + 1)
         if place < 0:  # it may have a capital as the first word
             first = _BEFORE_WORDS.match(rest)
-            capital = term.target[:1].upper() + term.target[1:]
+            capital = target[:1].upper() + target[1:]
             start = first.end() if first else 0
             is_first = rest.startswith(capital, start) and _is_whole(rest, start, start + len(capital))
             place, length = (start, len(capital)) if is_first else (-1, 0)

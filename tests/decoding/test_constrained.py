@@ -325,6 +325,16 @@ def test_forms_of_a_word_have_other_endings() -> None:
     assert forms_in("OTAN", "Les otages de l'OTAN") == ["OTAN"]
 
 
+@pytest.mark.parametrize(("written", "other"), ["'’", "’'"])
+def test_an_apostrophe_is_found_in_either_way_to_write_it(written: str, other: str) -> None:
+    licence = Term(f"driver{written}s licence", f"attestation d{written}aptitude")
+    for sentence in (f"A driver{other}s licence.", f"一个driver{other}s licence"):
+        ((start, end, term),) = Glossary((licence,)).places_in(sentence)
+        assert term == licence and sentence[start:end] == f"driver{other}s licence"
+    assert missing_terms([licence], f"une attestation d{other}aptitude") == []
+    assert missing_terms([licence], f"Attestation d{other}aptitude") == []
+
+
 def test_what_is_missing_is_counted() -> None:
     cat, big_cat = Term("x", "chat"), Term("y", "grand chat")
     assert missing_terms([cat, cat], "un chat, chaton") == [cat]
