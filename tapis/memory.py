@@ -10,17 +10,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from functools import cached_property
+from heapq import nlargest
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from tapis.system.files import write_whole
 from tapis.text.lines import Pair, compressed
-from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, plain
+from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, has_signs, plain
 from tapis.text.tmx import read_tmx, read_tmx_file
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
 ALMOST_EQUAL = 0.99  # of texts that differ in signs or tags alone
-MOST_COMPARED = 20  # texts of the memory that share the most words with a text
+MOST_COMPARED = 20  # texts of the memory that share the most words with a text, for their length
 MOST_WORDS = 200  # of a text that is compared: the time grows with their square
 MOST_FREQUENT = 1000  # texts of the memory with a word: one of more tells little
 _WORD = re.compile(r"\w+")
@@ -51,8 +52,8 @@ class Memory:
         return self.translations.get(_normal(text))
 
     def exact_in(self, line: str, markup: Markup) -> str | None:
-        """Return the translation of a line of a document, as its markup; None of one with tags, or that it lacks."""
-        if markup == "html" and "<" in line:
+        """Return the translation of a line of a document, as its markup; None of one with marks, or that it lacks."""
+        if (markup == "html" and "<" in line) or has_signs(line, markup):
             return None
         text = self.exact(plain(line, markup))
         return None if text is None else ESCAPES[markup](text)
@@ -60,6 +61,10 @@ class Memory:
     @cached_property
     def _texts(self) -> list[str]:
         return list(self.translations)
+
+    @cached_property
+    def _n_words(self) -> list[int]:
+        return [text.count(" ") + 1 for text in self._texts]
 
     @cached_property
     def _with_word(self) -> dict[str, list[int]]:
@@ -73,7 +78,7 @@ class Memory:
 
     def prepare(self) -> None:
         """Make the index that `near` needs, sooner than its first call."""
-        self._with_word.get("")
+        _ = self._with_word, self._n_words
 
     def near(self, text: str) -> Match | None:
         """Return the text of the memory that is most like a text; None if none is LEAST_SIMILAR, or the text is long.
@@ -89,8 +94,12 @@ class Memory:
             numbers = self._with_word.get(word, [])
             if len(numbers) <= MOST_FREQUENT:
                 shared.update(numbers)
+
+        def rank(number: int) -> tuple[float, int]:
+            return shared[number] / (len(words) + self._n_words[number]), -number
+
         best: Match | None = None
-        for number, _ in shared.most_common(MOST_COMPARED):
+        for number in nlargest(MOST_COMPARED, shared, key=rank):
             other = self._texts[number]
             similarity = SequenceMatcher(None, words, _WORD.findall(other.lower()), autojunk=False).ratio()
             if other != text:

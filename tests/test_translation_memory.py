@@ -106,6 +106,23 @@ def test_texts_that_are_like_each_other_are_found() -> None:
     assert memory.near("Nothing like it at all.") is None and Memory([]).near("x") is None and memory.near("") is None
 
 
+def test_a_short_text_is_found_behind_long_ones() -> None:
+    """Though others share as many words with it."""
+    long = [(f"If the file is not there, open it again and save the file as number {n}.", "x") for n in range(40)]
+    found = Memory([*long, ("Save the file.", "Enregistrez-le.")]).near("Save the file!")
+    assert found and found.target == "Enregistrez-le."
+
+
+def test_the_markup_of_markdown_survives_its_memory(run_folder: RunFolder, called: Command) -> None:
+    """A text of the memory would be escaped as a text without markup is."""
+    Path("page.md").write_text("A *cat* and [a dog](dog.md).\n\nA cat.\n", encoding="utf-8")
+    first = called(*FLAGS, "--input", "page.md", "--write-memory", "memory.tmx")
+    assert first.returncode == 0 and [source for source, _ in read_tmx(Path("memory.tmx"), "en", "fr")] == ["A cat."]
+    write_memory(Path("memory.tmx"), [("A *cat* and [a dog](dog.md).", "Un *chat* et [un chien](dog.md).")], "en", "fr")
+    again = called(*FLAGS, "--input", "page.md", "--memory", "memory.tmx")
+    assert again.stdout.split("\n\n")[0] == first.stdout.split("\n\n")[0]
+
+
 def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Command) -> None:
     write_memory(Path("m.tmx"), [("A cat.", "Un matou !"), ("The dog sleeps.", "Le chien dort.")], "en", "fr")
     flags = [*FLAGS, "--memory", "m.tmx"]

@@ -49,6 +49,11 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
 }
 
 
+def has_signs(line: str, markup: Markup) -> bool:
+    """Return whether a line has signs of Markdown, which a text without markup would have to escape."""
+    return markup == "markdown" and ESCAPES[markup](line) != line
+
+
 def plain(line: str, markup: Markup) -> str:
     """Return a line of a document as a person reads it: without tags and references of HTML."""
     return unescaped(_TAG.sub("", line)) if markup == "html" else line
