@@ -137,11 +137,10 @@ class Round(NamedTuple):
             texts = [text for _, text in pairs]
             translations = translator.towards(origin.source, origin.target)(texts, bar="translating back")
             tags = [self.tokenizer.tags[origin.target]] if self.tokenizer.tags else []
-            return [[*tags, TAG, *ids] for ids in self.tokenizer.encode(translations)]
+            return [[*tags, TAG, *ids][: self.config.max_length] for ids in self.tokenizer.encode(translations)]
 
         good = {(one.target, one.source) for one in judged if one.is_good}
-        by_row = self._by_row(True, good, sources)
-        return {row: ids[: self.config.max_length] for row, ids in by_row.items()}
+        return self._by_row(True, good, sources)
 
     def closest_translations(self, teachers: Sequence[tuple[Translator, Sequence[Judged]]]) -> dict[int, list[int]]:
         """Return targets for the training pairs in token ids, by row, from what the teachers translate well enough.

@@ -108,7 +108,7 @@ def rows_learned(training: Training) -> set[int]:
 
 def test_dropped_pairs_are_learned_from_no_more(dropping: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     small = replace(small, train=small.train.select(np.arange(60)))
-    training = Training(dropping, small, tokenizer)
+    training = Training(replace(dropping, max_length=250, batch_tokens=256), small, tokenizer)
     everything = rows_learned(training)
     steps_per_epoch = training.steps_per_epoch
     advance(training, 2)
@@ -127,7 +127,8 @@ def test_dropped_pairs_are_learned_from_no_more(dropping: Config, small: Corpus,
     assert training.batch_plan.steps_per_epoch < steps_per_epoch == training.steps_per_epoch
     # They stay away when the model learns from its own translations, and are not translated.
     advance(training, 6)
-    assert training.translated and training.translated.targets.keys() == kept and rows_learned(training) == kept
+    assert training.translated and rows_learned(training) == kept
+    assert set() < training.translated.targets.keys() <= kept, "some translations are too long to be learned from"
     assert describe(training).data.trained_on == n, "the report is of the data as they came"
 
 
