@@ -36,7 +36,8 @@ LEFT_OUT = {
     "my-edit": "is a run of minutes; tests/test_change_the_model.py",
     "OWNER/NAME": "needs the hub; tests/test_export.py",
     '--run OUT "': "is a release that was changed; tests/test_export.py",
-    "--run small": "exports what a teacher taught",
+    "--name small": "needs a folder of Multi30k, and an hour",
+    "--run small": "exports its run",
     "xdg-open": "opens a browser; tests/test_web.py",
 }
 TMX = """<?xml version="1.0"?>
