@@ -22,17 +22,16 @@ from tapis.doubts import words
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import lines
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
-from tapis.text.words import LETTERS, MARKS
+from tapis.text.words import IN_WORD, LETTERS
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
 LEAST_OF_FORM = 3  # letters that two forms of a word have in common
 SHORT_WORD = 4  # letters; of such a word, a part says little
 LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no form of tapis
-_IN_WORD = rf"[\w{MARKS}]"
 _LETTERS = re.compile(LETTERS)
-_WORD = re.compile(rf"{_IN_WORD}+|[^\w\s]")
-_OF_WORD = re.compile(_IN_WORD)
+_WORD = re.compile(rf"{IN_WORD}+|[^\w\s]")
+_OF_WORD = re.compile(IN_WORD)
 _BEFORE_WORDS = re.compile(r"\W*")
 # Chinese, Japanese, Thai, Lao, Khmer, Burmese: a text of these has no borders of words
 _SPACELESS = re.compile(
@@ -115,12 +114,12 @@ class Glossary:
         if _SPACELESS.search(sentence):
             return self._parts_of(sentence)
         matches = list(_WORD.finditer(sentence))
-        words = [match.group() for match in matches]
+        parts = [match.group() for match in matches]
         found: list[Placed] = []
         place = 0
-        while place < len(words) and len(found) < MOST_OF_A_SENTENCE:
+        while place < len(parts) and len(found) < MOST_OF_A_SENTENCE:
             length = 1
-            for n_words, term in self._by_words.beginning(words, place):
+            for n_words, term in self._by_words.beginning(parts, place):
                 start, end = matches[place].start(), matches[place + n_words - 1].end()
                 if term.source.islower() and _is_hyphenated(sentence, start, end):
                     continue

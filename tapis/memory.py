@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from tapis.system.files import write_whole
 from tapis.text.lines import Pair, compressed
-from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, has_signs, plain
+from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, has_markdown, plain
 from tapis.text.tmx import read_tmx, read_tmx_file
 
 LEAST_SIMILAR = 0.7  # of texts that are like each other
@@ -53,7 +53,7 @@ class Memory:
 
     def exact_in(self, line: str, markup: Markup) -> str | None:
         """Return the translation of a line of a document, as its markup; None of one with marks, or that it lacks."""
-        if (markup == "html" and "<" in line) or has_signs(line, markup):
+        if (markup == "html" and "<" in line) or has_markdown(line, markup):
             return None
         text = self.exact(plain(line, markup))
         return None if text is None else ESCAPES[markup](text)

@@ -172,9 +172,9 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
         weights: (words of the translation, words of the source), as `tapis.attention.word_alignment` has them.
 
     """
-    words = translation.split()
+    translated_words = translation.split()
     alignment = Alignment([weights])
-    shape = len(words), len(sentence.split())
+    shape = len(translated_words), len(sentence.split())
     if alignment.shape != shape:  # tokens of a model may be spaces alone
         alignment = SamePlaces(*shape)
     for start, end, term in terms:
@@ -182,15 +182,15 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
         places = sorted({alignment.best(word) for word in range(first, last + 1)})
         if places[-1] - places[0] >= len(places):  # they are not side by side
             places = [alignment.best(last)]
-        parts = [_AROUND.fullmatch(words[place]) for place in places]
+        parts = [_AROUND.fullmatch(translated_words[place]) for place in places]
         assert parts[0] and parts[-1]
         text = term.target
-        if not places[0] and words[0][len(parts[0]["before"]) :][:1].isupper():
+        if not places[0] and translated_words[0][len(parts[0]["before"]) :][:1].isupper():
             text = text[:1].upper() + text[1:]
         for place in places[1:]:
-            words[place] = ""
-        words[places[0]] = parts[0]["before"] + text + parts[-1]["after"]
-    return " ".join(word for word in words if word)
+            translated_words[place] = ""
+        translated_words[places[0]] = parts[0]["before"] + text + parts[-1]["after"]
+    return " ".join(word for word in translated_words if word)
 
 
 def phrase_of(term: Term, tokenizer: Tokenizer) -> Phrase:

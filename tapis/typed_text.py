@@ -98,8 +98,8 @@ def translate_lines(
             translator, texts, search, markup=markup, with_doubts=with_doubts, memory=memory
         )
         best = {text: ranked[0] for text, ranked in zip(texts, ranked_of_texts, strict=True)}
-        changed_messages = [_message(message, best) for message in messages]
-        results = [[_with_messages(one, messages, changed_messages) for one in ranked] for ranked in results]
+        changed_messages = {message: _translated_message(message, best) for message in messages}
+        results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
 
     # Put back what sets the direction of writing.
     return [
@@ -108,18 +108,16 @@ def translate_lines(
     ]
 
 
-def _message(message: str, best: Mapping[str, Translation]) -> Translation:
+def _translated_message(message: str, best: Mapping[str, Translation]) -> Translation:
     """Return a message with the translations of its texts, and their doubts."""
     text = with_texts(message, {source: translation.text for source, translation in best.items()})
     return Translation(text, 0.0, _in_order({doubt for one in texts_of(message) for doubt in best[one].doubts}))
 
 
-def _with_messages(
-    translation: Translation, messages: Sequence[str], translated_messages: Sequence[Translation]
-) -> Translation:
+def _with_messages(translation: Translation, changed: Mapping[str, Translation]) -> Translation:
     """Return a translation with the messages in it translated, and with their doubts."""
     text, all_doubts = translation.text, set(translation.doubts)
-    for message, translated in zip(messages, translated_messages, strict=True):
+    for message, translated in changed.items():
         if message in text:
             text = text.replace(message, translated.text)
             all_doubts.update(translated.doubts)

@@ -74,7 +74,7 @@ def options_of_new_run(args: Sequence[str]) -> TrainOptions:
 
 
 def with_open_fields(options: TrainOptions, preset: str, flags: Sequence[str]) -> TrainOptions:
-    """Leave the sizes to training/sizes.py that a line of own data without a preset does not name."""
+    """Return the options with `open_fields`: of a line with --data and no preset, the sizes that it does not name."""
     return (
         options if preset or not value_of("--data", flags) else replace(options, open_fields=tuple(open_fields(flags)))
     )

@@ -27,7 +27,7 @@ from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
 from tapis.text.lines import Pair, check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
-from tapis.text.markup import Markup, has_signs, plain
+from tapis.text.markup import Markup, has_markdown, plain
 from tapis.text.sentences import has_letters
 from tapis.text.tmx import read_tmx_file
 from tapis.threads import ahead
@@ -279,7 +279,7 @@ class LineTranslation:
             self.translated += [
                 (plain(line, markup), plain(ranked[0].text, markup))
                 for line, ranked in zip(lines, results, strict=True)
-                if not has_signs(line, markup)
+                if not has_markdown(line, markup)
             ]
         return results
 

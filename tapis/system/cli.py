@@ -352,7 +352,7 @@ def replace_closed_streams() -> None:
 def replace_unbuffered_output() -> None:
     """Give standard output a buffer where Python was told to have none (PYTHONUNBUFFERED), and flush it at each line.
 
-    Without a buffer, Python takes a text for written of which the system wrote a part, as on a disk that is full then.
+    Without a buffer, Python does not notice that the system wrote only a part of a text, as when a disk becomes full.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
         buffered = io.BufferedWriter(sys.stdout.detach())

@@ -6,7 +6,7 @@ a loop, unless the source says something as often, or once less: "very, very, ve
 
 import re
 
-from tapis.text.words import MARKS
+from tapis.text.words import IN_WORD, MARKS
 
 # Two characters or more, three times in a row: parts of words, words, or several words.
 _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
@@ -17,9 +17,9 @@ _PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
 
 # One word to four, twice in a row or more often. Words have the marks of their letters.
-_IN_WORD, _BETWEEN = rf"[\w{MARKS}]", rf"[^\w{MARKS}]"
-_WORDS = rf"{_IN_WORD}+(?:{_BETWEEN}+{_IN_WORD}+){{0,3}}?"
-_REPETITION = re.compile(rf"(?<!{_IN_WORD})({_WORDS})(?:{_BETWEEN}+\1(?!{_IN_WORD}))+")
+_BETWEEN = rf"[^\w{MARKS}]"
+_WORDS = rf"{IN_WORD}+(?:{_BETWEEN}+{IN_WORD}+){{0,3}}?"
+_REPETITION = re.compile(rf"(?<!{IN_WORD})({_WORDS})(?:{_BETWEEN}+\1(?!{IN_WORD}))+")
 
 
 def loops(source: str, translation: str) -> bool:

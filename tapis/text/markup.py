@@ -49,8 +49,8 @@ ESCAPES: dict[Markup, Callable[[str], str]] = {
 }
 
 
-def has_signs(line: str, markup: Markup) -> bool:
-    """Return whether a line has signs of Markdown, which a text without markup would have to escape."""
+def has_markdown(line: str, markup: Markup) -> bool:
+    """Return whether a line of a Markdown document has signs that a text without markup would have to escape."""
     return markup == "markdown" and ESCAPES[markup](line) != line
 
 
