@@ -6,8 +6,9 @@ import gc
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from tapis.config import TapisError
 from tapis.system.cli import ClosedStreamError, ServeOptions, parse
@@ -24,8 +25,8 @@ try:
     from granian.utils.proxies import wrap_asgi_with_proxy_headers
     from starlette.types import ASGIApp
 
-    from tapis.serving.api import Api, Limits, add_page, api_app
-    from tapis.serving.batches import Lanes
+    from tapis.serving.api import Api, Limits, add_page, api_app, calls
+    from tapis.serving.batches import Batches, Lanes
     from tapis.serving.connections import Connections
     from tapis.serving.limits import WILDCARDS, ApiKeys
     from tapis.serving.metrics import Metrics
@@ -128,10 +129,12 @@ def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI
     """Return the API, and the page unless --no-page leaves it out, as an application for a web server."""
     metrics = Metrics()
     batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
-    metrics.waiting.set_function(lambda: batches.n_waiting)
     hosts = (*options.allow_host, *(() if options.host in WILDCARDS else (options.host,)))
     limits = Limits(options.char_limit, options.timeout, options.work_limit, keys, options.cors, hosts)
-    app = api_app(Api(models, batches, metrics, limits, options.beam), VERSION)
+    # Each connection has one request, so that this queue has room for all: what was translated is never refused.
+    documents: Batches[Callable[[], Any], Any] = Batches(calls, MAX_CONNECTIONS, max_lines=1)
+    metrics.waiting.set_function(lambda: batches.n_waiting + documents.n_waiting)
+    app = api_app(Api(models, batches, documents, metrics, limits, options.beam), VERSION)
     if not options.no_page:
         add_page(app, served_page())
     return app

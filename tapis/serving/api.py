@@ -15,7 +15,7 @@ wrong}. Nothing in a request is opened as a path or fetched as a URL.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,7 @@ from starlette.requests import ClientDisconnect
 
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
-from tapis.serving.batches import AbandonedError, Awaited, Lanes, QueueFullError
+from tapis.serving.batches import Awaited, Batches, Lanes, QueueFullError, Translate
 from tapis.serving.files import SUFFIXES, Document, Downloads, Upload, document_of, read_upload, translated_name
 from tapis.serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from tapis.serving.metrics import MeasuredRequests, Metrics
@@ -58,8 +58,8 @@ PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/langua
 TOKEN_WORK = 3  # characters that a token stands for at least: rare characters have several tokens each
 LINE_WORK = 20  # what a line takes beside its characters, in characters
 MARKUP_WORK = 1.5  # times the work of plain text
-MANY_TEXTS = 8  # whose languages are identified in another thread
-LONG_TEXT = 2_000  # characters of texts that are taken apart in another thread
+LONG_TEXT = 2_000  # characters; of more, the languages are identified and the lines found in another thread
+TEXT_TO_IDENTIFY = 250  # what identifying the language of a text takes beside its characters, in characters
 PAGE_SEARCH = Search(beam=5)
 PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of which the page shows alternatives
 
@@ -183,6 +183,11 @@ def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: 
     return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + len(lines) * search.n_best
 
 
+def calls(work: Callable[[], T]) -> Translate[T]:
+    """Return what translates for a queue of functions to call: its requests have a function and one line each."""
+    return lambda lines, check: [work()]
+
+
 def retrieve(future: asyncio.Future[Any]) -> None:
     """Look at the error of a future that nobody awaits any more, so that asyncio does not log it."""
     if not future.cancelled():
@@ -199,29 +204,60 @@ class Api:
     """The answers to requests."""
 
     def __init__(
-        self, models: Models, batches: Lanes[Kind, Answer], metrics: Metrics, limits: Limits, beam: int
+        self,
+        models: Models,
+        batches: Lanes[Kind, Answer],
+        documents: Batches[Callable[[], Any], Any],
+        metrics: Metrics,
+        limits: Limits,
+        beam: int,
     ) -> None:
+        """documents is a queue of functions to call (`calls`)."""
         self.models = models
         self.batches = batches
+        self.documents = documents
         self.metrics = metrics
         self.limits = limits
         self.beam = beam
         self.downloads = Downloads()
-        self._away = asyncio.Semaphore(1)
 
-    async def away_if_long(self, is_long: bool, work: Callable[[], T]) -> T:
-        """Return the result of some work. If it may take long, another thread does it, to hold up no other requests.
+    async def answer(self, http: Request, form: type[M], answer: Callable[[Request, M], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer to a request, which is given with its body, a form.
 
-        One such work is done at a time: several would take turns with this thread, which answers all others.
+        Raises RequestError if it cannot be read, if too many requests wait, if the answer takes too long, or if the
+        client has gone. In all these cases, what has begun for the answer ends.
         """
-        if not is_long:
-            return work()
-        async with self._away:
-            return await asyncio.to_thread(work)
+        request = await self.read(http, form)
+        answering = asyncio.ensure_future(answer(http, request))
+        leaving = asyncio.ensure_future(until_disconnected(http))
+        answering.add_done_callback(retrieve)
+        waiting: set[asyncio.Future[Any]] = {answering, leaving}
+        try:
+            await asyncio.wait(waiting, timeout=self.limits.max_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            if leaving.done():
+                raise RequestError(400, "the client has gone")  # nobody reads this
+            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s")
+        except QueueFullError as error:
+            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
+        finally:
+            answering.cancel()
+            leaving.cancel()
 
-    async def translate(self, http: Request) -> TranslateAnswer:
+    async def call(self, work: Callable[[], T], n_characters: int, client: str) -> T:
+        """Return the result of some work on texts of a client.
+
+        If they are long, it waits in the queue of documents, whose thread holds up no other requests. One such work is
+        done at a time: several would take turns with this thread, which answers all others.
+        """
+        if n_characters <= LONG_TEXT:
+            return work()
+        (result,) = await asyncio.wrap_future(self.documents.submit(work, [""], client, n_characters))
+        return result
+
+    async def translate(self, http: Request, request: TranslateRequest) -> TranslateAnswer:
         """Answer /translate. Raises RequestError."""
-        request = await self.read(http, TranslateRequest)
         texts = [replace_lone_surrogates(q) for q in ([request.q] if isinstance(request.q, str) else request.q)]
         if len(texts) > MAX_TEXTS:
             raise RequestError(400, f"q has {len(texts):,} texts; the server accepts {MAX_TEXTS} at once")
@@ -233,7 +269,9 @@ class Api:
             is_html = request.format == "html"
             identify = partial(self.identify, target=request.target)
             visible = [visible_text(text, is_html) for text in texts]
-            shares = await self.away_if_long(len(texts) > MANY_TEXTS, lambda: list(map(identify, visible)))
+            client = self.client_of(http, request.api_key)
+            n_characters = sum(map(len, texts)) + len(texts) * TEXT_TO_IDENTIFY
+            shares = await self.call(lambda: list(map(identify, visible)), n_characters, client)
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
             sources = [source for source, _ in shares]
         ranked = await self.translate_texts(http, texts, sources, request)
@@ -269,7 +307,6 @@ class Api:
 
         Raises RequestError.
         """
-        results = [[text] for text in texts]
         rows_of: dict[str, list[int]] = {}  # the texts of each language
         for row, source in enumerate(sources):
             if source != request.target or source not in self.models.languages:
@@ -277,21 +314,24 @@ class Api:
         kinds = [self.kind_for(source, request) for source in rows_of]
         is_html = request.format == "html"
         documents = {row: document_of(texts[row], is_html=is_html) for rows in rows_of.values() for row in rows}
-        is_long = is_html or sum(map(len, texts)) > LONG_TEXT
-        lines_of = await self.away_if_long(is_long, lambda: {row: one.lines() for row, one in documents.items()})
+        client, n_characters = self.client_of(http, request.api_key), sum(map(len, texts))
+        lines_of = await self.call(lambda: {row: one.lines() for row, one in documents.items()}, n_characters, client)
 
         # One request to the queue for each language.
         parts = [[line for row in rows for line in lines_of[row]] for rows in rows_of.values()]
-        answers = await self.answers(http, request.api_key, kinds, parts)
+        answers = await self.answers(client, kinds, parts)
 
+        answers_of: dict[int, list[Answer]] = {}
         for rows, of_language in zip(rows_of.values(), answers, strict=True):
             begin = 0
             for row in rows:
                 end = begin + len(lines_of[row])
-                ranked = partial(ranked_texts, documents[row], of_language[begin:end])
-                results[row] = await self.away_if_long(is_long, ranked)
+                answers_of[row] = of_language[begin:end]
                 begin = end
-        return results
+        ranked = await self.call(
+            lambda: {row: ranked_texts(documents[row], one) for row, one in answers_of.items()}, n_characters, client
+        )
+        return [ranked.get(row, [text]) for row, text in enumerate(texts)]
 
     def kind_for(self, source: str, request: TranslateRequest) -> Kind:
         """Return what the texts of a request in a language are translated by. Raises RequestError if nothing does."""
@@ -300,13 +340,10 @@ class Api:
         markup: Markup = "html" if request.format == "html" else ""
         return Kind(run, source, request.target, Search(max(self.beam, n_best), n_best), markup)
 
-    async def answers(
-        self, http: Request, key: str, kinds: Sequence[Kind], parts: Sequence[list[str]]
-    ) -> list[list[Answer]]:
+    async def answers(self, client: str, kinds: Sequence[Kind], parts: Sequence[list[str]]) -> list[list[Answer]]:
         """Return the answers to several parts of a request, of one kind each.
 
-        Raises RequestError if they are too much work, if too many requests wait, if they take too long, or if the
-        client has gone.
+        Raises RequestError if they are too much work, and QueueFullError. If it is cancelled, their translation ends.
         """
         works = [
             work_of(lines, kind.search, kind.markup == "html", self.models.n_tokens(kind.run, lines))
@@ -320,28 +357,12 @@ class Api:
                 f"{share:.0%} of it at a time, or ask for fewer alternatives",
             )
 
-        client = self.client_of(http, key)
         answers: list[Awaited[list[Answer]]] = []
-        leaving = asyncio.ensure_future(until_disconnected(http))
         try:
             for kind, lines, work in zip(kinds, parts, works, strict=True):
                 answers.append(self.batches.submit(kind, lines, client, work))
-            translating = asyncio.gather(*map(asyncio.wrap_future, answers))
-            translating.add_done_callback(retrieve)
-            waiting: set[asyncio.Future[Any]] = {translating, leaving}
-            await asyncio.wait(waiting, timeout=self.limits.max_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if translating.done():
-                return list(translating.result())
-            translating.cancel()
-            if leaving.done():
-                raise RequestError(400, "the client has gone")  # nobody reads this
-            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s")
-        except QueueFullError as error:
-            raise RequestError(429, str(error), {"Retry-After": str(error.retry_after)}) from None
-        except AbandonedError:
-            raise RequestError(504, f"the translation took more than {self.limits.max_seconds:g} s") from None
+            return await asyncio.gather(*map(asyncio.wrap_future, answers))
         finally:
-            leaving.cancel()
             for answer in answers:
                 answer.cancel()  # does nothing once it is translated
 
@@ -349,9 +370,8 @@ class Api:
         """Return who sends a request: the owner of its key or, where the server has no keys, an address."""
         return f"key {key}" if self.limits.keys else network_of(http)
 
-    async def translate_page(self, http: Request) -> dict[str, Any]:
+    async def translate_page(self, http: Request, request: PageRequest) -> dict[str, Any]:
         """Answer /page/translate: the translation with what the page shows beside it. Raises RequestError."""
-        request = await self.read(http, PageRequest)
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
 
@@ -378,21 +398,22 @@ class Api:
         search = PAGE_SEARCH_OF_LINE if len(lines) == 1 else PAGE_SEARCH
         run = self.run_for(source, request.target)
         kind = Kind(run, source, request.target, search, with_details=True, with_attention=len(lines) == 1)
-        (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+        (answers,) = await self.answers(self.client_of(http, request.api_key), [kind], [lines])
         unknown = "".join(dict.fromkeys("".join(answer.unknown for answer in answers)))
         if unknown:
             notices.append(f"The model has not learned: {' '.join(unknown[:20])}. They may be lost or mistranslated.")
         return page_answer(answers, detected, notices)
 
-    async def translate_file(self, http: Request) -> FileAnswer:
+    async def translate_file(self, http: Request, request: FileRequest) -> FileAnswer:
         """Answer /translate_file. Raises RequestError."""
-        request = await self.read(http, FileRequest)
         if not isinstance(request.file, Upload):
             raise RequestError(400, "file: send a file, in a form of the type multipart/form-data")
+        client = self.client_of(http, request.api_key)
         try:
             document = request.file.document()
-            self.check_length([document.content.decode("utf-8", "ignore")])
-            lines = await self.away_if_long(True, document.lines)
+            text = document.content.decode("utf-8", "ignore")
+            self.check_length([text])
+            lines = await self.call(document.lines, len(text), client)
         except TapisError as error:
             raise RequestError(400, f"the file {error}" if str(error).startswith("is ") else str(error)) from None
         source = request.source
@@ -403,12 +424,10 @@ class Api:
         else:
             run = self.run_for(source, request.target)
             kind = Kind(run, source, request.target, Search(self.beam), document.markup)
-            (answers,) = await self.answers(http, request.api_key, [kind], [lines])
+            (answers,) = await self.answers(client, [kind], [lines])
             translations = [answer.translations[0].text for answer in answers]
-            result = await self.away_if_long(True, partial(document.joined, translations))
-        name = self.downloads.add(
-            translated_name(request.file.name, request.target), result, self.client_of(http, request.api_key)
-        )
+            result = await self.call(partial(document.joined, translations), len(text), client)
+        name = self.downloads.add(translated_name(request.file.name, request.target), result, client)
         return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=quote(name))))
 
     def download(self, http: Request, name: str) -> Response:
@@ -580,11 +599,12 @@ def name_of(language: str) -> str:
 
 
 def api_app(api: Api, version: str) -> FastAPI:
-    """Return the API as an application for a web server. It closes the queue when it ends."""
+    """Return the API as an application for a web server. It closes the queues when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await asyncio.to_thread(api.documents.close, api.limits.max_seconds)
         await asyncio.to_thread(api.batches.close, api.limits.max_seconds)
 
     app = FastAPI(
@@ -613,7 +633,7 @@ def api_app(api: Api, version: str) -> FastAPI:
     @app.post("/translate", responses=errors, openapi_extra=body_of(TranslateRequest), response_model=TranslateAnswer)
     async def translate(http: Request) -> Response:
         """Translate a text, or a list of texts."""
-        answer = await api.translate(http)
+        answer = await api.answer(http, TranslateRequest, api.translate)
         return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
     @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
@@ -624,7 +644,7 @@ def api_app(api: Api, version: str) -> FastAPI:
     @app.post("/translate_file", responses=errors, openapi_extra=body_of(FileRequest, ["multipart/form-data"]))
     async def translate_file(http: Request) -> FileAnswer:
         """Translate a file. Its translation is kept in memory, for ten minutes."""
-        return await api.translate_file(http)
+        return await api.answer(http, FileRequest, api.translate_file)
 
     @app.get("/download_file/{name}", response_class=Response, responses={404: {"model": ErrorAnswer}, **errors})
     async def download_file(http: Request, name: str) -> Response:
@@ -633,7 +653,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     @app.post("/page/translate", include_in_schema=False)
     async def translate_page(http: Request) -> dict[str, Any]:
-        return await api.translate_page(http)
+        return await api.answer(http, PageRequest, api.translate_page)
 
     @app.post("/suggest", include_in_schema=False)
     async def suggest() -> None:

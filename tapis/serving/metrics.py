@@ -29,7 +29,7 @@ class Metrics:
             "tapis_batch_lines", "Lines translated together", buckets=LINES, registry=self.registry
         )
         self.characters = Counter("tapis_characters", "Characters translated", registry=self.registry)
-        self.waiting = Gauge("tapis_waiting_requests", "Requests that wait to be translated", registry=self.registry)
+        self.waiting = Gauge("tapis_waiting_requests", "Requests that wait in a queue", registry=self.registry)
 
     def text(self) -> bytes:
         """Return all values in Prometheus' format."""

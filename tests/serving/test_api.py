@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from config import Config
 from tapis.commands.serve import application
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
-from tapis.serving.api import work_of
+from tapis.serving.api import LONG_TEXT, work_of
 from tapis.serving.batches import Check, Lanes, Translate
-from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Downloads
+from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from tapis.serving.models import Answer, Kind, Models
 from tapis.system.cli import ServeOptions
@@ -248,6 +248,99 @@ def test_a_full_queue_is_429_and_a_late_answer_504(models: Echo) -> None:
         models.may_go_on.set()
         assert ask(client, "again").json() == {"translatedText": "fr:again"}
     assert len(models.kinds) <= 3  # those that nobody waits for any more are not translated, or not to their end
+
+
+@pytest.fixture
+def takes_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], bool]], list[str]]]:
+    """Makes texts give their lines only once a function allows it; returns the list of those that were begun."""
+    ended = threading.Event()
+
+    def install(may_go_on: Callable[[], bool]) -> list[str]:
+        begun: list[str] = []
+        lines = Document.lines
+
+        def slow(document: Document[Any]) -> list[str]:
+            if len(document.content) > LONG_TEXT:
+                begin = document.content[:2]
+                begun.append(begin if isinstance(begin, str) else begin.decode())
+                while not (may_go_on() or ended.is_set()):
+                    time.sleep(0.01)
+            return lines(document)
+
+        monkeypatch.setattr("tapis.serving.api.Document.lines", slow)
+        return begun
+
+    yield install
+    ended.set()
+
+
+def has_waiting(client: TestClient, n: int) -> bool:
+    return f"tapis_waiting_requests {n:.1f}" in client.get("/metrics").text
+
+
+def test_long_documents_are_taken_apart_in_a_fair_queue_and_hold_up_no_short_ones(
+    models: Echo, takes_apart: Callable[[Callable[[], bool]], list[str]]
+) -> None:
+    may_go_on = threading.Event()
+    begun = takes_apart(may_go_on.is_set)
+    with client_of(models, ApiKeys(["greedy", "modest"])) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(ask, client, "g0" * 1500, format="html", api_key="greedy")
+        eventually(lambda: begun)
+        rest = [pool.submit(translated_file, client, "a.txt", b"g1" * 1500, api_key="greedy") for _ in range(4)]
+        eventually(lambda: has_waiting(client, 4))
+        assert ask(client, "<p>x</p>", format="html", api_key="modest").json() == {"translatedText": "<p>fr:x</p>"}
+        assert translated_file(client, "a.txt", b"x", api_key="modest").status_code == 200
+        modest = pool.submit(ask, client, "m0" * 1500, api_key="modest")
+        eventually(lambda: has_waiting(client, 5))
+        may_go_on.set()
+        assert modest.result().json() == {"translatedText": f"fr:{'m0' * 1500}"}
+        assert all(answer.result().status_code == 200 for answer in (first, *rest))
+    assert begun == ["g0", "g1", "m0", "g1", "g1", "g1"]
+
+
+def test_a_long_document_that_nobody_waits_for_any_more_is_not_taken_apart(
+    models: Echo, takes_apart: Callable[[Callable[[], bool]], list[str]]
+) -> None:
+    may_go_on = threading.Event()
+    begun = takes_apart(may_go_on.is_set)
+    with client_of(models, timeout=1.0) as client, ThreadPoolExecutor(3) as pool:
+        late = [pool.submit(ask, client, f"{i}:" * 1500) for i in range(3)]
+        assert [answer.result().status_code for answer in late] == [504] * 3
+        assert late[0].result().json() == {"error": "the translation took more than 1 s"}
+        may_go_on.set()
+        assert ask(client, "3:" * 1500).status_code == 200
+    assert len(begun) == 2 and begun[1] == "3:"
+
+
+def test_the_request_of_a_client_that_has_gone_ends(models: Echo) -> None:
+    app = application(ServeOptions(no_page=True), models, ApiKeys())
+    models.may_go_on.clear()
+    body = json.dumps({"q": "x", "source": "en", "target": "fr"}).encode()
+    sent: list[Message] = []
+
+    async def go() -> None:
+        has_body = True
+
+        async def receive() -> Message:
+            nonlocal has_body
+            if has_body:
+                has_body = False
+                return {"type": "http.request", "body": body, "more_body": False}
+            while not models.kinds:
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"", "headers": headers}
+        await app(scope, receive, send)
+
+    start = time.monotonic()
+    asyncio.run(go())
+    assert sent[0]["status"] == 400 and b"the client has gone" in sent[1]["body"]
+    assert time.monotonic() - start < 20
 
 
 def test_the_beam_and_the_batches_are_those_of_the_options(models: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
