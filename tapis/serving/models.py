@@ -21,6 +21,7 @@ from tapis.system.terminal import say
 from tapis.text.languages import foreign_language, language_shares, repair
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup, plain
+from tapis.text.sentences import replace_lone_surrogates
 from tapis.translation import Translation
 from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
@@ -124,9 +125,9 @@ class Models:
     def n_tokens(self, run: str, lines: Sequence[str]) -> int:
         """Return how many tokens lines have for a run or, if it is not in memory, could have in rare characters."""
         translator = self._loaded.get(run)
-        texts = [line for line in lines if line.strip()]
+        texts = [replace_lone_surrogates(line) for line in lines if line.strip()]
         if not translator:
-            return sum(len(text.encode("utf-8", "replace")) - sum(map(str.isascii, text)) for text in texts)
+            return sum(len(text.encode()) - sum(map(str.isascii, text)) for text in texts)
         return sum(map(len, translator.tokenizer.encode(texts)))
 
     def read_glossary(self, file: Path) -> None:

@@ -74,6 +74,12 @@ def test_the_tokens_of_a_run_that_is_not_loaded_are_as_many_as_could_be() -> Non
     assert models.n_tokens("fr", ["é", "𓀀 a𓀀"]) == 2 + 4 + 4
 
 
+def test_the_tokens_of_lone_surrogates_are_those_of_what_replaces_them(run_folder: RunFolder) -> None:
+    """A file of JSON may have them, as escapes."""
+    models = find_models(["tiny"], CheckoutFiles, load, 1)
+    assert models.n_tokens("tiny", ["a \ud800 cat"]) == models.n_tokens("tiny", ["a \ufffd cat"]) > 0
+
+
 def load(folder: Path) -> Translator:
     return Translator.load(folder, "cpu", "fp32")
 
