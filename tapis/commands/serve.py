@@ -28,7 +28,7 @@ try:
     from tapis.serving.api import Api, Limits, add_page, api_app, calls
     from tapis.serving.batches import Batches, Lanes
     from tapis.serving.connections import Connections
-    from tapis.serving.limits import WILDCARDS, ApiKeys
+    from tapis.serving.limits import WILDCARDS, ApiKeys, PlainAddresses, plain_address
     from tapis.serving.metrics import Metrics
     from tapis.serving.models import Models, find_models
 except ImportError as error:
@@ -66,10 +66,15 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    behind_proxies = wrap_asgi_with_proxy_headers(app, list(options.trusted_proxy))
-    connections = Connections(options.port, MAX_CONNECTIONS, options.trusted_proxy)
+    proxies = list(map(plain_address, options.trusted_proxy))
+    connections = Connections(options.port, MAX_CONNECTIONS, proxies)
     connections.watch()
-    asyncio.run(serve(behind_proxies, address, options, connections))
+    asyncio.run(serve(behind_proxies(app, proxies), address, options, connections))
+
+
+def behind_proxies(app: ASGIApp, proxies: list[str]) -> ASGIApp:
+    """Return an application that takes the address of a client from the header X-Forwarded-For of these proxies."""
+    return PlainAddresses(wrap_asgi_with_proxy_headers(app, proxies))
 
 
 def load_identifier(models: Models) -> None:

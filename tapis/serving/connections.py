@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from tapis.serving.limits import network_of_address
+from tapis.serving.limits import network_of_address, plain_address
 
 FILES = Path("/proc/self/fd")
 LOOK_SECONDS = 0.5  # between two looks
@@ -86,7 +86,7 @@ class Connections:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _is_proxy(self, address: str) -> bool:
-        return any(ip_address(address) in proxy for proxy in self.proxies)
+        return any(ip_address(plain_address(address)) in proxy for proxy in self.proxies)
 
     def _open(self) -> Iterator[tuple[Peer, socket.socket]]:
         """Yield each connection to the port: its client, and a copy of its socket, which is closed afterwards."""

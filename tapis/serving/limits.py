@@ -168,13 +168,37 @@ def network_of(http: Request) -> str:
 
 def network_of_address(address: str) -> str:
     """Return an address; of IPv6, its first 64 bits."""
+    address = plain_address(address)
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:  # a name that a proxy gives
         return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
-    return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+
+
+def plain_address(address: str) -> str:
+    """Return an address of IPv4 without its form in IPv6, ::ffff:192.0.2.7, and any other text as it is.
+
+    A socket that listens on :: gives clients of IPv4 in this form.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(getattr(parsed, "ipv4_mapped", None) or address)
+
+
+class PlainAddresses:
+    """Give the application the address of each client as `plain_address` does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("client"):
+            host, port = scope["client"]
+            scope["client"] = plain_address(host), port
+        await self.app(scope, receive, send)
 
 
 class TooManyKeysError(Exception):

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from config import Config
-from tapis.commands.serve import application
+from tapis.commands.serve import application, behind_proxies
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.api import LONG_TEXT, work_of
@@ -421,6 +421,21 @@ def test_who_guesses_keys_locks_out_nobody_who_has_one_and_a_right_key_forgives_
 )
 def test_all_addresses_of_a_network_of_ipv6_are_one_client(address: str, network: str) -> None:
     assert network_of(Request({"type": "http", "client": (address, 0)})) == network
+
+
+def test_a_proxy_of_ipv4_is_trusted_also_where_the_server_listens_on_ipv6() -> None:
+    clients: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        clients.append(scope["client"])
+
+    headers = [(b"x-forwarded-for", b"203.0.113.1")]
+    wrapped = behind_proxies(app, ["192.0.2.7"])
+    for address in ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:192.0.2.8", "2001:db8::1"):
+        scope = {"type": "http", "client": (address, 9), "headers": headers}
+        asyncio.run(wrapped(scope, None, None))  # type: ignore[arg-type]
+    asyncio.run(wrapped({"type": "http", "client": None, "headers": headers}, None, None))  # type: ignore[arg-type]
+    assert clients == [("203.0.113.1", 0), ("203.0.113.1", 0), ("192.0.2.8", 9), ("2001:db8::1", 9), None]
 
 
 def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:

@@ -78,6 +78,16 @@ def test_the_addresses_of_a_network_of_ipv6_share_their_limit(monkeypatch: pytes
     assert closed == set(peers[:2])
 
 
+def test_a_proxy_of_ipv4_is_one_also_where_the_server_listens_on_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Connections(1, 1000, proxies=["10.0.0.1"])
+    peers = [(f"::ffff:10.0.0.{end}", port) for end in (1, 2) for port in range(MAX_OF_ADDRESS + 2)]
+    monkeypatch.setattr(watched, "_open", lambda: iter([(peer, Mock()) for peer in peers]))
+    closed: set[Peer] = set()
+    monkeypatch.setattr(watched, "close", closed.update)
+    watched.look()
+    assert closed == {("::ffff:10.0.0.2", port) for port in range(2)}
+
+
 def test_only_connections_to_the_port_are_looked_at(server: Server) -> None:
     client, connection = server.connect()
     Connections(server.port + 1, 1000).close()
