@@ -3,7 +3,7 @@
 The library limits the number of all connections and the size of headers. Without more, one address can hold every
 connection, and a client that never reads keeps its connection for ever. A thread therefore lists the sockets of this
 process in /proc/self/fd, which exists on Linux only. It closes the oldest connections of an address that has too many,
-and sets a timeout for unread data (TCP_USER_TIMEOUT, tcp(7)) on each new connection.
+and sets a timeout for unread data (TCP_USER_TIMEOUT, tcp(7)) on each connection.
 """
 
 import contextlib
@@ -58,13 +58,13 @@ class Connections:
                 self.look()
 
     def look(self) -> None:
-        """Set the timeout of new connections, and close the oldest ones of each address that has too many."""
+        """Set the timeout of connections, and close the oldest ones of each address that has too many."""
         peers: dict[Peer, None] = {}
         for peer, connection in self._open():
             peers[peer] = None
-            if peer not in self._seen:
-                with contextlib.suppress(OSError):  # it has ended
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
+            # At each look: a client may have connected again from the same port since the last one.
+            with contextlib.suppress(OSError):  # it has ended
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
         self._seen = {peer: None for peer in self._seen if peer in peers} | peers
         of_address: dict[str, list[Peer]] = defaultdict(list)
         for peer in self._seen:

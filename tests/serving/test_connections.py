@@ -1,6 +1,7 @@
 """Connections are shared among addresses, and end if nobody reads what was sent."""
 
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from unittest.mock import Mock
@@ -24,11 +25,13 @@ class Server:
         self.port = int(listener.getsockname()[1])
         self.sockets: list[socket.socket] = []
 
-    def connect(self, address: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
+    def connect(self, address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, socket.socket]:
         """A client from an address, and its connection."""
         client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it leaves its port at once
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        client.bind((address, 0))
+        client.bind((address, port))
         client.connect(("127.0.0.1", self.port))
         connection, _ = self.listener.accept()
         self.sockets += [client, connection]
@@ -112,6 +115,18 @@ def test_a_client_that_does_not_read_loses_its_connection(server: Server, monkey
         return False
 
     eventually(has_ended, 20)
+
+
+def test_a_client_that_connects_again_from_the_same_port_has_the_timeout_too(server: Server) -> None:
+    watched = Connections(server.port, 1000)
+    port = 0
+    for _ in range(2):
+        client, connection = server.connect(port=port)
+        watched.look()
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * connections.UNREAD_SECONDS
+        port = client.getsockname()[1]
+        client.close()
+        connection.close()
 
 
 def test_looking_leaves_no_file_open(server: Server) -> None:
