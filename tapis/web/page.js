@@ -148,7 +148,7 @@ class Page {
     this.model = null; // what the back end describes, once it has
     this.request = null; // the AbortController of the present translation
     this.fileRequest = null;
-    this.result = null; // what is shown, with `taken`: the alternative that was chosen
+    this.result = null; // what is shown, with `asked`, the request, and `taken`, the alternative that was chosen
     this.detected = ""; // the code of the language of the text, if it was detected
     this.hasFailed = false;
     this.translateTimer = 0;
@@ -420,11 +420,11 @@ class Page {
     this.request = request;
     this.output.setAttribute("aria-busy", "true");
     this.status.textContent = "Translating…";
+    const asked = { text: this.text.value, ...this.options() };
     const show = (result) => {
-      if (this.request === request) this.showResult(result);
+      if (this.request === request) this.showResult(result, asked);
     };
     try {
-      const asked = { text: this.text.value, ...this.options() };
       show(await this.backEnd.translate(asked, { signal: controller.signal, progress: show }));
     } catch (error) {
       if (this.request === request) this.translationFailed(error, isRetry);
@@ -462,11 +462,11 @@ class Page {
     this.search.disabled = true;
   }
 
-  // Show a result: the final one, or one in progress, or none.
-  showResult(result) {
+  // Show a result, the final one or one in progress, with what was asked for; or none.
+  showResult(result, asked) {
     const isFinished = !result || result.nDone === undefined || result.nDone === result.sentences;
     const lines = result?.lines ?? [];
-    this.result = result && { ...result, taken: null };
+    this.result = result && { ...result, asked, taken: null };
     this.output.setAttribute("aria-busy", String(!isFinished));
     this.showError(null);
 
@@ -521,7 +521,7 @@ class Page {
     this.showCorrection(true);
     const correction = byId("correction");
     correction.value = this.translation();
-    correction.lang = this.target.value;
+    correction.lang = this.result.asked.target;
     correction.focus();
   }
 
@@ -531,11 +531,14 @@ class Page {
     byId("correct").querySelector("span").textContent = isShown ? "Keep" : "Correct";
   }
 
-  // Keep each line with its translation, or the whole text if the lines have become others.
+  // Keep each line with its translation, or the whole text if the lines have become others. The text and the languages
+  // are those of the translation: the page may show others by now, whose translation has not come yet.
   keepCorrection() {
-    const [text, corrected] = [this.text.value, byId("correction").value];
+    const { asked, detected } = this.result;
+    const { text, target } = asked;
+    const corrected = byId("correction").value;
     const [sources, lines] = [text.split("\n"), corrected.split("\n")];
-    const [source, target] = [this.detected || this.source.value, this.target.value];
+    const source = asked.source === AUTO ? (detected?.language ?? AUTO) : asked.source;
     const pairs = sources.length === lines.length ? sources.map((one, i) => [one, lines[i]]) : [[text, corrected]];
     for (const [one, translation] of pairs) {
       if (!one.trim() || !translation.trim()) continue;

@@ -1,5 +1,6 @@
 """The page that a server offers, in a Chromium, before a double of the HTTP API."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import CHECK_ACCESSIBILITY
-from page_double import ATTENTION, PageDouble, Reply, error, line, translation
+from page_double import ATTENTION, PageDouble, Reply, error, line, reversed_lines, translation
 
 from tapis.memory import Memory
 from tapis.web import served_page
@@ -272,6 +273,22 @@ def test_corrections_become_a_translation_memory(tab: Tab, tmp_path: Path) -> No
     memory = Memory.read(file, "de", "en")
     assert [memory.exact(one) for one in ("abc", "d <&>", "xyz")] == ["CBA", '<&> "D"', "Z Y"]
     assert len(tab.double.requests) == 2  # nothing of it is sent
+
+
+def test_a_correction_is_kept_with_what_was_translated(tab: Tab) -> None:
+    """Not with a text and languages that were chosen since, whose translation has not come yet."""
+    tab.translate("Hund", "dnuH")
+    expected = tab.value("target")
+    tab.click("correct")
+    tab.run("correction.value = 'dog'")
+    tab.double.translate = lambda request: Reply(reversed_lines(request).body, delay=2.0)
+    tab.type("Katze")
+    tab.choose("source", "fr")
+    tab.choose("target", "en" if expected == "de" else "de")
+    tab.click("correct")
+    kept = tab.run("return document.getElementById('kept-file').href")
+    text = tab.browser.execute_async_script(f"{READ_BLOB} read('{kept}', arguments[0])")
+    assert re.findall(r'lang="(\w+)"><seg>([^<]*)', text) == [("de", "Hund"), (expected, "dog")]
 
 
 def test_a_new_text_ends_a_correction(tab: Tab) -> None:
