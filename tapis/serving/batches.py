@@ -11,7 +11,7 @@ waits for itself. `Lanes` has two such queues, so that little requests do not wa
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -61,8 +61,8 @@ class _Request(Generic[K, R]):
     answer: Awaited[list[R]]
     client: str
     work: float
-    start: float
-    """When it begins in the queue's own time"""
+    arrived: float
+    """In the queue's own time"""
 
 
 class Batches(Generic[K, R]):
@@ -89,7 +89,7 @@ class Batches(Generic[K, R]):
         self.seconds_per_work = 0.0  # of the last batch
         self._waiting: list[_Request[K, R]] = []
         self._time = 0.0  # the queue's own: the start of the last request that was taken
-        self._ends: dict[str, float] = {}  # of each client's last request, in this time
+        self._ends: dict[str, float] = {}  # of each client's last request that was taken, in this time
         self._closed = False
         self._has_several_clients = False
         self._changed = threading.Condition()
@@ -127,9 +127,7 @@ class Batches(Generic[K, R]):
                 self._waiting = [waiting for waiting in self._waiting if not waiting.answer.cancelled()]
             if self._closed or (len(self._waiting) >= self.max_waiting and not self._make_room(client)):
                 raise self._full()
-            start = max(self._time, self._ends.get(client, 0.0))
-            self._ends[client] = start + work
-            request = _Request(kind, lines, Awaited[list[R]](), client, work, start)
+            request = _Request(kind, lines, Awaited[list[R]](), client, work, self._time)
             self._waiting.append(request)
             self._changed.notify()
         return request.answer
@@ -183,16 +181,32 @@ class Batches(Generic[K, R]):
         batch: list[_Request[K, R]] = []
         remaining: list[_Request[K, R]] = []
         n_lines, work = 0, 0.0
-        for request in sorted(self._waiting, key=lambda request: request.start):
+        starts = self._starts()
+        for request in sorted(self._waiting, key=lambda request: starts[request]):
             is_small = n_lines + len(request.lines) <= self.max_lines and work + request.work <= self.max_work
             if batch and not (is_small and request.kind == batch[0].kind):
                 remaining.append(request)
             elif request.answer.set_running_or_notify_cancel():
-                self._time = max(self._time, request.start) if not batch else self._time
+                self._time = max(self._time, starts[request]) if not batch else self._time
+                self._ends[request.client] = self._start(request, self._ends) + request.work
                 batch.append(request)
                 n_lines += len(request.lines)
                 work += request.work
         return batch, remaining
+
+    def _starts(self) -> dict[_Request[K, R], float]:
+        """Return when each request that waits begins in the queue's own time. Cancelled requests delay no others."""
+        starts: dict[_Request[K, R], float] = {}
+        ends = dict(self._ends)
+        for request in self._waiting:  # those of a client in the order in which they came
+            starts[request] = self._start(request, ends)
+            if not request.answer.cancelled():
+                ends[request.client] = starts[request] + request.work
+        return starts
+
+    def _start(self, request: _Request[K, R], ends: Mapping[str, float]) -> float:
+        """Return when a request begins if the client's earlier ones end as given."""
+        return max(request.arrived, ends.get(request.client, 0.0))
 
     def _answer(self, batch: list[_Request[K, R]]) -> None:
         """Translate requests of one kind together."""

@@ -229,6 +229,32 @@ def test_a_client_that_sends_much_waits_for_itself(batches: Batches[str, str], s
     assert [kind for kind, _ in slow.batches[1:]] == ["k0", "few", "k1", "k2", "k3"]
 
 
+def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> None:
+    """As of somebody who types, and whose page asks for each version of the text."""
+    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), max_waiting=20)
+    with batches:
+        begin(batches, slow)
+        for i in range(10):
+            batches.submit(f"typed {i}", ["x"], "typist", 100).cancel()
+        last = batches.submit("last", ["x"], "typist", 100)
+        many = [batches.submit(f"k{i}", ["x"], "heavy", 100) for i in range(3)]
+        slow.may_go_on.set()
+        assert last.result(20) and all(answer.result(20) for answer in many)
+    assert [kind for kind, _ in slow.batches[1:]] == ["last", "k0", "k1", "k2"]
+
+
+def test_requests_that_were_taken_early_for_their_kind_count_once(slow: Slow) -> None:
+    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), max_waiting=20)
+    with batches:
+        begin(batches, slow)
+        kinds = ["a", "b", "a", "c"]
+        mixed = [batches.submit(kind, ["x"], "mixed", 100) for kind in kinds]
+        others = [batches.submit(f"k{i}", ["x"], "other", 100) for i in range(4)]
+        slow.may_go_on.set()
+        assert all(answer.result(20) for answer in (*mixed, *others))
+    assert [kind for kind, _ in slow.batches[1:]] == ["a", "k0", "k1", "b", "k2", "c", "k3"]
+
+
 def test_in_a_full_queue_the_client_with_most_makes_room(batches: Batches[str, str], slow: Slow) -> None:
     begin(batches, slow)
     many = [batches.submit("fr", ["x"], "greedy") for _ in range(5)]
