@@ -217,7 +217,7 @@ class ApiKeys:
     def read(cls, file: Path) -> "ApiKeys":
         """Return the keys of a file, one per line; blank lines and lines that begin with # are ignored.
 
-        Raises ConfigError if it cannot be read or has no keys.
+        Raises ConfigError if it cannot be read, has no keys, or has one that a header cannot have.
         """
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
@@ -229,6 +229,10 @@ class ApiKeys:
         keys = [line for line in stripped if line and not line.startswith("#")]
         if not keys:
             raise ConfigError(f"--api-key-file {file} has no keys: write one per line")
+        if not all(key.isascii() and key.isprintable() for key in keys):
+            raise ConfigError(
+                f"--api-key-file {file}: keys are printable ASCII, which every client can send in a header"
+            )
         return cls(keys)
 
     def __bool__(self) -> bool:

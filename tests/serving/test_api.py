@@ -374,11 +374,11 @@ def test_an_error_of_the_server_names_no_files(
 
 def test_only_requests_with_a_key_are_answered(models: Echo, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("\ufefffirst-key\n# of two clients\n\nzweiter Schlüssel\n", encoding="utf-8")
+    file.write_text("\ufefffirst-key\n# für zwei Clients\n\nsecond key\n", encoding="utf-8")
     with client_of(models, ApiKeys.read(file)) as client:
-        for key in ("first-key", "zweiter Schlüssel"):
+        for key in ("first-key", "second key"):
             assert ask(client, api_key=key).status_code == 200
-        for key in ("", "first", "first-key ", "# of two clients", "\ud800"):
+        for key in ("", "first", "first-key ", "# für zwei Clients", "\ud800"):
             body = json.dumps({"q": "x", "source": "en", "target": "fr", "api_key": key})
             answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
             assert (answer.status_code, answer.json()) == (403, {"error": "a valid api_key is needed"})
@@ -387,6 +387,10 @@ def test_only_requests_with_a_key_are_answered(models: Echo, tmp_path: Path) -> 
     file.write_text("# none\n")
     with pytest.raises(TapisError, match="has no keys: write one per line"):
         ApiKeys.read(file)
+    for key in ("ключ", "zweiter Schlüssel", "a\tb"):  # the header of /download_file could not have them
+        file.write_text(f"first-key\n{key}\n", encoding="utf-8")
+        with pytest.raises(TapisError, match="keys are printable ASCII"):
+            ApiKeys.read(file)
 
 
 def test_wrong_keys_are_limited(models: Echo) -> None:
