@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tapis.config import TapisError
-from tapis.system.cli import ClosedStreamError, ServeOptions, parse
+from tapis.system.cli import ClosedStreamError, ServeOptions, is_wildcard, parse
 from tapis.system.terminal import printable, say
 from tapis.text.languages import can_identify
 from tapis.translator import Translator
@@ -28,7 +28,7 @@ try:
     from tapis.serving.api import Api, Limits, add_page, api_app, calls
     from tapis.serving.batches import Batches, Lanes
     from tapis.serving.connections import Connections
-    from tapis.serving.limits import WILDCARDS, ApiKeys, PlainAddresses, plain_address
+    from tapis.serving.limits import ApiKeys, PlainAddresses, bracketed, plain_address
     from tapis.serving.metrics import Metrics
     from tapis.serving.models import Models, find_models
 except ImportError as error:
@@ -58,10 +58,9 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     threading.Thread(target=load_identifier, args=[models], name="identifier", daemon=True).start()
     app = application(options, models, keys)
     address = listening_address(options)
-    host = f"[{options.host}]" if ":" in options.host else options.host
     runs = printable(", ".join(models.configs))
     with contextlib.suppress(ClosedStreamError):  # a server needs no standard output
-        print(f"serving {runs} at http://{host}:{options.port} (API: /docs)", flush=True)
+        print(f"serving {runs} at {url_of(options)} (API: /docs)", flush=True)
 
     # Exclude the objects that exist now from garbage collection: it would go through them while requests wait.
     gc.freeze()
@@ -75,6 +74,12 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
 def behind_proxies(app: ASGIApp, proxies: list[str]) -> ASGIApp:
     """Return an application that takes the address of a client from the header X-Forwarded-For of these proxies."""
     return PlainAddresses(wrap_asgi_with_proxy_headers(app, proxies))
+
+
+def url_of(options: ServeOptions) -> str:
+    """Return the address of the page: with a name that the server answers to, which 0.0.0.0 is not."""
+    host = options.allow_host[0] if is_wildcard(options.host) else options.host
+    return f"http://{bracketed(host)}:{options.port}"
 
 
 def load_identifier(models: Models) -> None:
@@ -134,7 +139,7 @@ def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI
     """Return the API, and the page unless --no-page leaves it out, as an application for a web server."""
     metrics = Metrics()
     batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
-    hosts = (*options.allow_host, *(() if options.host in WILDCARDS else (options.host,)))
+    hosts = (*options.allow_host, *(() if is_wildcard(options.host) else (options.host,)))
     limits = Limits(options.char_limit, options.timeout, options.work_limit, keys, options.cors, hosts)
     # Each connection has one request, so that this queue has room for all: what was translated is never refused.
     documents: Batches[Callable[[], Any], Any] = Batches(calls, MAX_CONNECTIONS, max_lines=1)

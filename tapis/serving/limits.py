@@ -19,7 +19,6 @@ from tapis.system.terminal import say
 from tapis.web import POLICY
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-WILDCARDS = ("0.0.0.0", "::", "")  # addresses that stand for all interfaces
 HOST_HEADER = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(:[0-9]*)?", re.IGNORECASE | re.ASCII)  # a name, and its port
 # Of /docs, whose framework writes a script into the page. It shows nothing of any request.
 DOCS_POLICY = (

@@ -8,6 +8,7 @@ import io
 import ipaddress
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,7 +189,7 @@ class ServeOptions:
         for name in ("loaded", "char_limit", "work_limit", "max_waiting", "max_lines", "timeout"):
             if not 0 < getattr(self, name) < 1e9:
                 raise ConfigError(f"{flag(name)} is {getattr(self, name)}; it must be more than 0 and less than 1e9")
-        if self.host in ("0.0.0.0", "::", "") and not self.allow_host:
+        if is_wildcard(self.host) and not self.allow_host:
             raise ConfigError(
                 f"--host {self.host} listens on all networks: name the server as clients do, with --allow-host, "
                 "such as --allow-host translate.example.org or 192.168.0.7"
@@ -202,6 +203,18 @@ class ServeOptions:
         for site in self.cors:
             if not re.fullmatch(r"\*|https?://[^/]+", site):
                 raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether an address to listen on stands for all interfaces: 0.0.0.0, ::, their other forms, or nothing."""
+    if not host:
+        return True
+    try:
+        numeric = str(socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)[0][4][0])
+    except (OSError, UnicodeError):  # a name
+        return False
+    address = ipaddress.ip_address(numeric)
+    return (getattr(address, "ipv4_mapped", None) or address).is_unspecified
 
 
 def is_network(text: str) -> bool:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from config import Config
-from tapis.commands.serve import application, behind_proxies
+from tapis.commands.serve import application, behind_proxies, url_of
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.api import LONG_TEXT, work_of
@@ -454,13 +454,33 @@ def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
 
 
 def test_a_server_on_all_networks_must_be_named(models: Echo) -> None:
-    with pytest.raises(ConfigError, match="--allow-host"):
-        ServeOptions(host="0.0.0.0")
+    for host in ("0.0.0.0", "0", "0x0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0", ""):
+        with pytest.raises(ConfigError, match="--allow-host"):
+            ServeOptions(host=host)
+    for host in ("127.0.0.1", "::1", "localhost", "a" * 300):
+        ServeOptions(host=host)
     with pytest.raises(ConfigError, match="without http"):
         ServeOptions(allow_host=("http://example.org",))
     with client_of(models, host="0.0.0.0", allow_host=("translate.example.org",)) as client:
         for host, status in (("translate.example.org:80", 200), ("localhost", 200), ("0.0.0.0", 421), ("a.org", 421)):
             assert client.get("/health", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "expected"),
+    [
+        ("127.0.0.1", (), "http://127.0.0.1:7860"),
+        ("::1", ("example.org",), "http://[::1]:7860"),
+        ("0.0.0.0", ("example.org", "192.0.2.7"), "http://example.org:7860"),
+        ("::", ("2001:db8::1",), "http://[2001:db8::1]:7860"),
+    ],
+)
+def test_the_address_that_is_printed_is_answered(
+    models: Echo, host: str, names: tuple[str, ...], expected: str
+) -> None:
+    assert url_of(ServeOptions(host=host, allow_host=names)) == expected
+    with client_of(models, host=host, allow_host=names) as client:
+        assert client.get("/health", headers={"Host": expected.removeprefix("http://")}).status_code == 200
 
 
 def test_fields_may_be_in_the_url_and_empty_ones_are_absent(client: TestClient) -> None:
