@@ -350,12 +350,13 @@ class Api:
             for kind, lines in zip(kinds, parts, strict=True)
         ]
         if sum(works) > self.limits.max_work:
-            share = self.limits.max_work / sum(works)
-            raise RequestError(
-                400,
-                f"this text, with this many alternatives, is more work than the server accepts at once: send about "
-                f"{share:.0%} of it at a time, or ask for fewer alternatives",
-            )
+            # The page has alternatives that nobody asked for.
+            has_alternatives = any(kind.search.n_best > 1 and not kind.with_details for kind in kinds)
+            what = "this text, with this many alternatives," if has_alternatives else "this text"
+            advice = f"send about {int(100 * self.limits.max_work / sum(works))} % of it at a time"
+            if has_alternatives:
+                advice += ", or ask for fewer alternatives"
+            raise RequestError(400, f"{what} is more work than the server accepts at once: {advice}")
 
         answers: list[Awaited[list[Answer]]] = []
         try:

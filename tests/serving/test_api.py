@@ -590,6 +590,11 @@ def test_too_much_work_is_refused_in_words(client: TestClient, models: Echo) -> 
     answer = ask(client, page, format="html", alternatives=9)
     assert answer.status_code == 400 and "fewer alternatives" in answer.json()["error"] and not models.kinds
     assert ask(client, page, format="html", alternatives=3).status_code == 200
+    lines = {"q": "a\n" * 4990, "source": "en", "target": "fr"}
+    says = "this text is more work than the server accepts at once: send about 91 % of it at a time"
+    assert client.post("/translate", json=lines).json() == {"error": says}
+    assert client.post("/page/translate", json=lines).json() == {"error": says.replace("91", "18")}
+    assert client.post("/translate", json={**lines, "q": "a\n" * (91 * 4990 // 100)}).status_code == 200
     assert ask(client, "x" * 9_900).status_code == 200
 
 
