@@ -204,6 +204,17 @@ def test_pages_of_other_sites_get_no_answer(page: str) -> None:
     assert ask(PORT, "POST", "/translate", {"q": "x", "source": "en", "target": "fr"}, Origin=own)[0] == 200
 
 
+@pytest.mark.browser
+def test_pages_of_other_sites_can_load_nothing(page: str, browser: Any, tmp_path: Path) -> None:
+    """A script tag sends no `Origin`."""
+    other = tmp_path / "other.html"
+    events = "onload=\"document.title = 'loaded'\" onerror=\"document.title = 'refused'\""
+    other.write_text(f'<script src="{page}/page.js" {events}></script>', encoding="utf-8")
+    browser.get(other.as_uri())
+    eventually(lambda: browser.title in ("loaded", "refused"))
+    assert browser.title == "refused"
+
+
 def test_every_answer_has_security_headers(page: str) -> None:
     for method, path in (
         ("GET", "/"),
@@ -214,6 +225,7 @@ def test_every_answer_has_security_headers(page: str) -> None:
     ):
         _, headers, _ = ask(PORT, method, path)
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert headers["Referrer-Policy"] == "no-referrer" and headers["X-Content-Type-Options"] == "nosniff"
 
 

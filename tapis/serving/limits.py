@@ -30,6 +30,7 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",  # for requests without `Origin`; those that CORS allows pass it
     "Cache-Control": "no-store",
 }
 WRONG_KEYS = 20  # of one client in WRONG_KEY_SECONDS; then its keys are refused unread
