@@ -136,7 +136,7 @@ class Models:
         With one language pair, the name need not say one. Raises ConfigError if it is of none that is served, and
         TapisError if it cannot be read.
         """
-        is_named = re.search(r"(?<![^\W_])[a-z]{2,3}-[a-z]{2,3}\Z", file.stem)
+        is_named = ends_in("[a-z]{2,3}-[a-z]{2,3}", file)
         pair = self._named_pair(file) or (next(iter(self.pairs)) if len(self.pairs) == 1 and not is_named else None)
         if not pair:
             raise ConfigError(
@@ -150,7 +150,7 @@ class Models:
 
     def _named_pair(self, file: Path) -> tuple[str, str] | None:
         """Return the language pair that the name of a file ends in, without its suffix; None if it ends in none."""
-        named = [pair for pair in self.pairs if file.stem.endswith(f"{pair[0]}-{pair[1]}")]
+        named = [pair for pair in self.pairs if ends_in("[-:]".join(map(re.escape, pair)), file)]
         return max(named, key=lambda one: len(one[0]), default=None)
 
     def read_memory(self, file: Path) -> None:
@@ -212,6 +212,11 @@ class Models:
             translator = translator.with_glossary(glossary)
         memory = self.memories.get((sources[0], kind.target)) if len(sources) == 1 else None
         return partial(answers_of, translator, kind, memory)
+
+
+def ends_in(pair: str, file: Path) -> bool:
+    """Return whether the name of a file, without its suffix, ends in a language pair, given as a regular expression."""
+    return bool(re.search(rf"(?<![^\W_]){pair}\Z", file.stem))
 
 
 def answers_of(

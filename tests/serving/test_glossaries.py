@@ -9,6 +9,7 @@ from checkpoint import RunFolder
 from config import Config
 from decoding.translator import Translator
 from tapis.config import ConfigError, TapisError
+from tapis.memory import write_memory
 from tapis.release import Release
 from tapis.search import Search
 from tapis.serving.models import Kind, Models, find_models
@@ -34,6 +35,21 @@ def test_the_name_of_a_glossary_says_its_language_pair(run_folder: RunFolder) ->
     for source in ("en", ""):
         (answer,) = models.translator_of(Kind("tiny", source, "fr", Search()))(["The cat."], lambda: None)
         assert "matou" in answer.translations[0].text
+
+
+def test_a_word_that_ends_like_a_language_names_none(run_folder: RunFolder) -> None:
+    models = models_of(run_folder)
+    models.pairs = dict.fromkeys([("en", "fr"), ("en", "de"), ("pt-BR", "en")], "tiny")
+    write_memory(Path("kitchen-de.tmx"), [("A cat.", "Un chat.")], "en", "fr")
+    models.read_memory(Path("kitchen-de.tmx"))
+    assert list(models.memories) == [("en", "fr")]
+    for name in ("golden-fr.tsv", "terms.xen-de.tsv"):
+        with pytest.raises(ConfigError, match="must end in a language pair that is served"):
+            models.read_glossary(Path(name))
+    for name in ("my_en-de.tsv", "terms.pt-BR-en.tsv", "en-fr.tsv"):
+        Path(name).write_text("cat\tmatou\n", encoding="utf-8")
+        models.read_glossary(Path(name))
+    assert list(models.glossaries) == [("en", "de"), ("pt-BR", "en"), ("en", "fr")]
 
 
 def test_a_glossary_of_no_pair_is_an_error(run_folder: RunFolder, tiny: Config) -> None:
