@@ -201,7 +201,7 @@ class ServeOptions:
             if not is_network(proxy):
                 raise ConfigError(f"--trusted-proxy {proxy}: give an address or a network, such as 10.0.0.0/8")
         for site in self.cors:
-            if not re.fullmatch(r"\*|https?://[^/]+", site):
+            if not re.fullmatch(r"\*|https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?", site, re.ASCII):
                 raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
 
 

@@ -453,6 +453,14 @@ def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
             assert answer.headers.get("Access-Control-Expose-Headers") == exposed
 
 
+def test_a_site_is_named_as_browsers_do() -> None:
+    for site in ("*", "https://example.org", "http://localhost:8000", "http://[::1]:8000"):
+        ServeOptions(cors=(site,))
+    for site in ("example.org", "https://example.org/", "https://exa mple", "https://example.org?x", "https://a@b", ""):
+        with pytest.raises(ConfigError, match="name a site as browsers do"):
+            ServeOptions(cors=(site,))
+
+
 def test_a_server_on_all_networks_must_be_named(models: Echo) -> None:
     for host in ("0.0.0.0", "0", "0x0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0", ""):
         with pytest.raises(ConfigError, match="--allow-host"):
