@@ -18,9 +18,15 @@ _FRONT_MATTER = re.compile(
     rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
     re.DOTALL,
 )
-_FENCE = re.compile(r"\s*(?::::|\$\$|\[!\w+\][-+]?\s*$)")  # of a directive, a formula, a note
+# A line of a directive, a formula, a note (> [!NOTE]), an admonition (!!! note "Title"), a tab (=== "Title"), or of
+# attributes alone ({: .class })
+_FENCE = re.compile(
+    r"\s*(?::::|\$\$|\[!\w+\][-+]?\s*$|(?:!!!|\?\?\?\+?)(?:[ ]+[\w-]++)++(?:[ ]+\".*\")?\s*$|===[!+]?[ ]+[\"']"
+    r"|\{:[^{}]*\}\s*$)"
+)
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
-_DEFINITION = re.compile(r"[:~][ \t]+")  # how the definition of a term begins, in its list
+# How the definition of a term begins, in its list, or a footnote
+_DEFINITION = re.compile(r"[:~][ \t]+|\[\^[^\[\]\s]+\]:[ \t]*")
 # Code and tags, and [label] or [label][], but neither [label][other] nor a footnote
 _CODE_OR_REFERENCE = re.compile(
     rf"{CODE}|<[A-Za-z/!?][^<>]*+>|(?<![\]\\])\[(?!\^)(?P<label>[^\[\]\n]+)\](?:\[\])?(?![\[(])"
@@ -111,6 +117,8 @@ def _places(body: str) -> Iterator[_Place]:
                     yield _Place(full(" ".join(texts)), start, end, is_cell)
                     texts = []
                 stripped = stripped[sign.end() :]
+                if not stripped:  # the footnote begins in the next line
+                    continue
             line_start, next_line = line_starts[block.map[0] + i : block.map[0] + i + 2]
             if is_cell:
                 stripped = stripped.replace("|", "\\|")

@@ -79,6 +79,10 @@ CODE = "|".join(rf"(?<!`)`{{{n}}}(?!`)(?:[^`\n]++|(?!`{{{n}}}(?!`))`++)++`{{{n}}
 _FOOTNOTE = r"\[\^[\w-]++\]"
 # Where a link of Markdown leads: (address), (address "title") or [reference]
 _TARGET = r"""(?:\((?:<[^<>\n]*+>|(?:[^()\s]|\([^()\s]*+\))*+)(?:[ ](?:"[^"\n]*+"|'[^'\n]*+'))?\)|\[[^\[\]\n]++\])"""
+# Attributes of a link, a picture or a heading of Markdown: {: #name .class key="value" }
+_VALUE = r"""(?:"[^"\n]{0,300}+"|'[^'\n]{0,300}+'|[^\s"'{}]{1,300}+)"""
+_ATTRIBUTE = rf"(?:[.#][\w:-]{{1,100}}+|[\w:-]{{1,100}}+={_VALUE})"
+_ATTRIBUTE_LIST = rf"\{{:?[ ]?{_ATTRIBUTE}(?:[ ](?:{_ATTRIBUTE}|[\w-]{{1,100}}+)){{0,20}}+[ ]?\}}"
 
 
 def _link_text(depth: int) -> str:
@@ -138,7 +142,8 @@ def _marks(markup: Markup) -> str:
     opening = _OPENING_TAG + (
         f"|!?\\[(?!/(?:{_NAMES_OF_BBCODE})\\])(?={_link_text(2)}\\]{_TARGET})" if of_markdown else ""
     )
-    closing = _CLOSING_TAG + (f"|\\]{_TARGET}" if of_markdown else "")
+    attributes = f"(?:{_ATTRIBUTE_LIST})?+" if markup == "markdown" else ""
+    closing = _CLOSING_TAG + (f"|\\]{_TARGET}{attributes}" if of_markdown else "")
     emphasis = f"(?<!\\w){not_underscored}{_EMPHASIS}(?=[*_~]{{0,9}}[^\\s*_~])|(?<=\\S){_EMPHASIS}(?![*_~]{{0,9}}\\w)"
     things = "|".join(_THINGS)
     if of_markdown:
@@ -148,7 +153,7 @@ def _marks(markup: Markup) -> str:
     elif markup:
         things = f"(?!{_AROUND_TAG})(?:{things})"
     if markup == "markdown":
-        things = f"{_ESCAPED}|{things}"
+        things = f"{_ESCAPED}|{_ATTRIBUTE_LIST}|{things}"
     return (
         f"(?P<kept>{KEPT})|(?P<open>{opening})|(?P<close>{closing})"
         + (f"|(?P<emphasis>{emphasis})" if of_markdown else "")

@@ -119,6 +119,21 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
             ["Cat", "A small animal of the house", "that sleeps", "Dog", "Another: one"],
             "«Cat»\n: «A small animal of the house»\n: «that sleeps»\n\n«Dog»\n\n:   «Another: one»\n",
         ),
+        (
+            "A cat.[^1]\n\n[^1]: It sleeps\n    all day.\n[^long-one]: It eats.\n[^3]:\n    It plays.\n",
+            ["A cat.[^1]", "It sleeps all day.", "It eats.", "It plays."],
+            "«A cat.[^1]»\n\n[^1]: «It sleeps all day.»\n[^long-one]: «It eats.»\n[^3]:\n    «It plays.»\n",
+        ),
+        (
+            '!!! note "No"\n    A cat\n    sleeps.\n\n??? tip\n    A dog.\n\n=== "No"\n\n{: .no }\nIt\nis so.\n{:.x}\n',
+            ["A cat sleeps.", "A dog.", "It is so."],
+            '!!! note "No"\n    «A cat sleeps.»\n\n??? tip\n    «A dog.»\n\n=== "No"\n\n{: .no }\n«It is so.»\n{:.x}\n',
+        ),
+        (
+            "!!! So it is.\nIt sleeps ??? so.\n\n=== so\n",
+            ["!!! So it is. It sleeps ??? so.", "=== so"],
+            "«!!! So it is. It sleeps ??? so.»\n\n«=== so»\n",
+        ),
     ],
 )
 def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: str) -> None:
@@ -361,6 +376,8 @@ def with_marks_put_back(lines: Sequence[str]) -> list[str]:
         ("markdown", ["", "*a "]),
         ("markdown", ["", "[a](b) "]),
         ("markdown", ["", "[a]: /u\n[b\n"]),
+        ("markdown", ["", "](a){.b c "]),
+        ("markdown", ["x\n", "[^1]: a\n"]),
         ("html", ["", "<b>a ", "</b>"]),
         ("html", ["", "<b><i>a</b></i> "]),
         ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),

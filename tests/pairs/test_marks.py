@@ -131,6 +131,27 @@ def test_a_name_behind_a_colon_is_a_placeholder_in_programs() -> None:
     assert [mark.text.rstrip(",.") for mark in taken.marks] == [":name", ":count_2", ":items"]
 
 
+@pytest.mark.parametrize(
+    ("line", "left", "marks_of_line"),
+    [
+        ("A cat {: #cat .big }", "A cat", ["{: #cat .big }"]),
+        ("A cat {#cat .big lang=fr}", "A cat", ["{#cat .big lang=fr}"]),
+        ('![A cat](x){ width="3 0" } sleeps', "A cat sleeps", ["![", '](x){ width="3 0" }']),
+        (
+            "[A cat](x){ .big target=_blank download } sleeps",
+            "A cat sleeps",
+            ["[", "](x){ .big target=_blank download }"],
+        ),
+        ("[A cat](x){name} sleeps {0}", "A cat sleeps", ["[", "](x)", "{name}", "{0}"]),
+        ("A cat {it is so. So}", "A cat {it is so. So}", []),
+    ],
+)
+def test_lists_of_attributes_of_markdown_are_carried_over(line: str, left: str, marks_of_line: list[str]) -> None:
+    taken = take_out(line, markup="markdown")
+    assert taken.text == left and [mark.text for mark in taken.marks] == marks_of_line
+    assert put_back(taken.text, taken, same_order(len(taken.words)), "markdown") == line
+
+
 def test_codes_are_words_where_a_term_has_them() -> None:
     line = "The MP3 of A-47 plays <b>MP3</b>"
     assert take_out(line).text == "The of plays"
