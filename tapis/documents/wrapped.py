@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,15 +13,20 @@ _LINE = re.compile(
     r"(?P<prefix>[ \t]*(?:>[ \t]?)*[ \t]*)(?P<text>(?:[^\r\n]*[^\r\n \t])?)(?P<end>[ \t]*(?:\r\n|\r|\n|$))"
 )
 _MARKER = re.compile(r"(?:[-*•·+]|\(?(?:\d{1,3}|[A-Za-z])[.)])[ \t]+")  # of an item of a list
+_SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]++(?:\|[ \t]*+)?|\|[ \t]*+)")  # what may be between two cells of a table
+_WIDE = 4  # spaces between two cells; fewer may be within a sentence, as in justified text
 
 
 class _Line(NamedTuple):
-    """A line of a text."""
+    """A line of a text, or a cell of a table, of which several are in a line."""
 
     prefix: str
     """Spaces, and signs of quotation"""
     text: str
     end: str
+    is_cell: bool = False
+    separator: str = ""
+    """Between a cell and the next one in its line"""
 
     @property
     def width(self) -> int:
@@ -32,9 +37,13 @@ def translated_text(document: str, translate: Translate) -> str:
     """Return the text with each paragraph translated as a whole, and wrapped where it was.
 
     Lines are of one paragraph if each has no room for the first word of the next, and one of them has NARROWEST
-    columns. Verses, addresses, tables and items of lists stay lines.
+    columns. Verses, addresses and items of lists stay lines. Each cell of a table is translated by itself, and filled
+    with spaces to its width.
     """
-    lines = [_Line(**match.groupdict()) for match in _LINE.finditer(document) if match.group()]
+    whole_lines = [
+        _Line(match["prefix"], match["text"], match["end"]) for match in _LINE.finditer(document) if match.group()
+    ]
+    lines = list(_with_cells(whole_lines))
     paragraphs = [lines[start:end] for start, end in _paragraphs(lines)]
     texts = [" ".join(line.text for line in paragraph) for paragraph in paragraphs]
     places = [i for i, text in enumerate(texts) if has_text(text, "")]
@@ -43,10 +52,44 @@ def translated_text(document: str, translate: Translate) -> str:
     for i, paragraph in enumerate(paragraphs):
         translation = translations.get(i, texts[i])
         if translation == texts[i]:
-            result += ["".join(line) for line in paragraph]
+            result += [f"{line.prefix}{line.text}{line.separator}{line.end}" for line in paragraph]
         else:
             result += _wrapped(translation, paragraph)
     return "".join(result)
+
+
+def _with_cells(lines: Sequence[_Line]) -> Iterator[_Line]:
+    """Yield the lines, and the cells of a line that is a row of a table. A bar, a tab or wide spaces are between them.
+
+    Two spaces are enough where a cell begins in the same column in the line before or after.
+    """
+    columns: list[set[int]] = [set() for _ in range(len(lines) + 2)]  # where cells begin, with none around the lines
+    for i, line in enumerate(lines, 1):
+        columns[i] = {len(line.prefix) + one.end() for one in _separators(line)}
+    for i, line in enumerate(lines, 1):
+        start, prefix = 0, line.prefix
+        for one in _separators(line, columns[i - 1] | columns[i + 1]):
+            yield _Line(prefix, line.text[start : one.start()], "", is_cell=True, separator=one.group())
+            start, prefix = one.end(), ""
+        yield _Line(prefix, line.text[start:], line.end, is_cell=True) if start else line
+
+
+def _separators(line: _Line, columns: Set[int] = frozenset()) -> Iterator[re.Match[str]]:
+    """Yield what is between the cells of a line. Cells of the lines around it begin in the columns."""
+    text = line.text
+    has_bars = text.startswith("|") or " | " in text
+    marker = _MARKER.match(text)
+    for found in _SEPARATOR.finditer(text, marker.end() if marker else 0):
+        spaces = found.group()
+        if "|" in spaces:
+            is_separator = has_bars
+        elif "\t" in spaces:
+            is_separator = True
+        else:
+            is_wide = len(spaces) >= _WIDE or (len(spaces) > 1 and len(line.prefix) + found.end() in columns)
+            is_separator = is_wide and text[found.start() - 1] not in ".!?"
+        if is_separator:
+            yield found
 
 
 def _paragraphs(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
@@ -61,7 +104,9 @@ def _paragraphs(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
 def _could_go_on(lines: Sequence[_Line], start: int, end: int) -> bool:
     """Return whether a line could be of the paragraph that the lines before it, from the first one, are of."""
     first, last, line = lines[start], lines[end - 1], lines[end]
-    if not (last.text.strip() and line.text.strip()) or _MARKER.match(line.text):
+    if last.is_cell or line.is_cell or _MARKER.match(line.text):
+        return False
+    if not all(any(map(str.isalnum, one.text)) for one in (last, line)):  # a blank line, or a ruler
         return False
     if end - start > 1 or line.prefix == last.prefix:
         return line.prefix == last.prefix
@@ -80,6 +125,8 @@ def _is_wrapped(lines: Sequence[_Line]) -> bool:
 def _wrapped(translation: str, paragraph: Sequence[_Line]) -> list[str]:
     """Return the lines of a translated paragraph, as wide as those of its source."""
     first, following = paragraph[0], paragraph[min(1, len(paragraph) - 1)]
+    if first.separator:
+        return [first.prefix + translation + _narrowed(first.separator, len(translation) - len(first.text))]
     if len(paragraph) == 1:
         return [first.prefix + translation + first.end]
     texts = textwrap.wrap(
@@ -91,3 +138,13 @@ def _wrapped(translation: str, paragraph: Sequence[_Line]) -> list[str]:
         break_on_hyphens=False,
     ) or [""]
     return [text + first.end for text in texts[:-1]] + [texts[-1] + paragraph[-1].end]
+
+
+def _narrowed(separator: str, n: int) -> str:
+    """Return what is between two cells with n spaces less, so that the next cell stays in its column."""
+    if "\t" in separator:
+        return separator
+    rest = separator.lstrip(" ")
+    n_spaces = len(separator) - len(rest)
+    least = min(n_spaces, 1 if rest else 2)
+    return " " * max(least, n_spaces - n) + rest

@@ -347,7 +347,46 @@ def test_lines_that_were_not_wrapped_stay_lines(text: str) -> None:
     assert seen == text.splitlines()
 
 
-@given(st.text(st.sampled_from("ab \n\r\t>-.1é"), max_size=200))
+BARS = """+----------------------+----------------------+
+| animal               | what it does         |
++----------------------+----------------------+
+| a cat or two         | 12                   |
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "cells"),
+    [
+        (BARS, ["animal", "what it does", "a cat or two"]),
+        (
+            "Anna           a cat                 Paris or Rome\nElizabeth-Ann  a dog that sleeps     Rome\n",
+            ["Anna", "a cat", "Paris or Rome", "Elizabeth-Ann", "a dog that sleeps", "Rome"],
+        ),
+        ("An apple or an orange                       12\npears\t120\n", ["An apple or an orange", "pears"]),
+    ],
+)
+def test_cells_of_a_table_in_plain_text_are_translated_by_themselves(table: str, cells: list[str]) -> None:
+    assert seen_in("text", table.encode()) == cells
+    assert in_format("text", table) == table.upper()
+
+
+@pytest.mark.parametrize("translation", ["so", "a beast", "an animal of some kind"])
+def test_cells_of_a_table_in_plain_text_stay_in_their_columns(translation: str) -> None:
+    found = translated_text(BARS, lambda texts: [translation if text == "animal" else text for text in texts])
+    assert found == BARS.replace("animal".ljust(20), translation.ljust(20))
+
+
+def test_rulers_and_gaps_in_plain_text_are_no_words_of_a_paragraph() -> None:
+    ruler = "=" * 50
+    document = f"{ruler}\nA paragraph that is below a ruler, and above another\none.\n{ruler}\n"
+    assert seen_in("text", document.encode()) == ["A paragraph that is below a ruler, and above another one."]
+    item = (
+        "-    An item.    It is justified   to  a column with\n     spaces  that divide it into   no  columns  of it\n"
+    )
+    assert seen_in("text", item.encode()) == [re.sub(r"\n +", " ", item.strip())]
+
+
+@given(st.text(st.sampled_from("ab \n\r\t>-.1é|"), max_size=200))
 def test_any_text_comes_back_whole(text: str) -> None:
     assert translated_text(text, list) == text
 
@@ -889,7 +928,7 @@ def test_nothing_in_yaml_is_made_an_object() -> None:
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
-        *[("text", part) for part in ("a b ", "> ", "ab\n", "- a\n", "\n", " ", "a" * 50 + " b\n")],
+        *[("text", part) for part in ("a b ", "> ", "ab\n", "- a\n", "\n", " ", "a" * 50 + " b\n", "|", "a    ", "\t")],
         *[("po", part) for part in ('msgid "a b"\nmsgstr ""\n', '"', "msgid ", 'msgid ""\n', '"a"\n', "\\")],
         *[("json", part) for part in ('"a b",', '"', "\\", "[", " ")],
         *[("vtt", part) for part in ("00:01.000 --> 00:02.000\n", "a b\n", "<", "<0", "- ", "\n\n")],
