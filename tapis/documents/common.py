@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tapis.config import TapisError
 from tapis.text.lines import not_utf8, utf16_name
+from tapis.text.mark_patterns import MESSAGE
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
 from tapis.text.messages import messages_in, texts_of
@@ -19,6 +20,7 @@ Translate = Callable[[Sequence[str]], list[str]]
 
 _BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
 CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
+_MESSAGE_OR_BREAK = re.compile(rf"{MESSAGE}|(?P<break>\r\n|\r|\n|\t)")
 # Where a page or XML names its encoding: <?xml encoding="…"?>, <meta charset="…">, <meta content="…; charset=…">
 _DECLARED_ENCODING = re.compile(
     r"(?:\A<\?xml\b[^<>]{0,500}?\bencoding|<meta\b[^<>]{0,500}?\bcharset)"
@@ -100,11 +102,11 @@ def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
 
 
 def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup = "") -> list[str]:
-    """Return texts translated, each line and each part between tabs by itself.
+    """Return texts translated, each line and each part between tabs by itself, but a message of ICU as a whole.
 
     Tabs, ends of lines, spaces around the parts, and what is no text stay.
     """
-    lines = [re.split(r"(\r\n|\r|\n|\t)", text) for text in texts]
+    lines = [_parts(text) for text in texts]
     wanted = [line.strip() for parts in lines for line in parts if has_text(line, markup)]
     translations = iter(translate(wanted))
     for parts in lines:
@@ -113,6 +115,16 @@ def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup 
                 before, after = spaces_around(line)
                 parts[i] = before + next(translations) + after
     return ["".join(parts) for parts in lines]
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of a text, and between each two of them the tab or the end of a line that divides them."""
+    parts, start = [], 0
+    for found in _MESSAGE_OR_BREAK.finditer(text):
+        if found["break"]:
+            parts += [text[start : found.start()], found["break"]]
+            start = found.end()
+    return [*parts, text[start:]]
 
 
 def spaces_around(text: str) -> tuple[str, str]:

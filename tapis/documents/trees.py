@@ -61,18 +61,16 @@ def translated_yaml(document: str, translate: Translate) -> str:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise DocumentError(f"this is not YAML: {' '.join(str(error).split())}") from None
     prose = [scalar for scalar in scalars if _is_translated(scalar.value)]
-    pieces: list[list[str]] = []  # of each scalar, what is translated
-    for scalar in prose:
-        raw = document[scalar.start : scalar.end]
-        pieces.append(_block(raw, scalar.style) if scalar.is_block else [scalar.value])
-    translations = iter(translated_texts([text for texts in pieces for text in texts], translate))
+    texts = [
+        _block(document[scalar.start : scalar.end], scalar.style) if scalar.is_block else scalar.value
+        for scalar in prose
+    ]
     changes = []
-    for scalar, texts in zip(prose, pieces, strict=True):
-        translated = [next(translations) for _ in texts]
-        if translated != texts:
+    for scalar, text, translation in zip(prose, texts, translated_texts(texts, translate), strict=True):
+        if translation != text:
             # The header of a block, with its comment, stays.
             start = document.index("\n", scalar.start) + 1 if scalar.is_block else scalar.start
-            changes.append((start, scalar.end, _scalar(translated, scalar.style)))
+            changes.append((start, scalar.end, _scalar(translation, scalar.style)))
     return splice(document, changes)
 
 
@@ -118,8 +116,8 @@ def _scalars(document: str) -> Iterator[_Scalar]:
                 yield _Scalar(node.value, node.style or "", starts.get(end, end), end)
 
 
-def _block(raw: str, style: str) -> list[str]:
-    """Return what is translated of a block without its header: each line, or each paragraph of a folded block."""
+def _block(raw: str, style: str) -> str:
+    """Return the text of a block without its header, with each paragraph of a folded block in one line."""
     pieces: list[str] = []
     for line in re.findall(r"[^\n]*\n|[^\n]+", raw)[1:]:
         is_new = style == "|" or not pieces or not line.strip() or not pieces[-1].strip()
@@ -127,18 +125,17 @@ def _block(raw: str, style: str) -> list[str]:
             pieces.append(line)
         else:
             pieces[-1] = f"{pieces[-1].rstrip()} {line.lstrip(' ')}"
-    return pieces
+    return "".join(pieces)
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _scalar(texts: list[str], style: str) -> str:
+def _scalar(text: str, style: str) -> str:
     """Return a text in a style of YAML."""
     if style in ("|", ">"):
-        return "".join(texts)
-    (text,) = texts
+        return text
     if style == "'" and "\n" not in text:
         return "'" + text.replace("'", "''") + "'"
     if not style and _PLAIN_YAML.fullmatch(text) and text == text.strip() and text.lower() not in _WORDS_OF_YAML:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from tapis.documents.common import DocumentError, Translate, as_declared, has_text, leave, spaces_around
+from tapis.text.mark_patterns import MESSAGE
 from tapis.text.markup import NOT_OF_XML
 
 DEEPEST = 200  # elements within each other
@@ -21,6 +22,7 @@ MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
 _START_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 _NO_TEXT = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<cdata>.*?)\]\]>", re.DOTALL)
 _BREAK = "\x1e"  # between the texts of a line; XML cannot have it
+_MESSAGE = re.compile(MESSAGE)  # which may go on over breaks
 _TAG_OF_LINE = re.compile(r"<(?P<slash>/?)g(?P<pair>\d+)>|<x(?P<thing>\d+)/>")
 
 
@@ -151,7 +153,8 @@ class Line:
         self.pairs: list[tuple[bytes, bytes, bytes]] = []  # what is before and after, and the style within
         self.pairs_around = 0
         self.base = _usual_style(parts)
-        self.texts = self._line(parts, self.base).split(_BREAK)
+        line = self._line(parts, self.base)
+        self.texts = _MESSAGE.sub(lambda message: message.group().replace(_BREAK, ""), line).split(_BREAK)
 
     def _line(self, parts: list[Part], base: bytes) -> str:
         result = ""

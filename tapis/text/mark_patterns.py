@@ -23,12 +23,15 @@ def _balanced(depth: int) -> str:
     """Return a pattern of text with braces in pairs, so deep within each other."""
     inner = r"[^{}]{0,500}+"
     for _ in range(depth):
-        inner = rf"(?:[^{{}}]{{1,500}}+|\{{{inner}\}}){{0,50}}+"
+        inner = rf"(?:[^{{}}]{{1,500}}+|\{{{inner}\}}){{0,1000}}+"
     return inner
 
 
 # A message of ICU: {n, plural, one {# cat} other {# cats}}
-MESSAGE = rf"\{{\s?\w{{1,100}}+\s?,\s?(?:plural|select|selectordinal)\s?,{_balanced(4)}\}}"
+MESSAGE = (
+    r"\{\s{0,50}+\w{1,100}+\s{0,50}+,\s{0,50}+(?:plural|select|selectordinal)\s{0,50}+,"
+    rf"{_balanced(4)}\}}"
+)
 
 # A placeholder of Laravel and others, in the texts of programs. Elsewhere, it may be a word: Note :so
 _NAME_BEHIND_COLON = r"(?<![\w:/]):[a-z_]\w{0,50}+(?![\w:/])"

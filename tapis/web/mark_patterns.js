@@ -25,7 +25,7 @@ const UNDERSCORED = `(?<![${W}])__[A-Za-z0-9](?:[${W}]{0,100}[A-Za-z0-9])?__(?![
 // A pattern of text with braces in pairs, so deep within each other.
 function balanced(depth) {
   let inner = atomic("[^\\{\\}]{0,500}");
-  for (let i = 0; i < depth; i++) inner = atomic(`(?:${atomic("[^\\{\\}]{1,500}")}|\\{${inner}\\}){0,50}`);
+  for (let i = 0; i < depth; i++) inner = atomic(`(?:${atomic("[^\\{\\}]{1,500}")}|\\{${inner}\\}){0,1000}`);
   return inner;
 }
 
@@ -37,7 +37,7 @@ const CONVERSION = `(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU]
 const PLACEHOLDERS = [
   "\\{\\\\[^\\{\\}]*\\}", // of subtitles: {\an8}
   // a message of ICU
-  `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:plural|select|selectordinal)\\s?,${balanced(4)}\\}`,
+  `\\{\\s{0,50}[${W}]{1,100}\\s{0,50},\\s{0,50}(?:plural|select|selectordinal)\\s{0,50},${balanced(4)}\\}`,
   `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:${FORMATS})\\s?(?:,${balanced(1)})?\\}`,
   "\\{\\{\\{?[^\\{\\}\\n]{0,100}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,100}%\\}", // of templates
   "<%[^<>%\\n]{0,200}%>|<\\?[^<>?\\n]{0,200}\\?>",

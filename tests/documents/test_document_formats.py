@@ -310,6 +310,26 @@ def test_a_text_that_is_a_message_is_translated(kind: str) -> None:
     assert seen_in(kind, document.replace("a cat", "1").replace("# cats", "{x}").encode()) == []
 
 
+LINES_OF_MESSAGE = ["{n, plural,", "  one {a cat}", "  other {# cats}", "}", "", "a dog"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("json", json.dumps(["\n".join(LINES_OF_MESSAGE)])),
+        ("po", 'msgid ""\n' + "".join(f'"{line}\\n"\n' for line in LINES_OF_MESSAGE) + 'msgstr ""\n'),
+        ("yaml", "a: |\n" + "".join(f"  {line}\n" for line in LINES_OF_MESSAGE)),
+        ("yaml", "a: >-\n" + "".join(f"  {line}\n" for line in LINES_OF_MESSAGE)),
+        ("xliff", "<xliff><trans-unit><source>{}</source></trans-unit></xliff>".format("\n".join(LINES_OF_MESSAGE))),
+    ],
+)
+def test_a_message_over_several_lines_is_translated_as_a_whole(kind: str, document: str) -> None:
+    seen = [" ".join(line.split()) for line in seen_in(kind, document.encode())]
+    assert seen == ["{n, plural, one {a cat} other {# cats} }", "a dog"]
+    french = FORMATS[kind].translated(document.encode(), lambda lines: [line.replace("cat", "chat") for line in lines])
+    assert "{n,plural,one{achat}other{#chats}}adog" in re.sub(r'\\n|"|\s', "", french.decode())
+
+
 def test_a_note_of_markdown_keeps_its_kind() -> None:
     document = "> [!NOTE]\n> A cat.\n\n> [!tip]-\n> A dog.\n"
     assert seen_in("markdown", document.encode()) == ["A cat.", "A dog."]

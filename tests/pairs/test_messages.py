@@ -17,6 +17,13 @@ def test_the_texts_of_the_branches_are_exchanged_and_their_spaces_stay() -> None
     assert found == "{n, plural, =0 {pas de chat} one { # chat } other {# chats de {name}}}"
 
 
+def test_a_message_may_have_many_branches_and_lines() -> None:
+    message = "{n, select," + "".join(f"\n  c{i} {{a cat}}" for i in range(300)) + "\n}"
+    assert messages_in(f"You see {message} here.") == [message]
+    assert take_out(f"You see {message} here.").text == "You see here."
+    assert messages_in("{\n  n,\n  plural,\n  other {cats}\n}") == ["{\n  n,\n  plural,\n  other {cats}\n}"]
+
+
 @pytest.mark.parametrize("line", ["", "{n}", "{n, plural, one {x}", "{n, number}", "a {b, plural c}", "plural, {x}"])
 def test_what_is_no_message_is_none(line: str) -> None:
     assert messages_in(line) == []
