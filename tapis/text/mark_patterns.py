@@ -44,14 +44,15 @@ _PLACEHOLDERS = (
     r"\{\\[^{}]*+\}",  # of subtitles: {\an8}
     MESSAGE,
     rf"\{{\s?\w{{1,100}}+\s?,\s?(?:{_FORMATS})\s?(?:,{_balanced(1)})?\}}",
-    r"\{\{\{?[^{}\n]{0,100}+\}\}\}?|\{%[^{}%\n]{0,100}+%\}",  # of templates
-    r"<%[^<>%\n]{0,200}+%>|<\?[^<>?\n]{0,200}+\?>",
+    r"\{\{\{?[^{}\n]{0,1000}+\}\}\}?|\{%[^{}%\n]{0,1000}+%\}",  # of templates
+    r"<%[^<>%\n]{0,1000}+%>|<\?[^<>?\n]{0,1000}+\?>",
     r"\[\[[^\[\]\n]{1,100}+\]\]|@@\w{1,100}+@@",
     r"[%#$@]\{[^{}\n]{1,100}+\}",  # %{name}, #{x + 1}, ${x}
     r"\{ ?[\w.:$\[\]!@,+#<>-]{0,100}+ ?\}",  # {0}, {user.name!r:>10}, { $count }
     r"(?<!\S)#(?!\S)",  # the number of a message
     r"%(?:\(\w{1,100}+\)|\d{1,3}+\$)?[-+#0']{0,5}+(?:\d{1,4}+|\*)?(?:\.(?:\d{1,4}+|\*))?"  # of printf
     rf"{_CONVERSION}|%%",
+    r"%[-+#0']{0,5}+\d{0,4}+(?:\.\d{1,4}+)?<PRI\w{1,20}+>",  # of C, in gettext
     rf"(?<!\d)(?<!\d[ \u00a0\u202f])%<\w{{1,100}}+>[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION}",  # of Ruby
     r"(?<![\w%])%[A-Za-z_][\w.]{0,100}+%(?!\w)",  # %name%
     r"(?<![\w%])%L?\d{1,2}+(?![\w%])",  # of Qt
@@ -121,13 +122,15 @@ KEPT = (
     rf"<(?P<name>(?i:code|kbd|samp|var|sub|sup))\b{ATTRIBUTES}(?<!/)>"
     r"(?:[^<]++|<(?!/?(?i:(?P=name))\b))*+</(?i:(?P=name))>"
 )
-_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|<!--[^<>]*+>|(?<!&lt;)&lt;[A-Za-z]{_IN_ESCAPED_TAG}/&gt;"
+# A comment is read as far as it ends or another one begins.
+_COMMENT = r"<!--(?:[^<-]++|-(?!->)|<(?!!--))*+-->"
+_OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|{_COMMENT}|(?<!&lt;)&lt;[A-Za-z]{_IN_ESCAPED_TAG}/&gt;"
 # Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 _EMPHASIS = r"(?:\*{1,3}+|_{1,3}+|~~)"
 # A sign that is none of Markdown. A name such as snake\_case is kept whole; in don\'t, the sign is part of the word.
 _ESCAPED = r"(?<!\w)[^\W_]++(?:\\_[^\W_]++)++|(?!(?<=\w)\\'\w)\\[!-/:-@\[-`{-~]"
 # Braces or brackets around a tag that has its partner elsewhere
-_AROUND_TAG = r"(?:\[\[|[%#$@]?\{[{%]{0,2}+)[^{}\[\]\n]{0,100}<[/A-Za-z]"
+_AROUND_TAG = r"(?:\[\[|[%#$@]?\{[{%]{0,2}+)[^{}\[\]\n]{0,1000}<[/A-Za-z]"
 # An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
 CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢"
 _DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"

@@ -39,8 +39,8 @@ const PLACEHOLDERS = [
   // a message of ICU
   `\\{\\s{0,50}[${W}]{1,100}\\s{0,50},\\s{0,50}(?:plural|select|selectordinal)\\s{0,50},${balanced(4)}\\}`,
   `\\{\\s?[${W}]{1,100}\\s?,\\s?(?:${FORMATS})\\s?(?:,${balanced(1)})?\\}`,
-  "\\{\\{\\{?[^\\{\\}\\n]{0,100}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,100}%\\}", // of templates
-  "<%[^<>%\\n]{0,200}%>|<\\?[^<>?\\n]{0,200}\\?>",
+  "\\{\\{\\{?[^\\{\\}\\n]{0,1000}\\}\\}\\}?|\\{%[^\\{\\}%\\n]{0,1000}%\\}", // of templates
+  "<%[^<>%\\n]{0,1000}%>|<\\?[^<>?\\n]{0,1000}\\?>",
   `\\[\\[[^\\[\\]\\n]{1,100}\\]\\]|@@[${W}]{1,100}@@`,
   "[%#$@]\\{[^\\{\\}\\n]{1,100}\\}", // %{name}, #{x + 1}, ${x}
   `\\{ ?[${W}.:$\\[\\]!@,+#<>\\-]{0,100} ?\\}`, // {0}, {user.name!r:>10}, { $count }
@@ -48,6 +48,7 @@ const PLACEHOLDERS = [
   // of printf
   `%(?:\\([${W}]{1,100}\\)|${D}{1,3}\\$)?[\\-+#0']{0,5}(?:${D}{1,4}|\\*)?(?:\\.(?:${D}{1,4}|\\*))?` +
     `${CONVERSION}|%%`,
+  `%[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?<PRI[${W}]{1,20}>`, // of C, in gettext
   // of Ruby
   `(?<!${D})(?<!${D}[ \\u00a0\\u202f])%<[${W}]{1,100}>[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?${CONVERSION}`,
   `(?<![${W}%])%[A-Za-z_][${W}.]{0,100}%(?![${W}])`, // %name%
@@ -119,7 +120,9 @@ const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
   .map((name) => `<${name}(?![${W}])${ATTRIBUTES}(?<!/)>(?:[^<]|<(?!/?${name}(?![${W}])))*</${name}>`)
   .join("|");
 // No script of the page may have the sign with which a comment of HTML begins.
-const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|<!-{2}[^<>]*>|(?<!&lt;)&lt;[A-Za-z]${inEscapedTag()}/&gt;`;
+// A comment is read as far as it ends or another one begins.
+const COMMENT = "<!-{2}(?:[^<\\-]|-(?!->)|<(?!!-{2}))*-->";
+const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|${COMMENT}|(?<!&lt;)&lt;[A-Za-z]${inEscapedTag()}/&gt;`;
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
 const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
 const MARK_PATTERN =

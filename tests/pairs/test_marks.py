@@ -96,6 +96,9 @@ PLACEHOLDERS = (
     "{ sex, select, male {He {n, plural, one {is} other {are}}} other {They} }",
     *("{n, number}", "{day, date, short}", "{ $count }", "{ -brand }", "%<count>d", "%1", "%L2", "%I64d"),
     *("%v", "%q", ":smile:", "$t(other.key)", "@:other.key", "@:(key)"),
+    *("%<PRIu64>", "%-5<PRId32>", "%.3<PRIxPTR>", "<!-- a > b -->", "<!-- <b>a</b> - b -- c -->"),
+    *("{% include 'a/page.html' with title='a title' " + "x" * 300 + " %}", "{{ name " + "| so " * 50 + "}}"),
+    "<%= link_to 'a', so_it_is" + ", x" * 100 + " %>",
 )
 
 
