@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
+from tapis.text.marks import take_out
 
 _LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 _STATEMENT = re.compile(
@@ -33,21 +34,19 @@ class _Entry:
 def translated_po(catalog: str, translate: Translate) -> str:
     """Return a catalog in which each message that had no translation has one.
 
-    The first plural form is the translation of the singular, all others are that of the plural. Everything else stays:
-    translations that are there, also fuzzy ones, the header, comments, obsolete messages. Raises DocumentError if there
-    are no messages, or if a line is damaged.
+    Everything else stays: translations that are there, also fuzzy ones, the header, comments, obsolete messages. Raises
+    DocumentError if there are no messages, or if a line is damaged.
     """
     entries = list(_entries(catalog))
     if not entries and catalog.strip():
         raise DocumentError("this is no catalog of gettext (.po): it has no msgid")
-    empty = []
+    empty: list[tuple[str, re.Match[str]]] = []
     for entry in entries:
         message = entry.texts.get("msgid", "")
         if message and any(_text(one["literals"]) for one in entry.translations):
             leave(message, "it has a translation")
         elif message:
-            empty.append((message, entry.translations[0]))
-            empty += [(entry.texts.get("msgid_plural", message), plural) for plural in entry.translations[1:]]
+            empty += zip(_sources(entry), entry.translations, strict=True)
     translations = translated_texts([text for text, _ in empty], translate)
     newline = "\r\n" if "\r\n" in catalog else "\n"
     changes = _utf8_in_header(catalog, entries) if empty else []
@@ -56,6 +55,23 @@ def translated_po(catalog: str, translate: Translate) -> str:
         for (_, statement), translation in zip(empty, translations, strict=True)
     ]
     return splice(catalog, changes)
+
+
+def _sources(entry: _Entry) -> list[str]:
+    """Return the text that each translation of a message is made from: the singular for the first form, or the plural.
+
+    With two forms, the first is for one thing. A language with a single form uses it for any number, and one with more
+    may use the first for 1, 21 and 31, so that its text must have the number where the plural has it.
+    """
+    singular = entry.texts["msgid"]
+    plural = entry.texts.get("msgid_plural", singular)
+    n_forms = len(entry.translations)
+    is_first_singular = n_forms == 2 or (n_forms > 2 and _placeholders(singular) == _placeholders(plural))
+    return [singular if is_first_singular else plural, *[plural] * (n_forms - 1)]
+
+
+def _placeholders(text: str) -> list[str]:
+    return sorted(mark.text for mark in take_out(text, markup="strings").marks if mark.kind == "thing")
 
 
 def _utf8_in_header(catalog: str, entries: Sequence[_Entry]) -> list[tuple[int, int, str]]:

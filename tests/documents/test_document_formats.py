@@ -76,6 +76,24 @@ def test_a_catalog_is_what_babel_reads() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("singular", "n_forms", "sources"),
+    [
+        ("One cat", 1, ["%d cats"]),
+        ("%d cat", 1, ["%d cats"]),
+        ("One cat", 2, ["One cat", "%d cats"]),
+        ("One cat", 3, ["%d cats", "%d cats", "%d cats"]),
+        ("%d cat", 3, ["%d cat", "%d cats", "%d cats"]),
+    ],
+)
+def test_a_plural_form_has_the_number_if_it_is_for_several_numbers(
+    singular: str, n_forms: int, sources: list[str]
+) -> None:
+    forms = "".join(f'msgstr[{i}] ""\n' for i in range(n_forms))
+    document = f'msgid "{singular}"\nmsgid_plural "%d cats"\n{forms}'
+    assert seen_in("po", document.encode()) == sources
+
+
 @given(st.text(st.one_of(st.sampled_from('"\\\n\t%{}é'), st.characters(exclude_categories=["Cs"])), min_size=1))
 def test_any_message_comes_back_from_a_catalog(text: str) -> None:
     escaped = (
