@@ -22,6 +22,8 @@ from tapis.documents.xml_text import (
     inline_parts,
     parse_xml,
     text_parts,
+    thing,
+    with_ranges,
     with_translations,
 )
 
@@ -54,7 +56,9 @@ def _translated_part_of_docx(part: bytes, translate: Translate) -> bytes:
                 children = children[1:]
             start = children[0].start if children else element.inner_end
             styled = partial(_run, prefix=element.prefix(part))
-            places.append(Place(Line(_parts_of_docx(part, children), styled), start, element.inner_end))
+            places.append(
+                Place(Line(with_ranges(part, _parts_of_docx(part, children)), styled), start, element.inner_end)
+            )
     return with_translations(part, places, translate)
 
 
@@ -90,7 +94,7 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element]) -> list[Part]:
             within = _parts_of_docx(part, inner.children)
             parts.append(Pair(part[element.start : inner.inner_start], within, part[inner.inner_end : element.end]))
         else:
-            parts.append(Thing(element.start, element.end))
+            parts.append(thing(element))
     return parts
 
 

@@ -18,7 +18,20 @@ from tapis.text.mark_patterns import MESSAGE
 from tapis.text.markup import NOT_OF_XML
 
 DEEPEST = 200  # elements within each other
+DEEPEST_RANGES = 20
 MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
+# Codes that open a range, and those that close it: of XLIFF, Word and OpenDocument
+_RANGES = {
+    **{"bpt": "ept", "bx": "ex", "sc": "ec"},
+    **{"bookmarkStart": "bookmarkEnd", "commentRangeStart": "commentRangeEnd", "permStart": "permEnd"},
+    **{"bookmark-start": "bookmark-end", "reference-mark-start": "reference-mark-end"},
+}
+_NUMBERS_OF_RANGES = (
+    "rid",
+    "startRef",
+    "id",
+    "name",
+)  # attributes that both codes of a range have, the first that is there
 _START_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 _NO_TEXT = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<cdata>.*?)\]\]>", re.DOTALL)
 _BREAK = "\x1e"  # between the texts of a line; XML cannot have it
@@ -122,6 +135,9 @@ class Thing(NamedTuple):
     after: bytes = b""
     is_break: bool = False
     """Whether the texts before and after it are translated one by one: the end of a line, a tabulator"""
+    opens: str = ""
+    """What the code that closes it has as closes, if it opens a range that is no element"""
+    closes: str = ""
 
 
 class Pair(NamedTuple):
@@ -262,8 +278,12 @@ def text_parts(content: bytes, start: int, end: int) -> Iterator[Part]:
 def inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[str] = frozenset()) -> list[Part]:
     """Return the content of an element. Of those within it, only the ones whose tags are among pairs hold text.
 
-    Texts before and after those whose tags are among breaks are translated one by one.
+    Texts before and after those whose tags are among breaks are translated one by one. Ranges are pairs.
     """
+    return with_ranges(content, _inline_parts(content, element, pairs, breaks))
+
+
+def _inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[str]) -> list[Part]:
     parts: list[Part] = []
     end = element.inner_start
     for child in element.children:
@@ -271,11 +291,46 @@ def inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[
         end = child.end
         is_protected = child.attributes.get("translate") == "no" or child.attributes.get("mtype") == "protected"
         if child.tag in pairs and child.inner_end > child.inner_start and not is_protected:
-            within = inline_parts(content, child, pairs, breaks)
+            within = _inline_parts(content, child, pairs, breaks)
             parts.append(Pair(content[child.start : child.inner_start], within, content[child.inner_end : child.end]))
         else:
-            parts.append(Thing(child.start, child.end, is_break=child.tag in breaks))
+            parts.append(thing(child, is_break=child.tag in breaks))
     return [*parts, *text_parts(content, end, element.inner_end)]
+
+
+def thing(element: Element, *, is_break: bool = False) -> Thing:
+    """Return an element that is not translated, with the range that it opens or closes."""
+    attributes = {name.rpartition(" ")[2]: value for name, value in element.attributes.items()}
+    number = next((attributes[name] for name in _NUMBERS_OF_RANGES if name in attributes), "")
+    opens = f"{_RANGES[element.tag]} {number}" if element.tag in _RANGES else ""
+    closes = f"{element.tag} {number}" if element.tag in _RANGES.values() else ""
+    return Thing(element.start, element.end, is_break=is_break, opens=opens, closes=closes)
+
+
+def with_ranges(content: bytes, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts of a line in which the two codes of a range, and what is between them, are a pair.
+
+    The codes stay things if a text ends between them, or if the range crosses another one, which ends first.
+    """
+    result: list[Part] = []
+    opened: dict[str, int] = {}  # the codes that wait for those that close them, and their places in the result
+    for part in parts:
+        if (isinstance(part, Thing) and part.is_break) or (isinstance(part, Text) and "\n" in part.text):
+            opened.clear()
+        if isinstance(part, Thing) and part.closes in opened:
+            # What was opened since then and not closed is within the range.
+            start = opened[part.closes]
+            while part.closes in opened:
+                opened.popitem()
+            opening = result[start]
+            assert isinstance(opening, Thing)
+            before, after = content[opening.start : opening.end], content[part.start : part.end]
+            result[start:] = [Pair(before, result[start + 1 :], after)]
+            continue
+        if isinstance(part, Thing) and part.opens and part.opens not in opened and len(opened) < DEEPEST_RANGES:
+            opened[part.opens] = len(result)
+        result.append(part)
+    return result
 
 
 class Place(NamedTuple):

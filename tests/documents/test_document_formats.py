@@ -18,7 +18,23 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from babel.messages.pofile import read_po
-from document_samples import DOCX, DOCX_BODY, EPUB, ODT, PO, SAMPLES, TABLE, VTT, WRAPPED, XLIFF, XLIFF_2, YAML, zipped
+from document_samples import (
+    DOCX,
+    DOCX_BODY,
+    EPUB,
+    ODT,
+    ODT_BODY,
+    PO,
+    SAMPLES,
+    TABLE,
+    VTT,
+    WRAPPED,
+    XLIFF,
+    XLIFF_2,
+    YAML,
+    W,
+    zipped,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -765,6 +781,40 @@ def test_units_as_people_have_them(document: str, translated: str) -> None:
 
 def segment(number: int, text: str) -> str:
     return f'<mrk mtype="seg" mid="{number}">{text}</mrk>'
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (
+            "A <bpt id='1'>x</bpt>cat<ept id='1'/> <bx id='2' rid='7'/>a<ex id='3' rid='7'/>",
+            "A <g0>cat</g0> <g1>a</g1>",
+        ),
+        ("<sc id='1'/>A <sc id='2'/>cat<ec startRef='2'/> b<ec startRef='1'/>", "<g0>A <g1>cat</g1> b</g0>"),
+        ("<bpt id='1'/>A <bpt id='2'/>cat<ept id='1'/> b<ept id='2'/>", "<g0>A <x0/>cat</g0> b<x1/>"),
+        ("<ept id='1'/>A <bpt id='1'/>cat<ept id='2'/>", "<x0/>A <x1/>cat<x2/>"),
+    ],
+)
+def test_codes_that_open_and_close_separately_are_pairs(source: str, line: str) -> None:
+    document = f"<xliff><trans-unit><source>{source}</source></trans-unit></xliff>"
+    assert seen_in("xliff", document.encode()) == [line]
+    translated = FORMATS["xliff"].translated(document.encode(), list).decode()
+    assert f'<target state="needs-review-translation">{source}</target>' in translated
+
+
+def test_a_range_of_codes_over_two_texts_is_no_pair() -> None:
+    document = "<xliff><trans-unit><source>A <bpt id='1'/>cat\na<ept id='1'/> b</source></trans-unit></xliff>"
+    assert seen_in("xliff", document.encode()) == ["A <x0/>cat", "a<x1/> b"]
+    start, end = '<w:bookmarkStart w:id="3" w:name="x"/>', '<w:bookmarkEnd w:id="3"/>'
+    for within, lines in (
+        ("<w:r><w:t>A cat</w:t></w:r>", ["<g0>A cat</g0>"]),
+        ("<w:r><w:t>A cat</w:t><w:br/><w:t>a dog</w:t></w:r>", ["<x0/>A cat", "a dog<x2/>"]),
+    ):
+        body = f"<w:document {W}><w:p>{start}{within}{end}</w:p></w:document>"
+        assert seen_in("docx", zipped({"word/document.xml": body})) == lines
+    text = '<text:p>A <text:bookmark-start text:name="x"/>cat<text:bookmark-end text:name="x"/></text:p>'
+    body = ODT_BODY.replace("<text:p/>", text)
+    assert seen_in("odt", zipped({"content.xml": body}))[-1] == "A <g0>cat</g0>"
 
 
 SEGMENTS = " ".join([segment(1, "A <g id='1'>cat</g>."), segment(2, "A dog.")])
