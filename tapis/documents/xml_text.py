@@ -26,12 +26,8 @@ _RANGES = {
     **{"bookmarkStart": "bookmarkEnd", "commentRangeStart": "commentRangeEnd", "permStart": "permEnd"},
     **{"bookmark-start": "bookmark-end", "reference-mark-start": "reference-mark-end"},
 }
-_NUMBERS_OF_RANGES = (
-    "rid",
-    "startRef",
-    "id",
-    "name",
-)  # attributes that both codes of a range have, the first that is there
+# Attributes that both codes of a range have; the first that is there counts
+_NUMBERS_OF_RANGES = ("rid", "startRef", "id", "name")
 _START_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 _NO_TEXT = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<cdata>.*?)\]\]>", re.DOTALL)
 _BREAK = "\x1e"  # between the texts of a line; XML cannot have it
