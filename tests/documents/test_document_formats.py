@@ -29,6 +29,7 @@ from document_samples import (
     TABLE,
     VTT,
     WRAPPED,
+    XHTML,
     XLIFF,
     XLIFF_2,
     YAML,
@@ -935,6 +936,37 @@ def test_names_in_an_archive_that_are_not_marked_as_utf8_stay_what_they_are() ->
     changed = changed_archive(raw, lambda name, one: one.upper())
     with zipfile.ZipFile(io.BytesIO(changed)) as archive:
         assert archive.namelist() == ["é.txt"]
+
+
+def test_pages_of_a_book_may_have_names_of_xml() -> None:
+    declaration = '<?xml version="1.0"?>\n<!-- a page -->\n'
+    members = {
+        "META-INF/container.xml": '<container><rootfile full-path="x y"/></container>',
+        "main0.xml": declaration + XHTML,
+        "drawing.xml": declaration + "<svg><text>A drawing</text></svg>",
+        "empty.xml": "",
+    }
+    with warnings_noted() as warnings:
+        assert seen_in("epub", zipped(members)) == ["A page", "A <b>dog</b>."]
+    assert not warnings
+
+
+def test_a_book_without_pages_causes_a_warning() -> None:
+    book = zipped({"META-INF/container.xml": "<a/>", "main.pdf": "A cat"})
+    with warnings_noted() as warnings:
+        assert FORMATS["epub"].translated(book, upper) == book
+    (warning,) = warnings
+    assert "no page to translate: no .xhtml, .html, .htm, and" in warning
+
+
+def test_the_author_in_a_table_of_contents_keeps_the_name() -> None:
+    contents = (
+        "<ncx><docTitle><text>Two dogs</text></docTitle><docAuthor><text>Ann Lee</text></docAuthor><navMap>"
+        "<navInfo><text>The parts</text></navInfo><navPoint><navLabel><text>A man</text></navLabel></navPoint>"
+        "</navMap></ncx>"
+    )
+    book = zipped({"META-INF/container.xml": "<a/>", "a.xhtml": XHTML, "toc.ncx": contents})
+    assert seen_in("epub", book)[2:] == ["Two dogs", "The parts", "A man"]
 
 
 def test_the_ending_of_a_table_says_its_separator() -> None:
