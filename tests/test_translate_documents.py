@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import stat
 import zipfile
 from pathlib import Path
 
@@ -73,6 +74,19 @@ def test_folders_and_archives_keep_their_structure(run_folder: RunFolder, called
     Path("to/in/b.txt").unlink()
     assert called(*FLAGS, "--input", "from", "--output", "to").returncode == 0
     assert Path("to/a.md").read_text() == "mine" and Path("to/in/b.txt").read_text() == found["in/b.txt"]
+
+
+def test_links_in_an_archive_lead_where_they_led(run_folder: RunFolder, called: Command) -> None:
+    link = zipfile.ZipInfo("index.md")
+    link.create_system = 3  # Unix, whose permission bits say what is a link
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile("from.zip", "w") as archive:
+        archive.writestr("a dog.md", "A dog.\n")
+        archive.writestr(link, "a dog.md")
+    assert called(*FLAGS, "--input", "from.zip", "--output", "to.zip").returncode == 0
+    with zipfile.ZipFile("to.zip") as archive:
+        assert archive.read("a dog.md") != b"A dog.\n" and archive.read("index.md") == b"a dog.md"
+        assert archive.getinfo("index.md").external_attr == link.external_attr
 
 
 def test_the_report_lists_each_text_with_its_doubts(run_folder: RunFolder, called: Command) -> None:

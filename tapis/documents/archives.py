@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import stat
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +17,7 @@ Change = Callable[[str, bytes], bytes]
 
 
 def changed_archive(content: bytes, change: Change, must_have: str = "") -> bytes:
-    """Return a zip archive with its members changed; the same bytes if none is.
+    """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
     Raises DocumentError if it is damaged, encrypted, far larger than it seems, or has no member must_have.
     """
@@ -33,7 +34,9 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
             comment = archive.comment
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise DocumentError(f"this is no whole zip archive: {error}") from None
-    after = [change(member.filename, one) for member, one in zip(members, before, strict=True)]
+    after = [
+        one if _is_link(member) else change(member.filename, one) for member, one in zip(members, before, strict=True)
+    ]
     if after == before:
         return content
 
@@ -48,3 +51,8 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
         for member, one in zip(members, after, strict=True):
             archive.writestr(member, one, member.compress_type)
     return written.getvalue()
+
+
+def _is_link(member: zipfile.ZipInfo) -> bool:
+    """Return whether a member is a symbolic link, whose content is the path that it leads to."""
+    return stat.S_ISLNK(member.external_attr >> 16)
