@@ -44,8 +44,11 @@ class Memory:
 
     @classmethod
     def read(cls, file: Path, source: str, target: str) -> Self:
-        """Read a TMX file. Raises DataError if it is none, or has no unit of both languages."""
-        return cls(read_tmx(file, source, target))
+        """Read the units of a TMX file that have no placeholders.
+
+        Raises DataError if it is none, or has no unit of both languages.
+        """
+        return cls(read_tmx(file, source, target, only_whole=True))
 
     def exact(self, text: str) -> str | None:
         """Return the translation of a text; None if the memory does not have it."""

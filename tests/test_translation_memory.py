@@ -95,6 +95,29 @@ def test_a_unit_without_a_text_translates_nothing() -> None:
     assert memory.near("x y y") is None, "a text of thousands of words is compared with nothing"
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "is_used"),
+    [
+        ("Delete <ph>{0}</ph>", "<ph>{0}</ph> wirklich", False),
+        ("Delete", "Löschen", True),
+        ("Delete", "Löschen von <ut>{0}</ut>", False),
+        ("Delete<it pos='begin'>&lt;b></it>", "Löschen", False),
+        ("<bpt i='1'>&lt;b></bpt>Delete<ept i='1'/>", "<hi>Löschen</hi>", True),
+        ("<bpt i='1'>&lt;a title='<sub>x <ph/></sub>'></bpt>Delete<ept i='1'/>", "Löschen", True),
+    ],
+)
+def test_a_unit_with_placeholders_is_no_translation_of_the_rest(source: str, target: str, is_used: bool) -> None:
+    """Though it is a pair to train with, and new units may be added behind it."""
+    variants = f'<tuv xml:lang="en"><seg>{source}</seg></tuv><tuv xml:lang="de"><seg>{target}</seg></tuv>'
+    unit = f"<tmx><header/><body><tu>{variants}</tu></body></tmx>"
+    Path("m.tmx").write_text(unit, encoding="utf-8")
+    assert (Memory.read(Path("m.tmx"), "en", "de").exact("Delete") is not None) == is_used
+    ((text, translation),) = read_tmx(Path("m.tmx"), "en", "de")
+    assert text == "Delete"
+    write_memory(Path("m.tmx"), [(text, translation)], "en", "de")
+    assert len(list(read_tmx(Path("m.tmx"), "en", "de"))) == (1 if is_used else 2)
+
+
 def test_texts_that_are_like_each_other_are_found() -> None:
     memory = Memory(
         [("The cat is on the mat.", "a"), ("The dog is on the mat.", "b"), ("Another text altogether.", "c")]

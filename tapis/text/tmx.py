@@ -38,23 +38,23 @@ _UNFINISHED = re.compile(r"&(?:#(?:x[0-9A-Fa-f]{0,8}|[0-9]{0,9}))?\Z")  # a refe
 # Elements in a segment that hold no text of the sentence: formatting codes of the original document, and the texts of
 # footnotes and the like (sub). The text of all others, such as hi, belongs to the sentence.
 NOT_TEXT = {"bpt", "ept", "it", "ph", "ut", "sub"}
+_FORMATTING = {"bpt", "ept"}  # those of them that only say how the text between them looks
 
 
-def read_tmx(path: Path, source: str, target: str) -> Iterator[Pair]:
+def read_tmx(path: Path, source: str, target: str, *, only_whole: bool = False) -> Iterator[Pair]:
     """Yield the pair of each unit that has both languages.
 
     A language matches the tags that start with it, in any case: `en` matches `EN`, `eng` and `en-US`, and a tag that
-    is equal comes first. Raises DataError where the file is not TMX, and at the end if no unit has both languages.
+    is equal comes first. With only_whole, units of which a placeholder was left out are not yielded: what they say
+    without it, such as `Delete` for `Delete {0}`, may be wrong. Raises DataError where the file is not TMX, and at the
+    end if no unit has both languages.
     """
-    parser = _UnitParser(str(path), source, target)
-    n_pairs = 0
+    parser = _UnitParser(str(path), source, target, only_whole)
     with open_bytes(path) as file:
         for chunk in _without_forbidden(iter(lambda: file.read(CHUNK_BYTES), b"")):
-            pairs = parser.parse(chunk, is_last=not chunk)
-            n_pairs += len(pairs)
-            yield from pairs
+            yield from parser.parse(chunk, is_last=not chunk)
 
-    if not n_pairs:
+    if not parser.has_pairs:
         raise parser.without_pairs()
 
 
@@ -64,7 +64,7 @@ class TmxFile(NamedTuple):
     content: bytes
     """Decompressed"""
     pairs: list[Pair]
-    """Of the units that have both languages"""
+    """Of the units that have both languages, but for those of which a placeholder was left out"""
     end: int
     """Where its last unit may be followed by another one: the first byte of </body>"""
     encoding: str
@@ -77,14 +77,14 @@ class TmxFile(NamedTuple):
 
 def read_tmx_file(path: Path, source: str, target: str) -> TmxFile:
     """Read a TMX file to add units to. Raises DataError if it is none, or has units, but none of both languages."""
-    parser = _UnitParser(str(path), source, target)
+    parser = _UnitParser(str(path), source, target, only_whole=True)
     with open_bytes(path) as file:
         content = file.read()
     chunks = (content[i : i + CHUNK_BYTES] for i in range(0, len(content), CHUNK_BYTES))
     pairs = [pair for chunk in _without_forbidden(chunks) for pair in parser.parse(chunk, is_last=not chunk)]
 
     # Find out how units are added.
-    if parser.languages and not pairs:
+    if parser.languages and not parser.has_pairs:
         raise parser.without_pairs()
     encoding = _utf16_of(content) or parser.encoding
     if parser.body_end < 0 or not content[parser.body_end :].startswith("</body".encode(encoding)):
@@ -137,22 +137,35 @@ def _is_forbidden(number: int) -> bool:
     return 0xD800 <= number < 0xE000 or number in (0xFFFE, 0xFFFF) or number > 0x10FFFF
 
 
+class _Variant(NamedTuple):
+    """A text of a unit."""
+
+    is_equal: bool
+    """Whether its tag is equal to the language that is wanted"""
+    text: str
+    is_whole: bool
+    """Whether no placeholder was left out"""
+
+
 class _UnitParser:
     """Parses TMX in chunks. Expat calls the handlers, which fill in the unit at hand."""
 
-    def __init__(self, name: str, source: str, target: str) -> None:
+    def __init__(self, name: str, source: str, target: str, only_whole: bool) -> None:
         self.name = name
+        self.only_whole = only_whole
         self.wanted_as_given = (source, target)
         self.wanted = (language_tag(source), language_tag(target))
         self.languages: set[str] = set()  # tags seen, for the error
         self.pairs: list[Pair] = []  # complete and not yet returned
+        self.has_pairs = False  # whether any unit has both languages
 
-        self.texts: dict[str, tuple[bool, str]] = {}  # of this unit: language → whether its tag is equal, and the text
+        self.variants: dict[str, _Variant] = {}  # of this unit, by language
         self.tag = ""  # language tag of this variant
         self.segment: list[str] | None = None  # pieces of this segment's text, or None outside segments
         self.segment_length = 0
         self.code_depth = 0  # how many elements of NOT_TEXT are open
         self.is_after_placeholder = False  # whether a placeholder ended after the last text
+        self.is_whole = True  # whether this segment had no placeholder so far
         self.depth = 0
         self.bytes_fed = 0
         self.encoding = "utf-8"  # unless the file declares another one
@@ -221,7 +234,7 @@ class _UnitParser:
         self.depth += 1
 
         if name == "tu":
-            self.texts = {}
+            self.variants = {}
         elif name == "tuv":
             self.tag = attributes.get("xml:lang") or attributes.get("lang") or ""
             if len(self.languages) < MAX_LANGUAGES:
@@ -230,7 +243,9 @@ class _UnitParser:
             self.segment = []
             self.segment_length = 0
             self.is_after_placeholder = False
+            self.is_whole = True
         elif name in NOT_TEXT:
+            self.is_whole &= self.code_depth > 0 or name in _FORMATTING
             self.code_depth += 1
 
     def _add_text(self, text: str) -> None:
@@ -259,10 +274,12 @@ class _UnitParser:
             self._add_variant("".join(self.segment))
             self.segment = None
         elif name == "tu":
-            if len(self.texts) == 2:
-                source, target = (self.texts[language][1] for language in self.wanted)
-                self.pairs.append((source, target))
-            self.texts = {}
+            if len(self.variants) == 2:
+                source, target = (self.variants[language] for language in self.wanted)
+                self.has_pairs = True
+                if not self.only_whole or (source.is_whole and target.is_whole):
+                    self.pairs.append((source.text, target.text))
+            self.variants = {}
         elif name == "body":
             self.body_end = self.parser.CurrentByteIndex
 
@@ -273,8 +290,9 @@ class _UnitParser:
         if language is None:
             return
         is_equal = tag == language
-        if language not in self.texts or (is_equal and not self.texts[language][0]):
-            self.texts[language] = (is_equal, re.sub(r"[ \t\r\n]+", " ", text).strip(" "))
+        if language not in self.variants or (is_equal and not self.variants[language].is_equal):
+            text = re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
+            self.variants[language] = _Variant(is_equal, text, self.is_whole)
 
 
 def _matching_language(tag: str, languages: tuple[str, str]) -> str | None:
