@@ -96,11 +96,10 @@ def _pieces(page: str) -> Iterator[_Piece]:
 def _kind_of(tag: re.Match[str]) -> Literal["open", "kept", "void", "close"]:
     if tag["slash"]:
         return "close"
-    if tag["attributes"].endswith("/"):
-        return "void"
-    attributes = {
-        match["name"].lower(): match["value"].strip("\"'") for match in _ATTRIBUTE.finditer(tag["attributes"])
-    }
+    found = list(_ATTRIBUTE.finditer(tag["attributes"]))
+    if tag["attributes"].endswith("/") and not (found and found[-1].end() == len(tag["attributes"])):
+        return "void"  # a slash that is no part of a value without quotation marks, as in <a href=https://x.org/>
+    attributes = {match["name"].lower(): match["value"].strip("\"'") for match in found}
     classes = attributes.get("class", "").split()
     return "kept" if attributes.get("translate", "").lower() == "no" or "notranslate" in classes else "open"
 

@@ -84,6 +84,9 @@ def seen_in(document: str, translated: Callable[[str, Translate], str]) -> tuple
         # elements of XHTML without content
         ('<head><title/></head><p>One.</p><script>var a="two words"</script><p>Three.</p>', ["One.", "Three."]),
         ('<script src="x.js"/><p>One.</p><script>no</script>', ["One."]),
+        # a slash at the end of a value, which ends no element
+        ("<script src=https://x.org/js/>var dog = 'a dog';</script><p>One.", ["One."]),
+        ("<div translate=no data-x=/>no</div><script async/><p class='x'/>One.</p>", ["One."]),
         # tags that cannot be part of a line
         ('<p>See <a href="x" title="a < b">this</a>.</p>', ["See", "this</a>."]),
         ("<p>See <a title=it's>this</a>.</p>", ["See", "this</a>."]),
