@@ -144,15 +144,15 @@ def decoded(content: bytes) -> str:
     return text
 
 
-def as_declared(document: str, translated: str) -> str:
-    """Return a translated page or XML so that it can be read in the encoding that it declares.
+def as_declared(document: str, translated: str, default: str = "utf-8") -> str:
+    """Return a translated page or XML so that it can be read in the encoding that it declares, or else in the default.
 
-    If a document is of ASCII alone and declares another encoding than UTF-8, its translation stays ASCII: all other
+    If a document is of ASCII alone and this is another encoding than UTF-8, its translation stays ASCII: all other
     characters become character references, which mean the same in every encoding.
     """
     if not document.isascii():
         return translated
-    declared = {match["encoding"].lower() for match in _DECLARED_ENCODING.finditer(document)}
+    declared = {match["encoding"].lower() for match in _DECLARED_ENCODING.finditer(document)} or {default}
     if declared <= {"utf-8", "utf8"}:
         return translated
     return translated.encode("ascii", "xmlcharrefreplace").decode("ascii")

@@ -12,7 +12,7 @@ from tapis.documents.catalogs import translated_po
 from tapis.documents.common import Translate, decoded, without_added_stop
 from tapis.documents.markdown import translated_markdown
 from tapis.documents.office import translated_docx, translated_odt
-from tapis.documents.pages import translated_html
+from tapis.documents.pages import translated_file
 from tapis.documents.subtitles import translated_srt, translated_vtt
 from tapis.documents.tables import translated_csv
 from tapis.documents.trees import translated_json, translated_yaml
@@ -50,7 +50,7 @@ class DocumentFormat:
 
 FORMATS = {
     "text": DocumentFormat((), of_text=translated_text),  # wrapped at a column
-    "html": DocumentFormat((".html", ".htm", ".xhtml"), "html", translated_html),
+    "html": DocumentFormat((".html", ".htm", ".xhtml"), "html", translated_file),
     "markdown": DocumentFormat((".md", ".markdown"), "markdown", translated_markdown),
     "srt": DocumentFormat((".srt",), of_text=translated_srt),
     "vtt": DocumentFormat((".vtt",), "html", translated_vtt),

@@ -135,11 +135,20 @@ class _Kept:
         return kind in ("open", "kept") and name == self.names[0] and not any(self.counts[list_] for list_ in LISTS)
 
 
-def translated_html(page: str, translate: Translate) -> str:
+def translated_file(page: str, translate: Translate) -> str:
+    """Return the content of a file of HTML or XHTML translated, as `translated_html`.
+
+    Readers of HTML take a file that declares no encoding for Windows-1252 or the like; those of XML, for UTF-8.
+    """
+    return translated_html(page, translate, "utf-8" if page.startswith("<?xml") else "windows-1252")
+
+
+def translated_html(page: str, translate: Translate, default_encoding: str = "utf-8") -> str:
     """Return the page with its text translated.
 
     Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
-    elements with translate="no" stay as they are. The result can be read in the encoding that the page declares.
+    elements with translate="no" stay as they are. The result can be read in the encoding that the page declares, or
+    else in the default one.
     """
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
@@ -170,7 +179,7 @@ def translated_html(page: str, translate: Translate) -> str:
     for i, translation in zip(typed, translate(list(typed.values())), strict=True):
         before, after = spaces_around(parts[i])
         parts[i] = before + translation + after
-    return as_declared(page, "".join(parts))
+    return as_declared(page, "".join(parts), default_encoding)
 
 
 def _as_typed(part: str) -> str:

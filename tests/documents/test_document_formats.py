@@ -42,6 +42,7 @@ from hypothesis import strategies as st
 from tapis.documents.archives import changed_archive
 from tapis.documents.common import DocumentError, texts_left, translated_texts, warnings_noted, without_added_stop
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
+from tapis.documents.pages import translated_html
 from tapis.documents.tables import translated_csv, translated_table
 from tapis.documents.trees import is_prose, translated_json, translated_yaml
 from tapis.documents.wrapped import translated_text
@@ -913,6 +914,22 @@ def test_a_translation_is_readable_in_the_encoding_that_its_document_declares(
     with_references = in_utf8.replace("ā", "&#257;").replace("é", "&#233;")
     assert translated(document + rest) == with_references.replace(declaration.replace("ENCODING", "utf-8"), document)
     assert html.unescape(with_references) == html.unescape(in_utf8)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<p>cat</p>", "<p>c&#257;t</p>"),
+        ('<?xml version="1.0"?><p>cat</p>', '<?xml version="1.0"?><p>cāt</p>'),
+        ("<p>cat</p><p>ü</p>", "<p>cāt</p><p>ü</p>"),
+        ("\ufeff<p>cat</p>", "\ufeff<p>cāt</p>"),
+    ],
+)
+def test_a_page_that_declares_no_encoding_is_read_as_latin_1_if_it_is_ascii_and_no_xml(
+    page: str, expected: str
+) -> None:
+    assert FORMATS["html"].translated(page.encode(), accented).decode() == expected
+    assert translated_html("<p>cat</p>", accented) == "<p>cāt</p>"  # of a text that is no file
 
 
 def test_fences_of_directives_and_formulas_stay() -> None:
