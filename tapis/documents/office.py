@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import Translate
+from tapis.documents.common import DocumentError, Translate
 from tapis.documents.xml_text import (
+    DEEPEST,
     Element,
     Line,
     Pair,
@@ -67,16 +68,23 @@ def _run(text: str, style: bytes, prefix: bytes) -> bytes:
     return b'<%br>%b<%bt xml:space="preserve">%b</%bt></%br>' % (prefix, style, prefix, escaped(text), prefix, prefix)
 
 
-def _parts_of_docx(part: bytes, elements: Sequence[Element]) -> list[Part]:
-    """Return what elements of a paragraph hold: runs of text, and elements around them."""
+def _parts_of_docx(part: bytes, elements: Sequence[Element], depth: int = 0) -> list[Part]:
+    """Return what elements of a paragraph hold: runs of text, and elements around them.
+
+    depth is how many elements and fields they are in. Raises DocumentError if there are more than DEEPEST.
+    """
+    if depth > DEEPEST:
+        raise DocumentError(f"fields are more than {DEEPEST} deep within each other")
     parts: list[Part] = []
-    waiting = list(reversed(elements))
-    while waiting:
-        element = waiting.pop()
-        if element.tag in _WITHOUT_MEANING:
+    ends = _ends_of_fields(elements)
+    end = 0  # of the last field
+    for place, element in enumerate(elements):
+        if place < end or element.tag in _WITHOUT_MEANING:
             continue
-        if field := _field(element, waiting):
+        if place in ends:
             # What a field says is between the element that separates it from its instruction, and its end.
+            end = ends[place]
+            field = elements[place:end]
             last = next((i for i, one in enumerate(field) if _field_character(one) == "separate"), None)
             instruction = re.sub(rb"<[^>]*>", b"", part[element.start : field[last or -1].start]).decode(
                 "utf-8", "replace"
@@ -86,12 +94,12 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element]) -> list[Part]:
             else:
                 before = part[element.start : field[last].end]
                 after = part[field[-1].start : field[-1].end]
-                parts.append(Pair(before, _parts_of_docx(part, field[last + 1 : -1]), after))
+                parts.append(Pair(before, _parts_of_docx(part, field[last + 1 : -1], depth + 1), after))
         elif element.tag == "r":
             parts += _parts_of_run(part, element)
         elif element.tag in _AROUND_RUNS and element.children:
             inner = next((child for child in element.children if child.tag == "sdtContent"), element)
-            within = _parts_of_docx(part, inner.children)
+            within = _parts_of_docx(part, inner.children, depth + 1)
             parts.append(Pair(part[element.start : inner.inner_start], within, part[inner.inner_end : element.end]))
         else:
             parts.append(thing(element))
@@ -105,18 +113,17 @@ def _field_character(run: Element) -> str:
     return next((value for name, value in attributes.items() if name.endswith("fldCharType")), "")
 
 
-def _field(element: Element, following: list[Element]) -> list[Element]:
-    """Return the elements of a field from its beginning to its end, and take those that follow; none if it is none."""
-    if _field_character(element) != "begin":
-        return []
-    depth, found = 1, [element]
-    for one in reversed(following):
-        depth += {"begin": 1, "end": -1}.get(_field_character(one), 0)
-        found.append(one)
-        if not depth:
-            del following[len(following) - len(found) + 1 :]
-            return found
-    return []
+def _ends_of_fields(elements: Sequence[Element]) -> dict[int, int]:
+    """Return where the fields end among the elements, by where they begin. A field may end in another paragraph."""
+    ends: dict[int, int] = {}
+    begun: list[int] = []
+    for place, element in enumerate(elements):
+        character = _field_character(element)
+        if character == "begin":
+            begun.append(place)
+        elif character == "end" and begun:
+            ends[begun.pop()] = place + 1
+    return ends
 
 
 def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:

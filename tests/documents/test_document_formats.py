@@ -494,6 +494,14 @@ def test_runs_that_differ_in_language_and_spelling_alone_are_one_text(runs: list
     assert FORMATS["docx"].translated(checked, upper) == FORMATS["docx"].translated(plain, upper)
 
 
+def test_a_field_that_ends_in_another_paragraph_may_have_fields_within() -> None:
+    """As a table of contents has: the field begins in its first paragraph, and each entry is a link."""
+    assert seen_in("docx", docx_of(CONTENTS_BEGIN + CONTENTS_BEGIN + RUN + FIELD_ENDS)) == [
+        "<x0/><x1/><x2/><g0>A dog</g0>"
+    ]
+    assert seen_in("docx", docx_of(CONTENTS_BEGIN + RUN + FIELD_ENDS + FIELD_ENDS)) == ["<g0>A dog</g0><x0/>"]
+
+
 def test_order_of_words_and_looks_may_change() -> None:
     def turned(lines: Sequence[str]) -> list[str]:
         return ["<x0/><g0>aboie</g0> un chien &lt;&amp;&gt;" if "barks" in line else line for line in lines]
@@ -998,6 +1006,18 @@ ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><w:doc
 OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
 
 
+RUN = "<w:r><w:t>A dog</w:t></w:r>"
+FIELD_BEGINS = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
+CONTENTS_BEGIN = (
+    f'{FIELD_BEGINS}<w:r><w:instrText>TOC</w:instrText></w:r><w:r><w:fldChar w:fldCharType="separate"/></w:r>'
+)
+FIELD_ENDS = '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+
+
+def docx_of(paragraph: str) -> bytes:
+    return zipped({"word/document.xml": f"<w:document {W}><w:body><w:p>{paragraph}</w:p></w:body></w:document>"})
+
+
 @pytest.mark.parametrize(
     ("kind", "document", "says"),
     [
@@ -1011,6 +1031,7 @@ OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
         ("docx", zipped({"word/document.xml": OUTSIDE}), "declares entities"),
         ("docx", zipped({"word/document.xml": "<a>" * 1000 + "</a>" * 1000}), "deep"),
         ("docx", zipped({"word/document.xml": DOCX_BODY[:-20]}), "XML is damaged"),
+        ("docx", docx_of(f"{CONTENTS_BEGIN * 1000}{RUN}{FIELD_ENDS * 1000}"), "fields are more than 200 deep"),
         ("odt", EPUB, "has no content.xml"),
         ("epub", ODT, "has no META-INF/container.xml"),
         ("xliff", b"<tmx/>", "no XLIFF"),
@@ -1070,6 +1091,7 @@ def test_nothing_in_yaml_is_made_an_object() -> None:
         *[("json", part) for part in ('"a b",', '"', "\\", "[", " ")],
         *[("vtt", part) for part in ("00:01.000 --> 00:02.000\n", "a b\n", "<", "<0", "- ", "\n\n")],
         *[("table", part) for part in ('"', "a,", 'a"', '"a"', "\n", '""')],
+        *[("docx", part) for part in (FIELD_BEGINS, FIELD_ENDS)],
     ],
 )
 def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> None:
@@ -1077,7 +1099,8 @@ def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> No
     end = {"json": '"a b"]', "text": "x"}.get(kind, "")
 
     def seconds(size: int) -> float:
-        document = (start + part * (size // len(part)) + end).encode()
+        text = start + part * (size // len(part)) + end
+        document = docx_of(text) if kind == "docx" else text.encode()
         format_of_kind = table_format(["1"]) if kind == "table" else FORMATS[kind]
         gc.disable()  # it would visit what all tests before have made
         before = time.process_time()
