@@ -65,7 +65,7 @@ def _places(content: bytes, unit: Element) -> Iterator[Place]:
         return
 
     # Fill a target that is empty, or waits for translation.
-    is_empty = target.inner_start == target.inner_end
+    is_empty = not _inner(content, target).strip()
     default = "initial" if unit.tag == "segment" else ""
     state = target.attributes.get("state", unit.attributes.get("state", default))
     is_copied = _inner(content, target) in [_inner(content, one) for one in (source, seg_source) if one]

@@ -228,8 +228,11 @@ class Line:
 
 
 def escaped(text: str) -> bytes:
-    """Return text as it is in XML, without the characters that XML cannot have."""
-    return html.escape(NOT_OF_XML.sub("", text), quote=False).encode()
+    """Return text as it is in XML, without the characters that XML cannot have.
+
+    A carriage return is a reference: XML reads the character itself as a line feed.
+    """
+    return html.escape(NOT_OF_XML.sub("", text), quote=False).replace("\r", "&#13;").encode()
 
 
 def _joined(parts: list[Part]) -> Iterator[Part]:

@@ -782,6 +782,11 @@ def test_lines_of_other_spaces_end_a_paragraph(blank: str) -> None:
             "<source>A b</source><seg-source>A b</seg-source>",
             "<source>A b</source><seg-source>A b</seg-source><target>A B</target>",
         ),
+        ("<source>A b</source><target>\n  </target>", "<source>A b</source><target>A B</target>"),
+        (
+            "<source>A b&#xD;&#xA;c d</source>",
+            "<source>A b&#xD;&#xA;c d</source><target>A B&#13;\nC D</target>",
+        ),
     ],
 )
 def test_units_as_people_have_them(document: str, translated: str) -> None:
