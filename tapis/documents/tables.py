@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, translated_texts, warn
-from tapis.system.terminal import listed
+from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import utf16_name
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -76,8 +76,8 @@ def translated_table(table: str, columns: Sequence[str], translate: Translate, s
     """Return a table with the cells of some columns translated. All else stays: separators, quotes, other cells.
 
     A column is given by its name in the first row, which then stays, or by its number from 1. A line `sep=;` before the
-    first row names the separator. Raises DocumentError if the table has no such column, or is damaged, or can be read
-    in several ways.
+    first row names the separator. Raises DocumentError if the table has no such column or several, or is damaged, or
+    can be read in several ways.
     """
     # Read the table behind its byte order mark and the line that names the separator.
     head = table[: len(table) - len(table.removeprefix("\ufeff"))]
@@ -94,6 +94,10 @@ def translated_table(table: str, columns: Sequence[str], translate: Translate, s
     numbers = [int(name) - 1 for name in columns if _is_number(name) and name not in header]
     if len(names) + len(numbers) < len(columns) or not columns:
         raise DocumentError(f"name the column to translate with --column: {listed(header)}, or its number")
+    if several := [name for name in names if header.count(name) > 1]:
+        places = listed(place for place, name in enumerate(header, 1) if name == several[0])
+        name = in_one_line(several[0], 60)
+        raise DocumentError(f"--column {name}: columns {places} have this name: rename one, or give its number")
     if (most := max(len(row) for row in rows)) <= max(numbers, default=-1):
         raise DocumentError(f"--column {max(numbers) + 1}: the table has {most} columns")
     _warn_of_irregular(rows)
