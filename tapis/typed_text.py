@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 # For each (source, translation), (words of the target, words of the source): how much each word comes from each.
 Alignments = dict[tuple[str, str], NDArray[np.float64]]
 WIDER_BEAM = 5  # for translations that repeated themselves
+_BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
 
 
 def translate_lines(
@@ -97,7 +98,10 @@ def translate_lines(
         ranked_of_texts = translate_lines(
             translator, texts, search, markup=markup, with_doubts=with_doubts, memory=memory
         )
-        best = {text: ranked[0] for text, ranked in zip(texts, ranked_of_texts, strict=True)}
+        best = {
+            text: without_added_stop(text, ranked[0], markup)
+            for text, ranked in zip(texts, ranked_of_texts, strict=True)
+        }
         changed_messages = {message: _translated_message(message, best) for message in messages}
         results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
 
@@ -106,6 +110,27 @@ def translate_lines(
         [one._replace(text=f"{before}{one.text}{after}") for one in result]
         for (before, _, after), result in zip(directions, results, strict=True)
     ]
+
+
+def without_added_stop(line: str, translation: Translation, markup: Markup) -> Translation:
+    """Return the translation of a heading, a cell or a part of a message without a full stop that the text has not.
+
+    A model of sentences adds it. Marks may be behind it: A dog {name}. What a memory has at the end stays as it is.
+    """
+    is_remembered = translation.is_remembered or any(one.is_remembered for one in translation.sentences[-1:])
+    whole = translation.text
+    if is_remembered or "." not in whole or not take_out(line, markup=markup).text[-1:].isalnum():
+        return translation
+
+    # Find where the text ends before the marks.
+    text = whole
+    if not text.endswith("."):
+        taken = take_out(whole, markup=markup)
+        last = [mark.start for mark in taken.marks if mark.word == len(taken.words)]
+        text = whole[: min(last, default=None)].rstrip(_BEFORE_MARK)
+    if not text.endswith(".") or text.endswith(".."):
+        return translation
+    return translation._replace(text=text[:-1].rstrip() + whole[len(text) :])
 
 
 def _translated_message(message: str, best: Mapping[str, Translation]) -> Translation:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from checkpoint import RunFolder
 from decoding.translator import Translator
 from tapis.memory import Match, Memory, write_memory
 from tapis.text.tmx import read_tmx
+from tapis.translation import Translation
 from tapis.typed_text import translate_lines
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
@@ -159,6 +161,24 @@ def test_the_command_takes_what_the_memory_has(run_folder: RunFolder, called: Co
     assert done.returncode == 0 and "<p>Un matou !</p>" in Path("out.html").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
     assert [row["memory"] for row in rows] == ["100 %", "86 %: The dog sleeps. → Le chien dort."]
+
+
+def test_stops_are_the_same_in_document_report_and_memory(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop that the model adds is left out of all three; one that the memory has is in all three."""
+    monkeypatch.setattr(
+        Translator, "n_best", lambda self, sentences, search: [[Translation("Un chien.", -1.0)] for _ in sentences]
+    )
+    write_memory(Path("m.tmx"), [("cats, dogs and so on", "chats, chiens, etc.")], "en", "fr")
+    Path("a.json").write_text('{"a": "cats, dogs and so on", "b": "A dog"}', encoding="utf-8")
+    flags = ["--input", "a.json", "--memory", "m.tmx", "--report", "r.tsv", "--write-memory", "new.tmx"]
+    done = called(*FLAGS, *flags)
+    expected = ["chats, chiens, etc.", "Un chien"]
+    assert list(json.loads(done.stdout).values()) == expected, done.stderr
+    rows = list(csv.DictReader(io.StringIO(Path("r.tsv").read_text(encoding="utf-8")), delimiter="\t"))
+    assert [row["translation"] for row in rows] == expected
+    assert [target for _, target in read_tmx(Path("new.tmx"), "en", "fr")] == expected
 
 
 def test_the_report_says_what_was_taken(run_folder: RunFolder, called: Command) -> None:

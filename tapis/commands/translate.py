@@ -33,7 +33,7 @@ from tapis.text.tmx import read_tmx_file
 from tapis.threads import ahead
 from tapis.translation import Translation
 from tapis.translator import Translator
-from tapis.typed_text import sentences_as_translated, translate_lines
+from tapis.typed_text import sentences_as_translated, translate_lines, without_added_stop
 
 CLEAR = 0.99  # probability of a language
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
@@ -262,26 +262,32 @@ class LineTranslation:
         """Return a text that has each line, translated, on a line or several."""
         with_doubts, with_score = self.options.doubts, self.search.n_best > 1
         results = self.ranked(lines, "", with_doubts)
+        self.record(lines, [ranked[0] for ranked in results], "")
         return "".join(printed(one, with_score, with_doubts) for ranked in results for one in ranked)
 
     def of_document(self, lines: Sequence[str], markup: Markup) -> list[Translation]:
-        """Return the best translation of each line of a document."""
-        return [ranked[0] for ranked in self.ranked(lines, markup, self.options.report is not None)]
+        """Return the best translation of each line of a document, without full stops that the lines have not."""
+        results = self.ranked(lines, markup, self.options.report is not None)
+        best = [without_added_stop(line, ranked[0], markup) for line, ranked in zip(lines, results, strict=True)]
+        self.record(lines, best, markup)
+        return best
 
     def ranked(self, lines: Sequence[str], markup: Markup, with_doubts: bool) -> list[list[Translation]]:
         """Return the translations of each line, best first."""
         if self.must_warn:
             self.must_warn = not warn_of_unlearned(self.translator, lines)
-        results = translate_lines(
+        return translate_lines(
             self.translator, lines, self.search, markup=markup, with_doubts=with_doubts, memory=self.memory
         )
+
+    def record(self, lines: Sequence[str], translations: Sequence[Translation], markup: Markup) -> None:
+        """Keep lines and their translations for the memory that is to be written, if any."""
         if self.options.write_memory:
             self.translated += [
-                (plain(line, markup), plain(ranked[0].text, markup))
-                for line, ranked in zip(lines, results, strict=True)
+                (plain(line, markup), plain(one.text, markup))
+                for line, one in zip(lines, translations, strict=True)
                 if not has_markdown(line, markup)
             ]
-        return results
 
 
 def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:

@@ -18,7 +18,6 @@ T = TypeVar("T")
 Translate = Callable[[Sequence[str]], list[str]]
 """Translates lines, N lines to N lines, and keeps markup where it belongs (tapis/typed_text.py)"""
 
-_BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
 CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
 _MESSAGE_OR_BREAK = re.compile(rf"{MESSAGE}|(?P<break>\r\n|\r|\n|\t)")
 # Where a page or XML names its encoding: <?xml encoding="…"?>, <meta charset="…">, <meta content="…; charset=…">
@@ -73,23 +72,6 @@ warn = _WARNINGS.add
 def leave(text: str, reason: str) -> None:
     """Note that a text is not translated, for `texts_left`."""
     _LEFT.add(Left(text, reason))
-
-
-def without_added_stop(line: str, translation: str, markup: Markup) -> str:
-    """Return a translation without the full stop that a line has not: of a heading, a cell, the text of a picture.
-
-    A model of sentences adds it. Marks may be behind it: A dog {name}.
-    """
-    if "." not in translation or not take_out(line, markup=markup).text[-1:].isalnum():
-        return translation
-    text = translation
-    if not text.endswith("."):
-        taken = take_out(translation, markup=markup)
-        last = [mark.start for mark in taken.marks if mark.word == len(taken.words)]
-        text = translation[: min(last, default=None)].rstrip(_BEFORE_MARK)
-    if not text.endswith(".") or text.endswith(".."):
-        return translation
-    return text[:-1].rstrip() + translation[len(text) :]
 
 
 def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:

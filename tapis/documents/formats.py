@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tapis.documents.books import translated_epub
 from tapis.documents.catalogs import translated_po
-from tapis.documents.common import Translate, decoded, without_added_stop
+from tapis.documents.common import Translate, decoded
 from tapis.documents.markdown import translated_markdown
 from tapis.documents.office import translated_docx, translated_odt
 from tapis.documents.pages import translated_file
@@ -35,17 +35,12 @@ class DocumentFormat:
 
     def translated(self, content: bytes, translate: Translate) -> bytes:
         """Return a document with its text translated. Raises DocumentError if it is not of this format."""
-
-        def in_documents(lines: Sequence[str]) -> list[str]:
-            translations = zip(lines, translate(lines), strict=True)
-            return [without_added_stop(line, one, self.markup) for line, one in translations]
-
         if self.of_bytes:
-            return self.of_bytes(content, in_documents)
+            return self.of_bytes(content, translate)
         assert self.of_text
         if not content.strip():
             return content
-        return self.of_text(decoded(content), in_documents).encode("utf-8", "replace")
+        return self.of_text(decoded(content), translate).encode("utf-8", "replace")
 
 
 FORMATS = {

@@ -35,7 +35,16 @@ from starlette.requests import ClientDisconnect
 from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.batches import Awaited, Batches, Lanes, QueueFullError, Translate
-from tapis.serving.files import SUFFIXES, Document, Downloads, Upload, document_of, read_upload, translated_name
+from tapis.serving.files import (
+    SUFFIXES,
+    Document,
+    Downloads,
+    Upload,
+    document_of,
+    joined_file,
+    read_upload,
+    translated_name,
+)
 from tapis.serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from tapis.serving.metrics import MeasuredRequests, Metrics
 from tapis.serving.models import Answer, Kind, Models
@@ -426,8 +435,8 @@ class Api:
             run = self.run_for(source, request.target)
             kind = Kind(run, source, request.target, Search(self.beam), document.markup)
             (answers,) = await self.answers(client, [kind], [lines])
-            translations = [answer.translations[0].text for answer in answers]
-            result = await self.call(partial(document.joined, translations), len(text), client)
+            best = [answer.translations[0] for answer in answers]
+            result = await self.call(partial(joined_file, document, lines, best), len(text), client)
         name = self.downloads.add(translated_name(request.file.name, request.target), result, client)
         return FileAnswer(translatedFileUrl=str(http.url_for("download_file", name=quote(name))))
 

@@ -22,6 +22,8 @@ from tapis.documents.formats import FORMATS as DOCUMENTS
 from tapis.documents.pages import translated_html
 from tapis.system.terminal import in_one_line
 from tapis.text.markup import Markup
+from tapis.translation import Translation
+from tapis.typed_text import without_added_stop
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # damaged forms are answered, not logged
 
@@ -69,6 +71,12 @@ class Document(Generic[C]):
         """Return the document with the translations of its lines."""
         rest = iter(translations)
         return self.convert(self.content, lambda lines: list(islice(rest, len(lines))))
+
+
+def joined_file(document: Document[bytes], lines: Sequence[str], translations: Sequence[Translation]) -> bytes:
+    """Return a file with the translations of its lines, without full stops that the lines have not."""
+    texts = [without_added_stop(line, one, document.markup).text for line, one in zip(lines, translations, strict=True)]
+    return document.joined(texts)
 
 
 def document_of(text: str, *, is_html: bool) -> Document[str]:

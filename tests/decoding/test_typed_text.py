@@ -15,10 +15,11 @@ from tapis.config import ConfigError
 from tapis.documents.markdown import translated_markdown
 from tapis.doubts import numbers
 from tapis.glossary import Glossary, Term
+from tapis.memory import Memory
 from tapis.search import Search
 from tapis.text.lines import lines
 from tapis.translation import Translation
-from tapis.typed_text import translate_lines
+from tapis.typed_text import translate_lines, without_added_stop
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
@@ -143,6 +144,47 @@ def test_the_doubts_of_a_messages_texts_are_told(translator: Translator) -> None
         with_doubts=True,
     )
     assert alone.doubts and in_message.doubts == alone.doubts and not fine.doubts
+
+
+def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
+    stops = {
+        **{"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."},
+        **{"The cat {x}": "Le chat. {x}", "The cat. {x}": "Le chat. {x}", "The cat (%d)": "Le chat. (%d)"},
+        **{"The <b>cat</b>": "Le <b>chat.</b>", "1.5 cats {x}": "1.5 chats {x}", "A `cat`": "Un. `cat` <br/>"},
+    }
+    expected = [
+        *("Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."),
+        *("Le chat {x}", "Le chat. {x}", "Le chat (%d)"),
+        *("Le <b>chat</b>", "1.5 chats {x}", "Un `cat` <br/>"),
+    ]
+    found = [without_added_stop(line, Translation(text, -1.0), "") for line, text in stops.items()]
+    assert found == [Translation(text, -1.0) for text in expected]
+
+
+def test_a_stop_that_a_memory_has_stays() -> None:
+    remembered = Translation("Katzen usw.", 0.0, is_remembered=True)
+    new = Translation("Ein Hund.", -1.0)
+    for sentences, text in (
+        ((), "Katzen usw."),
+        ((remembered,), "Katzen usw."),
+        ((new, remembered), "Ein Hund. Katzen usw."),
+        ((remembered, new), "Katzen usw. Ein Hund"),
+    ):
+        whole = Translation(" ".join(one.text for one in sentences or (remembered,)), 0.0, (), sentences, not sentences)
+        assert without_added_stop("a text without a stop", whole, "").text == text
+
+
+def test_the_texts_of_a_message_get_no_stops(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        return [[Translation("Un chat.", -1.0)] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    message = "{x, select, male {A cat} female {A cat %s} other {A cat.}}"
+    expected = "{x, select, male {Un chat} female {Un chat %s} other {Un chat.}}"
+    assert translated(translator, message) == expected
+    memory = Memory([("A cat", "Un chat !.")])
+    ((one,),) = translate_lines(translator, [message], memory=memory)
+    assert one.text == expected.replace("male {Un chat}", "male {Un chat !.}", 1)
 
 
 def test_an_unknown_markup_is_refused(translator: Translator) -> None:

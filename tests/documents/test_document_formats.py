@@ -40,7 +40,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, texts_left, translated_texts, warnings_noted, without_added_stop
+from tapis.documents.common import DocumentError, texts_left, translated_texts, warnings_noted
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, table_format
 from tapis.documents.pages import translated_html
 from tapis.documents.tables import translated_csv, translated_table
@@ -647,24 +647,6 @@ def test_any_table_comes_back_whole(rows: list[list[str]]) -> None:
         except DocumentError:
             continue  # another separator fits as well
         assert translated_table(found, ["2"], list) == found
-
-
-def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
-    stops = {
-        **{"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."},
-        **{"The cat {x}": "Le chat. {x}", "The cat. {x}": "Le chat. {x}", "The cat (%d)": "Le chat. (%d)"},
-        **{"The <b>cat</b>": "Le <b>chat.</b>", "1.5 cats {x}": "1.5 chats {x}", "A `cat`": "Un. `cat` <br/>"},
-    }
-    expected = [
-        *("Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."),
-        *("Le chat {x}", "Le chat. {x}", "Le chat (%d)"),
-        *("Le <b>chat</b>", "1.5 chats {x}", "Un `cat` <br/>"),
-    ]
-    assert [without_added_stop(line, translation, "") for line, translation in stops.items()] == expected
-    page = FORMATS["markdown"].translated(
-        b'![The cat](cat.png "The dog")\n', lambda lines: [f"{line}." for line in lines]
-    )
-    assert page == b'![The cat](cat.png "The dog")\n'
 
 
 def in_format(kind: str, document: str) -> str:

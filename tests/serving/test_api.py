@@ -28,7 +28,7 @@ from tapis.config import ConfigError, TapisError
 from tapis.search import Search
 from tapis.serving.api import LONG_TEXT, work_of
 from tapis.serving.batches import Check, Lanes, Translate
-from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads
+from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads, Upload, joined_file
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from tapis.serving.models import Answer, Kind, Models
 from tapis.system.cli import ServeOptions
@@ -546,6 +546,12 @@ def test_files_are_translated(client: TestClient, name: str, content: str, expec
     answer = client.get(url)
     assert answer.text == expected and answer.headers["Content-Disposition"].startswith("attachment; filename")
     assert answer.headers["Content-Type"] == "application/octet-stream"
+
+
+def test_a_stop_that_a_heading_of_a_file_has_not_is_left_out() -> None:
+    document = Upload("a.md", b'# Headings\n\n![The cat](cat.png "The dog")\n').document()
+    lines = document.lines()
+    assert joined_file(document, lines, [Translation(f"{line}.", -1.0) for line in lines]) == document.content
 
 
 def test_a_file_that_cannot_be_translated_is_explained(client: TestClient) -> None:
