@@ -153,25 +153,30 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     training = Training(replace(TINY, steps=4, self_distillation=0.5), few, tokenizer)
     training.step = 2
     run_and_report("validation", lambda: validate(training)[0].loss)
-    run_and_report("translations after more steps", partial(translations_after_more_steps, training, sentences))
     run_and_report("attention", lambda: len(training.translator().attention(sentences[0])))
     run_and_report("state and restore", lambda: restore(training, state_of(training)))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
     run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
     run_and_report("self-distillation", training.make_rounds)
     run_and_report("a step after it", partial(losses, training, [3]))
+    training = Training(replace(SHALLOW, steps=4), few, tokenizer)
+    training.step = 2
+    run_and_report("translations after more steps", partial(translations_after_more_steps, training, sentences))
 
     for device in ("cpu", "cuda"):
         same_on(device, corpus, tokenizer)
 
 
 def translations_after_more_steps(training: Training, sentences: Sequence[str]) -> list[list[str]]:
-    """Translate as validations do, between steps, and at last with a searcher that is new, too."""
-    training.translator()(sentences)
+    """Translate as validations do, between steps and after all weights changed, and at last with a new searcher."""
+    before = training.translator()(sentences)
     losses(training, [3, 4, 3, 4])
+    with torch.no_grad():
+        for weight in training.model.parameters():
+            weight.add_(0.5 * torch.randn_like(weight))  # steps change too little for other translations
     kept = training.translator()(sentences)
     training.searcher = None
-    return [kept, training.translator()(sentences)]
+    return [before, kept, training.translator()(sentences)]
 
 
 def overflow(training: Training) -> dict[str, Any]:

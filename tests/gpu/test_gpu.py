@@ -97,7 +97,7 @@ def test_a_step_waits_once_after_it_has_prepared_the_next(report: dict[str, Any]
             place, n = ("synchronize at capture.py", 2) if is_captured else ("tolist at train.py", 1)
             assert list(waits.values()) == [n] and next(iter(waits)).startswith(place), (name, waits)
             assert report[f"waits early, {name}"]["result"] == 0
-    assert sum(report["a step after it"]["waits"].values()) == 2  # once for the step before
+    assert sum(report["a step after it"]["waits"].values()) == 1
 
 
 def test_attention_works_in_ranges_of_rows(report: dict[str, Any]) -> None:
@@ -121,8 +121,9 @@ def test_captured_steps_learn_as_the_others_do(report: dict[str, Any]) -> None:
 
 
 def test_a_searcher_that_is_kept_translates_with_the_weights_of_now(report: dict[str, Any]) -> None:
-    kept, new = report["translations after more steps"]["result"]
+    before, kept, new = report["translations after more steps"]["result"]
     assert kept == new
+    assert new != before and len(set(new)) > 1, "equal translations prove nothing"
 
 
 def test_a_captured_step_that_is_not_finite_changes_no_weight(report: dict[str, Any]) -> None:
