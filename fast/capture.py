@@ -39,19 +39,22 @@ class StaticBatch:
 
 
 class LateNumbers:
-    """Numbers on their way from the GPU: `tolist` waits for them."""
+    """Numbers on their way from the GPU: `tolist` waits for them, once, and frees what they came through."""
 
     def __init__(self, numbers: Tensor) -> None:
-        self.numbers = torch.empty(numbers.shape, dtype=numbers.dtype).pin_memory()
-        self.numbers.copy_(numbers, non_blocking=True)
+        self.pinned = torch.empty(numbers.shape, dtype=numbers.dtype).pin_memory()
+        self.pinned.copy_(numbers, non_blocking=True)
         self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.event.record()
+        self.values: list[float] = []
 
     def tolist(self) -> list[float]:
         """Return the numbers, when they have come."""
-        self.event.synchronize()
-        values: list[float] = self.numbers.tolist()
-        return values
+        if not self.values:
+            self.event.synchronize()
+            self.values = self.pinned.tolist()
+            del self.pinned, self.event
+        return self.values
 
 
 class CapturedSteps:

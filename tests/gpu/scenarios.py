@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from config import PRESETS, Config  # noqa: E402
 from decoding.captured import CapturedSearch  # noqa: E402
 from decoding.torch_searcher import TorchSearcher  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
+from fast.capture import LateNumbers  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
 from pairs.corpus import Corpus, load_corpus  # noqa: E402
 from pairs.vocabulary import learn_tokenizer  # noqa: E402
@@ -120,6 +122,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     """Do all that a run does, in its order."""
     sentences = [source for source, _ in corpus.valid]
     run_and_report("captured sums", captured_sums)
+    run_and_report("late numbers", late_numbers)
     if not can_compile:  # simulated; a refused capture may leave a real GPU unusable
         run_and_report("refused captures", refused_captures)
 
@@ -211,6 +214,13 @@ def captured_sums() -> list[list[float]]:
         graph.replay()
         sums.append(total.tolist())
     return [*sums, doubled.tolist()]
+
+
+def late_numbers() -> dict[str, Any]:
+    """Read the numbers of a step twice, and return what was read, and whether their memory was freed."""
+    late = LateNumbers(torch.arange(3.0, device="cuda"))
+    pinned = weakref.ref(late.pinned)
+    return {"read": [late.tolist(), late.tolist()], "is freed": pinned() is None}
 
 
 def refused_captures() -> list[str]:
