@@ -77,7 +77,9 @@ class PackedBatch:
         )
 
     def to(self, device: torch.device) -> "PackedBatch":
-        """Return a copy on `device`."""
+        """Return a copy on `device`: with `flat`, by a single copy."""
+        if len(self.flat):
+            return self.read_from(self.flat.to(device, non_blocking=True))()
         return replace(
             self,
             src=to_device(self.src, device),

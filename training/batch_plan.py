@@ -142,5 +142,7 @@ class BatchPlan:
             # Processes compute the same number of batches. This one counts for nothing.
             filler = batch(*rows_of_step[0])
             filler = replace(filler, labels=torch.full_like(filler.labels, PAD), n_tgt=0, n_tokens=0)
+            if isinstance(filler, PackedBatch) and self.in_ranges:
+                filler = filler.pinned()  # with these labels
             local_batches.append((0, filler))
         return local_batches

@@ -133,7 +133,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
         run_and_report(f"a step, {name}", partial(losses, training, [2]))
         ((_, batch), *_) = training.batch_plan.batches_of(3)
         if isinstance(batch, PackedBatch):
-            run_and_report(f"layout, {name}", lambda: type(batch.layout).__name__)  # noqa: B023
+            run_and_report(f"layout, {name}", lambda: type(batch.to(training.device).layout).__name__)  # noqa: B023
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
         run_and_report(f"waits early, {name}", partial(waits_before_the_next_batches, training, 7))
 

@@ -114,6 +114,12 @@ def test_attention_works_in_ranges_of_rows(report: dict[str, Any]) -> None:
 
 
 @counts_waits
+def test_a_batch_is_copied_at_once(report: dict[str, Any]) -> None:
+    """Its ids are then converted."""
+    assert all(line["launches"] == 2 and not line["waits"] for name, line in report.items() if "layout, " in name)
+
+
+@counts_waits
 def test_a_captured_step_is_a_few_launches(report: dict[str, Any]) -> None:
     """The batch, its share and the rate are copied; the gradient, the update and the numbers are asked for."""
     assert report["a step, bf16"]["launches"] <= 6

@@ -15,9 +15,10 @@ from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import Batch, collate
 from fast.packed_batch import PackedBatch
-from machine.distributed import ALONE
+from machine.distributed import ALONE, Group
 from pairs.corpus import Corpus
 from pairs.tables import Pairs
+from tapis.config import PAD
 from tapis.release import CheckpointError
 from tapis.system.terminal import is_main
 from tapis.text.tokenizer import Tokenizer
@@ -154,11 +155,23 @@ def test_batches_that_a_thread_prepares_are_those_of_their_steps(
             assert isinstance(batch, PackedBatch) and isinstance(now, PackedBatch)
             assert place == place_now and torch.equal(batch.flat, now.flat)
 
-    # What a graph reads is the batch.
+    # What a graph reads is the batch, and so is what other steps copy at once.
     assert isinstance(batch, PackedBatch)
-    read = batch.read_from(batch.flat)()
-    assert [tensor.tolist() for tensor in read.tensors] == [tensor.tolist() for tensor in batch.tensors]
-    assert read.shape == batch.shape and (read.n_tgt, read.longest) == (batch.n_tgt, batch.longest)
+    for read in (batch.read_from(batch.flat)(), batch.to(torch.device("cpu"))):
+        assert [tensor.tolist() for tensor in read.tensors] == [tensor.tolist() for tensor in batch.tensors]
+        assert read.shape == batch.shape and (read.n_tgt, read.longest) == (batch.n_tgt, batch.longest)
+
+
+def test_a_batch_that_fills_up_a_step_counts_for_nothing_on_a_gpu(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    pairs = Training(tiny, small, tokenizer).train_pairs
+    plan = BatchPlan(tiny, pairs, [], Group(rank=2, size=3), accumulate=4, in_ranges=True)
+    (_, first), (_, last) = plan.make_batches(1)
+    assert isinstance(first, PackedBatch) and isinstance(last, PackedBatch)
+    labels, filled = (batch.to(torch.device("cpu")).labels for batch in (first, last))
+    assert labels.any() and last.n_tgt == 0 and not (filled != PAD).any()
 
 
 def test_accumulated_batches_equal_one_batch(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
