@@ -143,6 +143,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     training = Training(replace(TINY, optimizer="muon"), corpus, tokenizer)
     run_and_report("losses, captured", lambda: losses(training, [1, 2, 2, 2, *range(3, 7)]))
     run_and_report("a step that is not finite", partial(overflow, training))
+    run_and_report("resumed", partial(difference_when_resumed, corpus, tokenizer))
 
     if can_compile:
         training = Training(SHALLOW, corpus, tokenizer)
@@ -168,6 +169,18 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
 
     for device in ("cpu", "cuda"):
         same_on(device, corpus, tokenizer)
+
+
+def difference_when_resumed(corpus: Corpus, tokenizer: Tokenizer) -> float:
+    """Take eight steps, and eight with a resumption after four. Return the largest difference of two weights."""
+    config = replace(SHALLOW, optimizer="muon", dropout=0.2, steps=8)
+    unbroken, stopped, resumed = (Training(config, corpus, tokenizer) for _ in range(3))
+    losses(unbroken, range(1, 9))
+    losses(stopped, range(1, 5))
+    restore(resumed, state_of(stopped))
+    losses(resumed, range(5, 9))
+    weights = zip(unbroken.model.parameters(), resumed.model.parameters(), strict=True)
+    return max(float((one - other).detach().abs().max()) for one, other in weights)
 
 
 def translations_after_more_steps(training: Training, sentences: Sequence[str]) -> list[list[str]]:

@@ -1,8 +1,8 @@
 """Simulated CUDA graphs, streams and events, for simulated_gpu.py.
 
 A capture records the operations on the simulated GPU, and a replay computes them again, on the same tensors, as one
-launch. As on a real GPU, a capture computes nothing: what it would have changed is as before, and what it made is
-undefined until the first replay. It raises where the host would wait, and for a copy from the host.
+launch. As on a real GPU, a capture computes nothing: what it would have changed is as before, the random state too, and
+what it made is undefined until the first replay. It raises where the host would wait, and for a copy from the host.
 
 What all this cannot show: that the memory a graph reads was freed, and that graphs of one pool overwrite each other.
 """
@@ -137,11 +137,13 @@ class SimulatedGraph:
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         CAPTURING.refuse("another capture")
         CAPTURING.recording = Recording()
+        self.random_state = torch.get_rng_state()
 
     def capture_end(self) -> None:
         assert CAPTURING.recording is not None
         self.recording, CAPTURING.recording = CAPTURING.recording, None
         self.recording.undo()
+        torch.set_rng_state(self.random_state)
 
     def replay(self) -> None:
         CAPTURING.refuse("a replay")

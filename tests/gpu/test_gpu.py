@@ -129,7 +129,14 @@ def test_a_captured_step_is_a_few_launches(report: dict[str, Any]) -> None:
 
 def test_captured_steps_learn_as_the_others_do(report: dict[str, Any]) -> None:
     losses = report["losses, captured"]["result"]
-    assert losses == pytest.approx(report["losses, not captured"]["result"], rel=0.01)
+    assert losses == pytest.approx(report["losses, not captured"]["result"], rel=0.01 if HAS_GPU else 5e-4)
+
+
+def test_a_resumed_run_takes_the_same_steps(report: dict[str, Any]) -> None:
+    """A real GPU may add up some sums in another order."""
+    difference = report["resumed"]["result"]
+    print(f"the largest difference of two weights: {difference:.1e}")
+    assert difference <= (0.05 if HAS_GPU else 0.0)
 
 
 def test_a_searcher_that_is_kept_translates_with_the_weights_of_now(report: dict[str, Any]) -> None:
