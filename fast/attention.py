@@ -4,7 +4,7 @@
 
 `RangeLayout` leaves the rows where they are, and says for each which rows it attends to. There is no padding, no mask
 and no copy, and in self-attention one product gives queries, keys and values. It needs Triton, which comes with torch
-for GPUs (`can_attend_in_ranges`).
+for GPUs (`fault_of_attention`).
 
 Both replace `MaskedAttention` with the masks of dataset.py: `encoder` attends within a source, `decoder` to earlier
 positions of a target, `source` from a target to its source.
@@ -23,6 +23,7 @@ from dataset import causal_mask, to_device
 from fast.packing import ROUND, Packing, round_up
 from model import MultiHeadAttentionBlock, scaled_dot_product_attention
 from pairs.tables import Ints
+from tapis.system.terminal import in_one_line
 
 
 def to_autocast_dtype(x: Tensor) -> Tensor:
@@ -220,36 +221,48 @@ attend.register_autograd(_backward, setup_context=_save)
 
 
 @cache
-def can_attend_in_ranges(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> bool:
-    """Return whether the kernels work here, and equal the plain formula, also backward.
+def fault_of_attention(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> str:
+    """Return why attention in ranges cannot be used here; "" if its kernels equal the plain formula, also backward.
 
-    Tried on two short sentences. That is safer than a list of GPUs, types, sizes and versions of torch and Triton.
+    Tried on two pairs of short sentences. That is safer than a list of GPUs, types, sizes and versions of torch and
+    Triton.
     """
-    lengths = np.array([3, 5])
-    rows = round_up(8)
+    src_lengths, tgt_lengths = np.array([6, 2]), np.array([3, 5])  # 8 tokens on either side
+    layout = RangeLayout.of(src_lengths, tgt_lengths).to(device)
+    width = n_heads * head_size
     random = torch.Generator().manual_seed(1)
-    plain = torch.randn(rows, 3 * n_heads * head_size, generator=random).to(device).requires_grad_()
-    tried = plain.detach().to(dtype).requires_grad_()
+    for form, key_lengths in ((layout.decoder, tgt_lengths), (layout.source, src_lengths)):
+        # Queries, keys and values, (rows, 3 D).
+        plain = torch.randn(round_up(8), 3 * width, generator=random).to(device).requires_grad_()
+        tried = plain.detach().to(dtype).requires_grad_()
 
-    # The plain formula takes one sentence at a time, as (H, T, K).
-    attended = []
-    for sentence in torch.split(plain[:8], lengths.tolist()):
-        query, key, value = sentence.view(-1, 3, n_heads, head_size).permute(1, 2, 0, 3)
-        heads = scaled_dot_product_attention(query, key, value, causal_mask(query.size(1), device)[0])
-        attended.append(heads.transpose(0, 1).flatten(1))
-    expected = torch.cat(attended)  # (8, D)
+        # The plain formula takes one sentence at a time, as (H, T, K).
+        queries, keys_values = torch.split(plain[:8], [width, 2 * width], dim=1)
+        attended = []
+        of_sentences = torch.split(queries, tgt_lengths.tolist()), torch.split(keys_values, key_lengths.tolist())
+        for rows, memory in zip(*of_sentences, strict=True):
+            query = rows.view(-1, n_heads, head_size).transpose(0, 1)
+            key, value = memory.view(-1, 2, n_heads, head_size).permute(1, 2, 0, 3)
+            mask = causal_mask(len(rows), device)[0] if form.is_self else None
+            heads = scaled_dot_product_attention(query, key, value, mask)
+            attended.append(heads.transpose(0, 1).flatten(1))
+        expected = torch.cat(attended)  # (8, D)
+        (expected**2).sum().backward()  # type: ignore[no-untyped-call]
 
-    ranges = RangeLayout.of(lengths, lengths).to(device).decoder.ranges
-    try:
-        found = attend(tried, None, *ranges, n_heads)[0][:8]
-        (found.float() ** 2).sum().backward()
-        float(found.detach().sum())  # an error of the GPU appears here
-    except Exception:  # no Triton, no compiler for it, no kernel for this GPU: many errors
-        return False
-    (expected**2).sum().backward()  # type: ignore[no-untyped-call]
-    assert plain.grad is not None and tried.grad is not None
-    errors = [(found - expected).detach().abs().max(), (tried.grad - plain.grad).abs().max() / plain.grad.abs().max()]
-    return all(float(error) < 0.05 for error in errors)
+        try:
+            of_rows, of_memory = tried, None
+            if not form.is_self:
+                of_rows, of_memory = (part.contiguous() for part in torch.split(tried, [width, 2 * width], dim=1))
+            found = form.attend(of_rows, of_memory, n_heads)[:8]
+            (found.float() ** 2).sum().backward()  # type: ignore[no-untyped-call]
+            float(found.detach().sum())  # an error of the GPU appears here
+        except Exception as error:  # no Triton, no compiler for it, no kernel for this GPU: many errors
+            return f"the attention kernels fail: {in_one_line(error)}"
+        assert plain.grad is not None and tried.grad is not None
+        gradient_error = (tried.grad - plain.grad).abs().max() / plain.grad.abs().max()
+        if not all(float(error) < 0.05 for error in ((found - expected).detach().abs().max(), gradient_error)):
+            return "the attention kernels differ from the plain formula"
+    return ""
 
 
 class Ranges(NamedTuple):

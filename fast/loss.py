@@ -1,6 +1,7 @@
 """The projection and the label-smoothed cross-entropy in one, without the logits of a whole batch in memory."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tapis.config import PAD
+from tapis.system.terminal import in_one_line
 
 CHUNK = 1024  # target tokens whose logits exist at once
 LOGITS_AT_ONCE = 2**29  # with the kernel for GPUs, which takes longer for many small products than for few large ones
@@ -69,6 +71,28 @@ def losses_and_gradient_on_gpu(
     """Replace `losses_and_gradient_in_place` where there is Triton. The gradient of rows without a label is zero."""
     losses, cross_entropies = losses_and_gradient_of_rows(logits, labels, smoothing, vocab_size)
     return losses.sum(), cross_entropies.sum(), logits
+
+
+@cache
+def fault_of_loss(device: torch.device, dtype: torch.dtype) -> str:
+    """Return why `losses_and_gradient_on_gpu` cannot be used here; "" if it equals the one that it replaces.
+
+    Tried on a few labels, one of them PAD, and on more logits than the kernel takes at once.
+    """
+    vocab_size, smoothing = 5000, 0.1
+    random = torch.Generator().manual_seed(1)
+    logits = 4 * torch.randn(8, vocab_size, generator=random)
+    tried = F.pad(logits, (0, -vocab_size % ALIGNED)).to(device, dtype)
+    labels = torch.tensor([7, PAD, 4999, 4096, 300, 4, 4, 5]).to(device)
+    *expected_losses, expected = losses_and_gradient_in_place(tried.clone().float(), labels, smoothing, vocab_size)
+    try:
+        *losses, found = losses_and_gradient_on_gpu(tried, labels, smoothing, vocab_size)
+        is_close = [abs(float(one / other) - 1) < 0.01 for one, other in zip(losses, expected_losses, strict=True)]
+    except Exception as error:  # as of attention
+        return f"the loss kernel fails: {in_one_line(error)}"
+    difference = (found.float() - expected) * (labels != PAD)[:, None]
+    is_close.append(float(difference.norm() / expected.norm()) < 0.02)
+    return "" if all(is_close) else "the loss kernel differs from the plain formula"
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):

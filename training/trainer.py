@@ -28,9 +28,10 @@ from config import FACTS, Config
 from dataset import EncodedPairs, padding_share
 from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
-from fast.attention import can_attend_in_ranges, disable_cudnn_attention
+from fast.attention import disable_cudnn_attention, fault_of_attention
 from fast.capture import CapturedSteps, LateNumbers
 from fast.forward import PackedBatchLoss
+from fast.loss import fault_of_loss
 from fast.memory import bound_caches, keep_freed_memory
 from fast.modules import install_fast_modules
 from fast.replaced import edited_parts
@@ -203,7 +204,8 @@ class Training:
             return False
         head_size = self.config.d_model // self.config.n_heads
         dtype = DTYPES[self.resolved.precision]
-        return can_attend_in_ranges(self.device, dtype, self.config.n_heads, head_size)
+        fault = fault_of_attention(self.device, dtype, self.config.n_heads, head_size)
+        return not (fault or fault_of_loss(self.device, dtype))
 
     def _captured(self) -> CapturedSteps | None:
         """Return what computes a step as CUDA graphs.

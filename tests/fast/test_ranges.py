@@ -13,12 +13,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_kernels import mask_of, plain_attend, plain_attend_backward, register_plain_kernels
+from plain_kernels import (
+    mask_of,
+    plain_attend,
+    plain_attend_backward,
+    plain_losses_and_gradient,
+    register_plain_kernels,
+)
 
 from config import Config
 from dataset import collate
-from fast.attention import RangeLayout, attend, attend_backward, can_attend_in_ranges
+from fast.attention import RangeLayout, attend, attend_backward, fault_of_attention
 from fast.forward import PackedBatchLoss
+from fast.loss import fault_of_loss, losses_and_gradient_of_rows
 from fast.modules import install_fast_modules
 from fast.packed_batch import PackedBatch
 from model import Transformer
@@ -31,10 +38,12 @@ sentences = st.lists(st.lists(st.integers(4, 39), min_size=1, max_size=40), min_
 @pytest.fixture
 def plain_kernels() -> Iterator[None]:
     """The plain formula in the place of the kernels."""
-    can_attend_in_ranges.cache_clear()
+    fault_of_attention.cache_clear()
+    fault_of_loss.cache_clear()
     register_plain_kernels()
     yield
-    can_attend_in_ranges.cache_clear()
+    fault_of_attention.cache_clear()
+    fault_of_loss.cache_clear()
 
 
 @settings(deadline=None)
@@ -84,32 +93,53 @@ def test_the_loss_in_ranges_has_the_gradients_of_the_padded_one(
     assert (found - padded).norm() < 0.05 * padded.norm()
 
 
-def test_ranges_are_chosen_where_the_kernels_are_right(plain_kernels: None) -> None:
-    assert can_attend_in_ranges(CPU, torch.bfloat16, 2, 8)
-    assert can_attend_in_ranges(CPU, torch.float32, 4, 32)
+def test_kernels_are_used_where_they_are_right(plain_kernels: None) -> None:
+    assert not fault_of_attention(CPU, torch.bfloat16, 2, 8) and not fault_of_loss(CPU, torch.bfloat16)
+    assert not fault_of_attention(CPU, torch.float32, 4, 32) and not fault_of_loss(CPU, torch.float32)
 
 
-def test_ranges_are_not_chosen_where_there_is_no_kernel(plain_kernels: None) -> None:
+def test_kernels_are_not_used_where_there_are_none(plain_kernels: None) -> None:
     with attend.set_kernel_enabled("cpu", enabled=False):
-        assert not can_attend_in_ranges(CPU, torch.bfloat16, 2, 8)
+        assert fault_of_attention(CPU, torch.bfloat16, 2, 8).startswith("the attention kernels fail: ")
+    with losses_and_gradient_of_rows.set_kernel_enabled("cpu", enabled=False):
+        assert fault_of_loss(CPU, torch.bfloat16).startswith("the loss kernel fails: ")
 
 
-@pytest.mark.parametrize("fault", ["wrong values", "wrong gradients"])
+@pytest.mark.parametrize("fault", ["values", "gradients", "values of sources", "gradients of sources"])
 def test_ranges_are_not_chosen_where_a_kernel_is_wrong(fault: str, plain_kernels: None) -> None:
     def wrong_values(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         output, log_sum = plain_attend(*args)
-        return output.roll(1, 0), log_sum
+        memory = args[1]
+        return output.roll(1, 0) if memory is not None or "source" not in fault else output, log_sum
 
     def wrong_gradients(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         of_rows, of_memory = plain_attend_backward(*args)
-        return 2 * of_rows, of_memory
+        return (of_rows, 2 * of_memory) if "source" in fault else (2 * of_rows, of_memory)
 
-    if fault == "wrong values":
+    if "values" in fault:
         attend.register_kernel("cpu")(wrong_values)
     else:
         attend_backward.register_kernel("cpu")(wrong_gradients)
     try:
-        assert not can_attend_in_ranges(CPU, torch.bfloat16, 2, 8)
+        assert "differ" in fault_of_attention(CPU, torch.bfloat16, 2, 8)
+    finally:
+        register_plain_kernels()
+
+
+@pytest.mark.parametrize("fault", ["losses", "cross-entropies", "gradient"])
+def test_ranges_are_not_chosen_where_the_loss_kernel_is_wrong(fault: str, plain_kernels: None) -> None:
+    def wrong(
+        logits: torch.Tensor, labels: torch.Tensor, smoothing: float, vocab_size: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        before = logits.clone()
+        losses, cross_entropies = plain_losses_and_gradient(logits, labels, smoothing, vocab_size)
+        if fault == "gradient":
+            logits[:, 4096:vocab_size] = before[:, 4096:vocab_size]  # what a second pass should write
+        return losses * (1.1 if fault == "losses" else 1), cross_entropies * (1.1 if fault == "cross-entropies" else 1)
+
+    losses_and_gradient_of_rows.register_kernel("cpu")(wrong)
+    try:
+        assert "differs" in fault_of_loss(CPU, torch.bfloat16)
     finally:
         register_plain_kernels()
 

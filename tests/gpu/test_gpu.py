@@ -23,7 +23,7 @@ sys.path.append(str(FOLDER))
 
 from simulated_gpu import build_guard  # noqa: E402
 
-from fast.attention import can_attend_in_ranges  # noqa: E402
+from fast.attention import fault_of_attention  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
 pytestmark = [
@@ -107,7 +107,7 @@ def test_a_step_waits_once_after_it_has_prepared_the_next(report: dict[str, Any]
 
 
 def test_attention_works_in_ranges_of_rows(report: dict[str, Any]) -> None:
-    if HAS_GPU and not can_attend_in_ranges(torch.device("cuda"), torch.bfloat16, 2, 32):
+    if HAS_GPU and fault_of_attention(torch.device("cuda"), torch.bfloat16, 2, 32):
         pytest.skip("this GPU, or this build of torch, has no Triton")
     layouts = {name.removeprefix("layout, "): line["result"] for name, line in report.items() if "layout, " in name}
     assert set(layouts.values()) == {"RangeLayout"} and len(layouts) >= 9
