@@ -24,7 +24,7 @@ from decoding.steps import fast_step, plain_step
 from fast.attention import disable_cudnn_attention
 from fast.replaced import edited_parts, edited_replaced_parts
 from fast.topk import best_continuations_in_blocks
-from machine.devices import choose_precision, spread
+from machine.devices import DTYPES, choose_precision, spread
 from model import Transformer
 from tapis.config import EOS, ConfigError, TranslatingPrecision
 from tapis.engine.engine import Engine, check_compiled, variants
@@ -36,9 +36,15 @@ U = TypeVar("U")
 BATCH_TOKENS = 4096  # in a batch
 
 
-def gpu_batch_tokens(memory: int) -> int:
-    """Return the tokens in a batch for a GPU with this many bytes: 512 for each GB. It computes thousands at once."""
-    return min(65_536, memory // 2**21)
+def gpu_batch_tokens(memory: int, slot: int) -> int:
+    """Return the tokens in a batch for a GPU with this many bytes: 512 for each GB, fewer for a large model.
+
+    slot is the size in bytes of the keys and values of a position in all layers. A token of a batch needs up to 192
+    slots (decoding/captured.py): a short sentence counts as 8 tokens and has 4 hypotheses of 64 positions, and the
+    number of sentences is rounded up, to twice as many at most. That makes 64. When the room doubles, the old slots and
+    the 128 new ones exist at once.
+    """
+    return min(65_536, memory // max(2**21, 192 * slot))
 
 
 def searcher_of(
@@ -114,7 +120,8 @@ class TorchSearcher:
         self.captured: CapturedSearch | None = None
         if device.type == "cuda":
             memory = torch.cuda.get_device_properties(device).total_memory
-            self.batch_tokens = gpu_batch_tokens(memory)
+            slot = 2 * model.config.n_decoder_layers * model.config.d_model * DTYPES[self.precision].itemsize
+            self.batch_tokens = gpu_batch_tokens(memory, slot)
             if not plain and not edited_parts():  # an edited model may do what a graph cannot repeat
                 with torch.inference_mode():
                     self.captured = CapturedSearch(self.model, self.suppressed, memory // 8)

@@ -22,6 +22,7 @@ from fast.slot_attention import attend_to_slots, can_attend_to_slots
 from fast.topk import has_statistics_kernel, logit_statistics
 from model import FeedForwardBlock, MaskedAttention, Transformer
 from tapis.search import Search
+from tapis.translator import SHORTEST
 
 TAGS = [4, 5, 6]
 MUCH = 2**30  # bytes
@@ -260,4 +261,16 @@ def test_a_model_in_16_bits_stays_in_them(model: Transformer) -> None:
 
 
 def test_batches_grow_with_the_memory_of_a_gpu() -> None:
-    assert [gpu_batch_tokens(gigabytes * 2**30) for gigabytes in (8, 16, 80, 141)] == [4096, 8192, 40_960, 65_536]
+    tokens = [gpu_batch_tokens(gigabytes * 2**30, slot=3072) for gigabytes in (8, 16, 80, 141)]
+    assert tokens == [4096, 8192, 40_960, 65_536]
+
+
+def test_batches_of_a_large_model_leave_room_for_its_keys_and_values() -> None:
+    """Of the shortest sentences, whose number is rounded up, when the room for a long translation doubles."""
+    n_layers, d_model = 6, 1024
+    slot = 2 * n_layers * d_model * 2
+    memory = 80 * 2**30
+    n_sentences = gpu_batch_tokens(memory, slot) // SHORTEST
+    sizes = [Size.holding(n_sentences, SHORTEST, longest, Search(beam=4)) for longest in (64, 128)]
+    n_slots = sum(size.n_sentences * 4 * size.longest for size in sizes)
+    assert memory // 2 < n_slots * slot <= memory
