@@ -198,21 +198,32 @@ class Training:
             parallel.register_comm_hook(None, mean_in_order)
         return parallel
 
+    def _fault_of_kernels(self) -> str:
+        """Return why the kernels of packed batches cannot be used on this GPU; "" if they can."""
+        dtype, head_size = DTYPES[self.resolved.precision], self.config.d_model // self.config.n_heads
+        fault = fault_of_attention(self.device, dtype, self.config.n_heads, head_size)
+        return fault or fault_of_loss(self.device, dtype)
+
     def _attends_in_ranges(self) -> bool:
         """Return whether attention works on ranges of rows, without padding."""
-        if self.config.plain or self.device.type != "cuda":
-            return False
-        head_size = self.config.d_model // self.config.n_heads
-        dtype = DTYPES[self.resolved.precision]
-        fault = fault_of_attention(self.device, dtype, self.config.n_heads, head_size)
-        return not (fault or fault_of_loss(self.device, dtype))
+        return self.device.type == "cuda" and not self.config.plain and not self._fault_of_kernels()
+
+    @property
+    def slow_on_gpu(self) -> str:
+        """Why a GPU does not compute the steps as CUDA graphs; "" if it does, on a CPU and with --plain."""
+        if self.device.type != "cuda" or self.config.plain:
+            return ""
+        if fault := self._fault_of_kernels():
+            return fault
+        if self.group.size > 1:
+            return "several processes exchange their gradients"
+        if self.resolved.precision == "fp16":
+            return "gradients in fp16 are scaled"
+        return "model.py was edited" if edited_parts() else ""
 
     def _captured(self) -> CapturedSteps | None:
-        """Return what computes a step as CUDA graphs.
-
-        None where they cannot: gradients are exchanged or scaled, or model.py was edited.
-        """
-        if not self._attends_in_ranges() or self.group.size > 1 or self.resolved.precision == "fp16" or edited_parts():
+        """Return what computes a step as CUDA graphs. None where they cannot."""
+        if not self._attends_in_ranges() or self.slow_on_gpu:
             return None
         assert isinstance(self.model_loss, PackedBatchLoss)
         return CapturedSteps(self.model_loss, self.optimizers, self.resolved.precision, self.config.clip_norm)

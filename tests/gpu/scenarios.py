@@ -31,12 +31,13 @@ from decoding.torch_searcher import TorchSearcher  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from fast.capture import LateNumbers  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
+from machine.distributed import Group  # noqa: E402
 from pairs.corpus import Corpus, load_corpus  # noqa: E402
 from pairs.vocabulary import learn_tokenizer  # noqa: E402
 from tapis.config import DeviceName  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.text.tokenizer import Tokenizer  # noqa: E402
-from train import take_step  # noqa: E402
+from train import notes_on, take_step  # noqa: E402
 from training.failures import TrainingError  # noqa: E402
 from training.state import restore, state_of  # noqa: E402
 from training.trainer import Training  # noqa: E402
@@ -134,6 +135,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
         ((_, batch), *_) = training.batch_plan.batches_of(3)
         if isinstance(batch, PackedBatch):
             run_and_report(f"layout, {name}", lambda: type(batch.to(training.device).layout).__name__)  # noqa: B023
+        run_and_report(f"notes, {name}", partial(notes_on_kernels, training))
         run_and_report(f"losses, {name}", lambda: [*before, *losses(training, range(3, 7))])  # noqa: B023
         run_and_report(f"waits early, {name}", partial(waits_before_the_next_batches, training, 7))
 
@@ -143,6 +145,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     training = Training(replace(TINY, optimizer="muon"), corpus, tokenizer)
     run_and_report("losses, captured", lambda: losses(training, [1, 2, 2, 2, *range(3, 7)]))
     run_and_report("a step that is not finite", partial(overflow, training))
+    run_and_report("notes of other runs", partial(notes_without_graphs, corpus, tokenizer))
     run_and_report("resumed", partial(difference_when_resumed, corpus, tokenizer))
 
     if can_compile:
@@ -169,6 +172,19 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
 
     for device in ("cpu", "cuda"):
         same_on(device, corpus, tokenizer)
+
+
+def notes_without_graphs(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
+    """Return the notes of runs whose steps are not captured: of several processes, and where a kernel is wrong."""
+    training = Training(SHALLOW, corpus, tokenizer)
+    training.group = Group(size=2)
+    notes = notes_on_kernels(training)
+    training._fault_of_kernels = lambda: "no kernels"  # type: ignore[method-assign]
+    return [*notes, *notes_on_kernels(training)]
+
+
+def notes_on_kernels(training: Training) -> list[str]:
+    return [note for note in notes_on(training) if "kernel" in note]
 
 
 def difference_when_resumed(corpus: Corpus, tokenizer: Tokenizer) -> float:

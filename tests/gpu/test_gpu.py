@@ -127,6 +127,16 @@ def test_a_captured_step_is_a_few_launches(report: dict[str, Any]) -> None:
     assert report["a step, fp16"]["launches"] > 100, "gradients that are scaled are not captured"
 
 
+@counts_waits
+def test_a_run_says_why_its_steps_are_not_captured(report: dict[str, Any]) -> None:
+    start = "note      steps are launched kernel by kernel, and slower: "
+    for name in configurations(report):
+        expected = [f"{start}gradients in fp16 are scaled"] if "fp16" in name else []
+        assert report[f"notes, {name}"]["result"] == expected
+    expected = [f"{start}several processes exchange their gradients", f"{start}no kernels"]
+    assert report["notes of other runs"]["result"] == expected
+
+
 def test_captured_steps_learn_as_the_others_do(report: dict[str, Any]) -> None:
     losses = report["losses, captured"]["result"]
     assert losses == pytest.approx(report["losses, not captured"]["result"], rel=0.01 if HAS_GPU else 5e-4)
