@@ -1,13 +1,13 @@
-"""All that is measured on a GPU, by one command that takes minutes: for a machine that is lent for a short time.
+"""All that is measured on a GPU, by two commands that take minutes: for a machine that is lent for 15 minutes.
 
-    python benchmarks/gpu_visit.py --out visit --data FOLDER              all parts, within 8 minutes
-    python benchmarks/gpu_visit.py --out visit --parts versions steps     some, in this order
+    python benchmarks/gpu_visit.py --out visit --data FOLDER
+    python benchmarks/gpu_visit.py --out visit --minutes 4 --parts steps-multi30k profile memory big
+
+The first takes 8 minutes at most, in which each of its parts has its full time; the second takes 4. Three minutes are
+left for the start of the machine.
+
+    python benchmarks/gpu_visit.py --out visit --parts versions steps     some parts, in this order
     python benchmarks/gpu_visit.py --out visit --simulate                 in miniature, on a machine without a GPU
-
-With two commands of ten minutes, each part has its full time, but for the last one:
-
-    python benchmarks/gpu_visit.py --out visit --minutes 9.7 --parts versions demo tests steps
-    python benchmarks/gpu_visit.py --out visit --minutes 9.7 --data FOLDER --parts profile decoding memory multi30k big
 
 Each part is a process of its own with a time limit. What it prints goes to the terminal and to OUT/report.txt at once.
 A part that fails prints the end of its error, all of which is in OUT/errors.txt, and the others go on. The exit code is
@@ -60,17 +60,21 @@ class Part:
     """A file of this folder and its arguments, besides `PartOptions`"""
 
 
-PARTS = [  # the most important first
-    Part("versions", 60, ("gpu_machine.py",)),
-    Part("demo", 120, ("gpu_runs.py", "demo")),
-    Part("tests", 220, ("gpu_runs.py", "tests")),
-    Part("steps", 180, ("gpu_steps.py", "times", "--presets", "base", "multi30k")),
-    Part("profile", 150, ("gpu_steps.py", "profile", "--presets", "base", "multi30k")),
-    Part("decoding", 120, ("gpu_decoding.py",)),
-    Part("memory", 60, ("gpu_steps.py", "memory", "--presets", "base")),
-    Part("multi30k", 200, ("gpu_runs.py", "multi30k")),
-    Part("big", 150, ("gpu_steps.py", "times", "--presets", "big")),
+FIRST = [  # the most important first; together 8 minutes at most
+    Part("versions", 20, ("gpu_machine.py",)),
+    Part("demo", 50, ("gpu_runs.py", "demo")),
+    Part("tests", 120, ("gpu_runs.py", "tests")),
+    Part("steps", 90, ("gpu_steps.py", "times", "--presets", "base")),
+    Part("decoding", 70, ("gpu_decoding.py",)),
+    Part("multi30k", 110, ("gpu_runs.py", "multi30k")),
 ]
+SECOND = [  # 4 minutes at most
+    Part("steps-multi30k", 60, ("gpu_steps.py", "times", "--presets", "multi30k")),
+    Part("profile", 70, ("gpu_steps.py", "profile", "--presets", "base", "multi30k")),
+    Part("memory", 40, ("gpu_steps.py", "memory", "--presets", "base")),
+    Part("big", 60, ("gpu_steps.py", "times", "--presets", "big")),
+]
+PARTS = [*FIRST, *SECOND]
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class Options:
     data: str = ""
     """Folder of Multi30k, as for train.py; without it, the part multi30k is skipped"""
     parts: tuple[str, ...] = ()
-    """Parts to do, in this order; by default all"""
+    """Parts to do, in this order; by default those of the first command"""
     minutes: float = 8.0
     """Time in all: a part ends when it is over, and none begins afterwards"""
     simulate: bool = False
@@ -128,7 +132,7 @@ def visit(options: Options) -> bool:
     report = Report(options.out / "report.txt")
     begun = time.monotonic()
     failed, skipped = [], []
-    for part in [known[name] for name in options.parts] or PARTS:
+    for part in [known[name] for name in options.parts] or FIRST:
         part_begun = time.monotonic()
         left = 60 * options.minutes - (part_begun - begun)
         if left < SHORTEST:

@@ -19,7 +19,7 @@ from training.trainer import Training
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-from gpu_visit import PARTS, Options, Part, Report, run_part
+from gpu_visit import FIRST, PARTS, SECOND, Options, Part, Report, run_part
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a visit ends groups of processes, as on Linux")
 
@@ -29,6 +29,7 @@ LAST = {
     "demo": "s from the command to the sentence",
     "tests": "tests collected",
     "steps": "to make its batch",
+    "steps-multi30k": "to make its batch",
     "profile": "trace of a step",
     "decoding": "4 sentences, beam 4",
     "memory": "not tried",
@@ -52,11 +53,16 @@ def test_a_part_in_miniature_measures_everything(name: str) -> None:
     assert "FAILED" not in report and "skipped" not in report
 
 
+def test_two_commands_fit_into_the_time_that_a_machine_is_lent() -> None:
+    assert sum(part.seconds for part in FIRST) <= 8 * 60
+    assert sum(part.seconds for part in SECOND) <= 4 * 60
+
+
 @pytest.mark.slow
 def test_parts_without_time_are_named() -> None:
     done = visit("--simulate", "--minutes", "0")
     assert done.returncode == 0
-    assert done.stdout.endswith(f"skipped for lack of time: {', '.join(LAST)}\n")
+    assert done.stdout.endswith(f"skipped for lack of time: {', '.join(part.name for part in FIRST)}\n")
 
 
 @pytest.mark.slow
