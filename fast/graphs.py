@@ -12,6 +12,9 @@ import torch
 
 from tapis.system.terminal import say
 
+REFUSED: list[torch.cuda.CUDAGraph] = []
+"""Captures that CUDA refused to end. They are kept, since torch's allocator of pinned memory may still point to them"""
+
 
 class GraphPool:
     """Captures work as CUDA graphs, which share their memory, as they never run at the same time."""
@@ -54,16 +57,31 @@ class GraphPool:
     def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with self.on_stream(), without_garbage_collection():
-            # Another thread, which prepares batches, may allocate pinned memory at the same time.
-            graph.capture_begin(self.pool, capture_error_mode="thread_local")
             try:
+                # Another thread, which prepares batches, may allocate pinned memory at the same time.
+                graph.capture_begin(self.pool, capture_error_mode="thread_local")
                 work()
+                graph.capture_end()
             except BaseException:
-                with suppress(RuntimeError):  # which would hide why the work failed
-                    graph.capture_end()
+                self._abandon(graph)
                 raise
-            graph.capture_end()
         return graph
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a capture that failed. Raises no RuntimeError, which would hide why it failed.
+
+        Where CUDA refuses to end it, torch's `capture_end` leaves the allocator in the capture, and the next call of
+        `torch.cuda.empty_cache` would fail.
+        """
+        with suppress(RuntimeError):
+            graph.capture_end()
+            return
+        assert self.stream
+        device = self.stream.device_index
+        with suppress(RuntimeError):  # the allocator is in no capture
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+            torch._C._cuda_releasePool(device, self.pool)
+            REFUSED.append(graph)
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ from decoding.captured import CapturedSearch  # noqa: E402
 from decoding.torch_searcher import TorchSearcher  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from fast.capture import LateNumbers  # noqa: E402
+from fast.graphs import GraphPool  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
 from machine.distributed import Group  # noqa: E402
 from pairs.corpus import Corpus, load_corpus  # noqa: E402
@@ -253,10 +254,10 @@ def late_numbers() -> dict[str, Any]:
 
 
 def refused_captures() -> list[str]:
-    """What cannot be captured."""
+    """Return what cannot be captured. Memory can be freed after each attempt, as before all other work."""
     device = torch.device("cuda")
     x = torch.ones(3, device=device)
-    waits: dict[str, Callable[[], object]] = {
+    waits: dict[str, Callable[[], Any]] = {
         "item": lambda: x.sum().item(),
         "nonzero": x.nonzero,
         "mask": lambda: x[x > 0],
@@ -264,11 +265,9 @@ def refused_captures() -> list[str]:
     }
     refused = []
     for name, work in waits.items():
-        try:
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                work()
-        except RuntimeError:
+        if not GraphPool(device, name).captured(work):
             refused.append(name)
+        torch.cuda.empty_cache()
     return refused
 
 

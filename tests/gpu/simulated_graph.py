@@ -100,12 +100,17 @@ class Capturing:
     """The capture that is going on, and what the host has launched outside it."""
 
     recording: Recording | None = None
+    is_refused: bool = False
+    """Whether the capture has asked for what CUDA does not allow: it cannot be ended"""
+    is_allocating: bool = False
+    """Whether the allocator believes that a capture is going on"""
     launches: int = 0
     """Operations and graphs since the last `take_launches`"""
 
     def refuse(self, what: str) -> None:
         """Raise, as CUDA does, if a capture is going on."""
         if self.recording is not None:
+            self.is_refused = True
             raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {what}")
 
     def will_compute(self, operation: Operation) -> None:
@@ -118,6 +123,17 @@ class Capturing:
             self.recording.add(operation)
         else:
             self.launches += operation.is_launch
+
+    def end_allocating(self, device: int, pool: Any) -> None:
+        """`torch._C._cuda_endAllocateToPool`."""
+        if not self.is_allocating:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.is_allocating = False
+
+    def empty_cache(self) -> None:
+        """`torch.cuda.empty_cache`."""
+        if self.is_allocating:
+            raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
 
     def take_launches(self) -> int:
         n, self.launches = self.launches, 0
@@ -136,14 +152,19 @@ class SimulatedGraph:
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         CAPTURING.refuse("another capture")
-        CAPTURING.recording = Recording()
+        CAPTURING.recording, CAPTURING.is_refused, CAPTURING.is_allocating = Recording(), False, True
         self.random_state = torch.get_rng_state()
 
     def capture_end(self) -> None:
-        assert CAPTURING.recording is not None
-        self.recording, CAPTURING.recording = CAPTURING.recording, None
-        self.recording.undo()
+        if CAPTURING.recording is None:
+            raise RuntimeError("CUDA error: the operation cannot be performed in the present state")
+        recording, CAPTURING.recording = CAPTURING.recording, None
+        recording.undo()
         torch.set_rng_state(self.random_state)
+        if CAPTURING.is_refused:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        CAPTURING.is_allocating = False
+        self.recording = recording
 
     def replay(self) -> None:
         CAPTURING.refuse("a replay")
@@ -177,6 +198,8 @@ def simulated_graph(
 
 class SimulatedStream:
     """`torch.cuda.Stream`: all work is done as soon as it is asked for."""
+
+    device_index = 0
 
     def __init__(self, device: Any = None, priority: int = 0) -> None: ...
 
@@ -216,6 +239,9 @@ def offer_graphs(wait: Callable[[str], None]) -> None:
     streams: Any = SimulatedStream
     stream = SimulatedStream()
     events.synchronize = streams.synchronize = lambda self: wait("synchronize")
+    core: Any = torch._C
+    core._cuda_endAllocateToPool, core._cuda_releasePool = CAPTURING.end_allocating, lambda device, pool: None
+    cuda.empty_cache = CAPTURING.empty_cache
     cuda.CUDAGraph = cuda.graphs.CUDAGraph = SimulatedGraph
     cuda.graph = cuda.graphs.graph = simulated_graph
     cuda.graph_pool_handle = lambda: (0, 1)
