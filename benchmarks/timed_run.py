@@ -23,6 +23,8 @@ from tapis.system.cli import run_command  # noqa: E402
 
 SECONDS: dict[str, list[float]] = defaultdict(list)
 """Of each call, by the kind of work"""
+FIRST_BEGAN: dict[str, float] = {}
+"""When the first call of a kind of work began, in seconds after the start"""
 
 
 def timed(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +32,7 @@ def timed(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def timing(*args: Any, **kwargs: Any) -> Any:
         begun = time.perf_counter()
+        FIRST_BEGAN.setdefault(kind, begun - STARTED)
         try:
             return function(*args, **kwargs)
         finally:
@@ -64,6 +67,7 @@ def print_table(imports: float) -> None:
     if steps := SECONDS["steps"]:
         median, mean = 1000 * statistics.median(steps), 1000 * statistics.mean(steps)
         print(f"a step: {median:.2f} ms (median), {mean:.2f} ms (mean); the first ten took {sum(steps[:10]):.1f} s")
+        print(f"the first step began after {FIRST_BEGAN['steps']:.1f} s")
     sys.stdout.flush()
 
 

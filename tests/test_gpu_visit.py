@@ -49,6 +49,7 @@ def test_a_part_in_miniature_measures_everything(name: str) -> None:
     done = visit("--simulate", "--parts", name)
     report = Path("visit/report.txt").read_text(encoding="utf-8")
     assert done.returncode == 0 and report == done.stdout, report
+    assert ("the first step began after" in report) == (name == "multi30k")
     assert LAST[name] in report and "failed: none" in report
     assert "FAILED" not in report and "skipped" not in report
 
