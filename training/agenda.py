@@ -42,6 +42,7 @@ class Agenda:
         self.saved = time.perf_counter()
         self.first_step = training.step + 1
         self.cores = CoreWatch()
+        self.is_compiling = False  # in the next step
 
     def count_time(self) -> None:
         """Set training.seconds to the time that the run has taken."""
@@ -76,6 +77,11 @@ class Agenda:
             say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))
         may_compile = training.step == self.first_step - 1 + COMPILED_AFTER and training.may_compile
 
+        # The second half will not compile again.
+        if self.is_compiling:
+            self.budget.seconds_once += recent[-1].seconds
+            self.is_compiling = False
+
         # All processes must agree.
         is_save_due = time.perf_counter() - self.saved >= 60 * training.config.save_minutes
         is_long = may_compile and minutes_of_steps(training, recent) >= COMPILED_FROM
@@ -87,6 +93,7 @@ class Agenda:
         )
         if must_compile:
             training.compile()
+            self.is_compiling = True
             say(f"compiling from step {training.step + 1:,} on")
         if is_half_over:
             self.budget.settle(training)

@@ -16,7 +16,7 @@ from pairs.corpus import Corpus
 from tapis.config import ConfigError
 from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
-from training.agenda import Agenda
+from training.agenda import COMPILED_AFTER, Agenda
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
@@ -226,6 +226,20 @@ def test_what_a_run_does_once_does_not_shorten_its_second_half(
     training.make_rounds = rounds_of_twenty_seconds  # type: ignore[method-assign]
     loop(training, run_folder, Logs(None, training.progress, 10), [], TimeBudget(minutes=1))
     assert training.total_steps == pytest.approx(40, abs=4)
+
+
+def test_compiling_does_not_shorten_the_second_half(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "may_compile", True)
+    training = Training(replace(tiny, steps=10**6), small, tokenizer)
+    monkeypatch.setattr(training, "compile", lambda: None)  # torch compiles in the step that follows
+    record = replace(take_step(training, 1), seconds=0.1)
+    budget = TimeBudget(minutes=600)
+    agenda = Agenda(training, [], budget)
+    for training.step in range(1, COMPILED_AFTER + 4):
+        agenda.after_step([replace(record, seconds=44.0 if training.step == COMPILED_AFTER + 1 else 0.1)])
+    assert budget.seconds_once == 44.0
 
 
 def test_a_pause_is_not_taken_for_a_slow_machine(
