@@ -608,6 +608,8 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "BİR KIZ IRMAKTA",
         "İyi Bir Kız Irmakta",
         "ΈΛΑ ΕΔΩ",
+        "犬はABCDEFの中で寝る",
+        "THE DOG OF 東京 SLEEPS",
     ]
     languages = ["en", "tr", "az-AZ", "el", "lt", ""]
     function = """(description, texts, languages) => {

@@ -13,14 +13,16 @@ from tapis.text.tokenizer import Tokenizer
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 MIN_CAPITALS = 6  # letters of a text in capitals that is more than an abbreviation or two
 MIN_WORDS = 4  # of a text in title case
-MIN_SHARE = 0.8  # of its words that begin with a capital
+MIN_SHARE = 0.8  # of its words that begin with a capital; of the letters of a text in capitals that are capitals
 _ORDINALS = {ord(sign): None for sign in "ªº"}  # small letters to Python, though texts in capitals have them: Nº 3
 _DOTTED_AND_DOTLESS = ("tr", "az")  # languages with two letters i and ı, in capitals İ and I
 
 
 def is_in_capitals(text: str) -> bool:
-    """Return whether a text has capitals only, and enough of them."""
-    return text.translate(_ORDINALS).isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
+    """Return whether a text has capitals and no small letters, enough of them, and few letters of other scripts."""
+    letters = [sign for sign in text.translate(_ORDINALS) if sign.isalpha()]
+    n_capitals = sum(map(str.isupper, letters))
+    return "".join(letters).isupper() and n_capitals >= max(MIN_CAPITALS, MIN_SHARE * len(letters))
 
 
 def is_in_title_case(text: str) -> bool:

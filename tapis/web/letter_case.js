@@ -3,10 +3,14 @@
 const CASED_WORD = /\p{L}+(?:['’]\p{L}+)*/gu;
 const MIN_CAPITALS = 6; // letters of a text in capitals that is more than an abbreviation or two
 const MIN_WORDS = 4; // of a text in title case
-const MIN_SHARE = 0.8; // of its words that begin with a capital
+const MIN_SHARE = 0.8; // of its words that begin with a capital; of the letters of a text in capitals that are capitals
+const ORDINALS = /[ªº]/g; // which texts in capitals have: Nº 3
 
 function isInCapitals(text) {
-  return /\p{Lu}/u.test(text) && !/[\p{Ll}\p{Lt}]/u.test(text) && text.match(/\p{L}/gu).length >= MIN_CAPITALS;
+  if (/[\p{Ll}\p{Lt}]/u.test(text)) return false;
+  const letters = text.replace(ORDINALS, "").match(/\p{L}/gu) ?? [];
+  const capitals = text.match(/\p{Lu}/gu) ?? [];
+  return capitals.length >= Math.max(MIN_CAPITALS, MIN_SHARE * letters.length);
 }
 
 function isInTitleCase(text) {

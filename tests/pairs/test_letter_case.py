@@ -37,6 +37,9 @@ def test_other_text_stays_as_it_is(knowing: Tokenizer, text: str) -> None:
 
 def test_what_counts_as_capitals_and_as_title_case() -> None:
     assert is_in_capitals("AVENIDA DE LA PAZ Nº 3") and is_in_capitals("LA 2ª PARTE") and not is_in_capitals("Nº 3 ª")
+    # A name in capitals makes no capitals of a script without them.
+    assert not is_in_capitals("犬はABCDEFの中で寝る") and not is_in_capitals("कुत्ता ABCDEF सोता")
+    assert is_in_capitals("THE DOG OF 東京 SLEEPS")
     assert is_in_capitals("GO AWAY") and not is_in_capitals("USA") and not is_in_capitals("GO away NOW")
     assert is_in_title_case("A Cat On the Red Mat") and not is_in_title_case("Ann Smith met Bob Jones in Rome.")
     assert not is_in_title_case("Red Mat")
