@@ -26,6 +26,9 @@ _SIDES = (
     {"target", "tgt", "trg", "ziel", "zieltext", "zielsprache", "cible", "destino", "destinazione"},
 )
 
+# Codes of languages that headers more often give to the numbers of rows: Indonesian and Norwegian
+_NAMES_OF_NUMBERS = {"id", "no"}
+
 
 class Columns(NamedTuple):
     """The columns of a table."""
@@ -165,14 +168,14 @@ def find_languages(cells: list[str], source: str, target: str, *, or_sides: bool
 def find_fields(names: Iterable[str], source: str, target: str, *, or_sides: bool = True) -> tuple[str, str]:
     """Return the names of the fields of two languages, as in a header; the languages themselves where none fit."""
     names = list(names)
-    if {source, target} <= set(names):
+    if {source, target} <= set(names) - _NAMES_OF_NUMBERS:
         return source, target
     languages = find_languages(names, source, target, or_sides=or_sides)
     return (names[languages[0]], names[languages[1]]) if languages else (source, target)
 
 
 def _rank(name: str, language: str, names_of_language: set[str], names_of_side: set[str]) -> int:
-    """Return how well the name of a column fits a language; 0 if it does not."""
+    """Return how well the name of a column fits a language; 0 if it does not, 1 if it may be that of numbers."""
     tag = _tag(name)
     fits = (
         name == language.lower(),
@@ -181,7 +184,9 @@ def _rank(name: str, language: str, names_of_language: set[str], names_of_side: 
         name in names_of_language,
         re.sub(" (text|language|segment)$", "", name) in names_of_side,
     )
-    return len(fits) - fits.index(True) if True in fits else 0
+    if True not in fits:
+        return 0
+    return 1 if name in _NAMES_OF_NUMBERS else 1 + len(fits) - fits.index(True)
 
 
 def _header(cells: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 
@@ -306,6 +307,26 @@ def test_the_code_page_is_that_of_the_languages() -> None:
 def test_a_header_names_a_language_in_many_ways(source: str, cell: str) -> None:
     write("d.csv", f"Nr,English,{cell}\n1,a,b\n")
     assert list(read_parts("d.csv", source, "en")["train"].pairs) == [("b", "a")]
+
+
+@pytest.mark.parametrize(
+    ("header", "target", "column"),
+    [
+        ("id,English,Indonesian", "id", 2),
+        ("ID,Source,Target", "id", 2),
+        ("No,en,Norwegian", "no", 2),
+        ("en,id,comment", "id", 1),
+        ("no,English,comment", "no", 0),
+    ],
+)
+def test_numbers_of_rows_are_no_indonesian_or_norwegian(header: str, target: str, column: int) -> None:
+    cells = ["a", "b", "c"]
+    write("d.csv", f"{header}\n{','.join(cells)}\n")
+    (pair,) = read_parts("d.csv", "en", target)["train"].pairs
+    assert pair[1] == cells[column]
+    record = dict(zip(header.split(","), cells, strict=True))
+    write("d.jsonl", json.dumps(record) + "\n")
+    assert list(read_parts("d.jsonl", "en", target)["train"].pairs) == [pair]
 
 
 @pytest.mark.parametrize(
