@@ -32,7 +32,7 @@ _COMMENTS = {"annotation", "note", "shapes", "ruby-text"}  # elements of .ods wh
 def open_workbook(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
     """Return the pairs of the first sheet. Raises DataError where the file is broken, or its columns cannot be told."""
     rows = _checked(path, _xlsx_rows(path) if path.suffix.lower() == ".xlsx" else _ods_rows(path))
-    sheet = next(rows)[1][0]
+    sheet = next(rows, (0, [""]))[1][0]
     sample = list(islice(rows, SAMPLE_ROWS + 1))
     width = max((len(cells) for _, cells in sample), default=2)
     sample = [(number, _padded(cells, width)) for number, cells in sample]
@@ -67,8 +67,8 @@ def _checked(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
             n_bytes += n_characters + LINE_BYTES if cells else 0
             if number > MAX_ROWS or n_characters > MAX_LINE_BYTES or n_bytes > max_bytes:
                 raise DataError(f"{path} row {number:,}: far more than a spreadsheet has: save it as .csv")
-            if cells:
-                yield number, cells
+            if cells or number == 0:
+                yield number, cells or [""]  # a sheet may have no name
     except DataError:
         raise
     except Exception as error:  # openpyxl raises whatever a broken file leads to

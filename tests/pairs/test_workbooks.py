@@ -45,6 +45,27 @@ def test_a_sheet_reads_back(rows: list[tuple[str, str]]) -> None:
     assert part.forms == ['first sheet "Sheet", header "English", "French"']
 
 
+def test_a_sheet_may_have_no_name_and_a_workbook_no_sheet() -> None:
+    row = "<table:table-row>" + "<table:table-cell><text:p>{}</text:p></table:table-cell>" * 2 + "</table:table-row>"
+    content = ODS.replace(' table:name="S"', "").format(row.format("A dog.", "Un chien.") + row.format("A.", "Un."))
+    for xml, rows in [
+        (content, [("A dog.", "Un chien."), ("A.", "Un.")]),
+        ('<d xmlns:table="t"><table:table/></d>', []),
+        ('<d xmlns:table="t"/>', []),
+    ]:
+        with zipfile.ZipFile("d.ods", "w") as archive:
+            archive.writestr("content.xml", xml)
+        part = read_parts("d.ods", "en", "fr")["train"]
+        assert (list(part.pairs), part.forms) == (rows, ['first sheet "", no header'])
+
+    book = openpyxl.Workbook()
+    book.worksheets[0].title = " "
+    for cells in (("fr", "en"), ("Un chien.", "A dog.")):
+        book.worksheets[0].append(cells)
+    book.save("d.xlsx")
+    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("A dog.", "Un chien.")]
+
+
 def test_numbers_and_dates_are_text() -> None:
     write_xlsx([("en", "fr"), (12, 2.5), (datetime.date(2024, 5, 1), True)])
     assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("12", "2.5"), ("2024-05-01", "TRUE")]
