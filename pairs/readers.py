@@ -453,9 +453,18 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
             + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
         )
-    parts = {part: _joined([_read_file(path, source, target, ()) for path in paths]) for part, paths in files.items()}
+    parts = {part: _joined([_read_of_pair(path, source, target) for path in paths]) for part, paths in files.items()}
     used = [path for paths in files.values() for path in paths]
     return _with_unused(parts, _unused_files([*places, *found], used, source, target))
+
+
+def _read_of_pair(path: Path, source: str, target: str) -> Part:
+    """Read a table in the folder of its pair, whose name gives the order of columns without a header: fr-en."""
+    if path.parent.name != f"{target}-{source}":
+        return _read_file(path, source, target, ())
+    part = _read_file(path, target, source, ())
+    rows = (row if isinstance(row, Unreadable) else (row[1], row[0]) for row in part.rows)
+    return replace(part, rows=rows, key=digest("exchanged", part.key))
 
 
 def _whole_name(path: Path) -> str:

@@ -663,6 +663,19 @@ def test_a_local_folder_in_the_hubs_layout_is_read_without_its_readme(place: str
     assert parts["train"][3] == ("a 0", "b 0")
 
 
+def test_the_name_of_the_folder_of_a_pair_gives_the_order_of_its_sides() -> None:
+    write("plain/en-fr/train.tsv", "a\tb\n")
+    write("header/en-fr/train.tsv", "Source\tTarget\na\tb\n")
+    write("records/en-fr/train.jsonl", '{"fr": "b", "en": "a"}\n')
+    for name in ("plain", "header", "records"):
+        forward, backward = (read_parts(name, *languages)["train"] for languages in (("en", "fr"), ("fr", "en")))
+        assert (list(forward.rows), list(backward.rows)) == ([("a", "b")], [("b", "a")])
+        assert forward.key != backward.key
+    # The file alone has the source side first, and another key in the cache.
+    alone = read_parts("plain/en-fr/train.tsv", "fr", "en")["train"]
+    assert list(alone.rows) == [("a", "b")] and alone.key != read_parts("plain", "fr", "en")["train"].key
+
+
 def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
     for pair in ("en-it", "de-en"):
         Path("books", pair).mkdir(parents=True)
