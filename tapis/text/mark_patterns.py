@@ -13,10 +13,19 @@ _PICTOGRAPH = (
     r"(?:[\u231a\u231b\u23e9-\u23fa\u25b6\u25c0\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
     r"[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)++"
 )
-_EDGE = r"(?<![\w@#$%&./:-])"  # where something of its own can begin
+# Letters that may be directly beside a mark: of scripts without spaces between words, and of Korean, whose particles
+# follow a word without one. Within brackets: Thai to Burmese, Khmer, Korean, Chinese and Japanese
+_BESIDE_MARKS = (
+    r"\u0e00-\u109f\u1780-\u17ff\u1100-\u11ff\uac00-\ud7ff\u2e80-\ua4cf\uf900-\ufaff\uff66-\uffdc"
+    r"\U00020000-\U0003ffff"
+)
+_W = rf"[^\W{_BESIDE_MARKS}]"  # any other letter, a digit or an underscore
+_STARTS = rf"(?<!{_W})"
+_ENDS = rf"(?!{_W})"
+_EDGE = _STARTS + r"(?<![@#$%&./:-])"  # where something of its own can begin
 
 # A placeholder of i18next: __name__. In Markdown, these are the signs of bold text.
-_UNDERSCORED = r"(?<!\w)__[A-Za-z0-9](?:\w{0,100}[A-Za-z0-9])?__(?!\w)"
+_UNDERSCORED = rf"{_STARTS}__[A-Za-z0-9](?:\w{{0,100}}[A-Za-z0-9])?__{_ENDS}"
 
 
 def _balanced(depth: int) -> str:
@@ -34,11 +43,11 @@ MESSAGE = (
 )
 
 # A placeholder of Laravel and others, in the texts of programs. Elsewhere, it may be a word: Note :so
-_NAME_BEHIND_COLON = r"(?<![\w:/]):[a-z_]\w{0,50}+(?![\w:/])"
+_NAME_BEHIND_COLON = rf"{_STARTS}(?<![:/]):[a-z_]{_W}{{0,50}}+{_ENDS}(?![:/])"
 # What formats an argument of a message: {n, number}, {day, date, short}
 _FORMATS = "number|date|time|spellout|ordinal|duration|list"
 # How a placeholder of printf ends: in C, Go, Python, Objective-C
-_CONVERSION = r"(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU](?!\w)"
+_CONVERSION = r"(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU]" + _ENDS
 
 _PLACEHOLDERS = (
     r"\{\\[^{}]*+\}",  # of subtitles: {\an8}
@@ -54,28 +63,29 @@ _PLACEHOLDERS = (
     rf"{_CONVERSION}|%%",
     r"%[-+#0']{0,5}+\d{0,4}+(?:\.\d{1,4}+)?<PRI\w{1,20}+>",  # of C, in gettext
     rf"(?<!\d)(?<!\d[ \u00a0\u202f])%<\w{{1,100}}+>[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION}",  # of Ruby
-    r"(?<![\w%])%[A-Za-z_][\w.]{0,100}+%(?!\w)",  # %name%
-    r"(?<![\w%])%L?\d{1,2}+(?![\w%])",  # of Qt
-    r"\$t\([^()\n]{1,100}+\)|(?<!\w)@:(?:[\w.]{1,100}+|\([^()\n]{1,100}+\))",  # other messages
-    r"(?<![\w:/]):[a-z]\w{0,50}+:(?![\w/])",  # :smile:
+    rf"{_STARTS}(?<!%)%[A-Za-z_][\w.]{{0,100}}+%{_ENDS}",  # %name%
+    rf"{_STARTS}(?<!%)%L?\d{{1,2}}+{_ENDS}(?!%)",  # of Qt
+    rf"\$t\([^()\n]{{1,100}}+\)|{_STARTS}@:(?:(?:{_W}|\.){{1,100}}+|\([^()\n]{{1,100}}+\))",  # other messages
+    rf"{_STARTS}(?<![:/]):[a-z]\w{{0,50}}+:{_ENDS}(?!/)",  # :smile:
     r"</?\d{1,3}+\s?/?>",  # <1/>, and others without a partner
     r"(?<!\w)[A-Za-z]:\\[^\s<>\"]++|(?<![\w\\])\\\\[^\s<>\"\\]++\\[^\s<>\"]*+",  # paths of Windows
     r"\\[nrt]",  # the end of a line, or a tab, written out
-    _EDGE + r"\$[A-Za-z_]\w*+",
+    rf"{_EDGE}\$[A-Za-z_]{_W}*+",
 )
 
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
-    # A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends.
-    _EDGE
-    + r"(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
-    + r"(?:[^\s<>\"«».,;:!?'()\[\]*_]|\([^\s<>\"«»()]*\))",
-    r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
+    # A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends, nor
+    # at letters and punctuation of scripts without spaces: these are of the text behind it.
+    rf"{_EDGE}(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]\uff01-\uff65{_BESIDE_MARKS}]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
+    rf"(?:[^\s<>\"«».,;:!?'()\[\]*_\uff01-\uff65{_BESIDE_MARKS}]|\([^\s<>\"«»()]*\))",
+    rf"{_STARTS}(?<![.+-])(?:{_W}++|[.+-]++)++@(?:{_W}++|-++)++(?:\.(?:{_W}++|-++)++)++",
     *_PLACEHOLDERS,
     r"&(?:\w++|#\w++);",  # entities of HTML
-    _EDGE + r"[#@]\w++",
-    _EDGE + r"v\d++(?:\.\d++)*+(?!\w)",  # versions
-    _EDGE + r"(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Z])[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+(?!\w)",  # codes
+    rf"{_EDGE}@{_W}++|(?<!\w){_EDGE}[#@]\w++",
+    rf"{_EDGE}v\d++(?:\.\d++)*+{_ENDS}",  # versions
+    rf"{_EDGE}(?=[A-Za-z0-9_-]{{0,40}}\d)(?=[A-Za-z0-9_-]{{0,40}}[A-Z])"  # codes
+    rf"[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+{_ENDS}",
     _PICTOGRAPH,
 )
 # Of Markdown: code between one, two or three signs, and footnotes
@@ -136,8 +146,8 @@ CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢"
 _DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"
 TELEPHONE = r"\+\d{1,3}+(?:[ \u00a0\u202f.-]\(?\d{1,4}+\)?){2,8}+"
 _NUMBER = (
-    rf"(?<!\w)(?:{TELEPHONE}|[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
-    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?(?!\w)|{NUMBER})[\w%°]*+)"
+    rf"{_STARTS}(?:{TELEPHONE}|[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
+    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_W}|[%°])*+)"
 )
 
 

@@ -5,6 +5,16 @@
 
 const W = "\\p{L}\\p{N}_"; // within brackets, what \w matches in Python
 const D = "\\p{Nd}";
+// Letters that may be directly beside a mark: of scripts without spaces between words, and of Korean
+const BESIDE_MARKS =
+  "\\u0e00-\\u109f\\u1780-\\u17ff\\u1100-\\u11ff\\uac00-\\ud7ff\\u2e80-\\ua4cf\\uf900-\\ufaff\\uff66-\\uffdc" +
+  "\\u{20000}-\\u{3ffff}";
+const STARTS = `(?<!(?![${BESIDE_MARKS}])[${W}])`;
+const ENDS = `(?!(?![${BESIDE_MARKS}])[${W}])`;
+// Some of any other letters, digits, underscores, and of more signs
+function spaced(signs = "") {
+  return `(?:(?![${BESIDE_MARKS}])[${W}${signs}])`;
+}
 
 // What a pattern matches at first, and nothing shorter.
 let nAtomic = 0;
@@ -17,10 +27,10 @@ const NUMBER_PATTERN = `${D}(?:[.,:/\\u00a0\\u202f-]?${D})+`;
 const PICTOGRAPH =
   "(?:[\\u231a\\u231b\\u23e9-\\u23fa\\u25b6\\u25c0\\u2600-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}]" +
   "[\\ufe0f\\u200d\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
-const EDGE = `(?<![${W}@#$%&./:\\-])`; // where something of its own can begin
+const EDGE = `${STARTS}(?<![@#$%&./:\\-])`; // where something of its own can begin
 
 // A placeholder of i18next: __name__. A text of the page is not taken for Markdown's bold text of one word.
-const UNDERSCORED = `(?<![${W}])__[A-Za-z0-9](?:[${W}]{0,100}[A-Za-z0-9])?__(?![${W}])`;
+const UNDERSCORED = `${STARTS}__[A-Za-z0-9](?:[${W}]{0,100}[A-Za-z0-9])?__${ENDS}`;
 
 // A pattern of text with braces in pairs, so deep within each other.
 function balanced(depth) {
@@ -32,7 +42,7 @@ function balanced(depth) {
 // What formats an argument of a message: {n, number}, {day, date, short}
 const FORMATS = "number|date|time|spellout|ordinal|duration|list";
 // How a placeholder of printf ends: in C, Go, Python, Objective-C
-const CONVERSION = `(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU](?![${W}])`;
+const CONVERSION = `(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@vqTtU]${ENDS}`;
 
 const PLACEHOLDERS = [
   "\\{\\\\[^\\{\\}]*\\}", // of subtitles: {\an8}
@@ -51,29 +61,31 @@ const PLACEHOLDERS = [
   `%[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?<PRI[${W}]{1,20}>`, // of C, in gettext
   // of Ruby
   `(?<!${D})(?<!${D}[ \\u00a0\\u202f])%<[${W}]{1,100}>[\\-+#0']{0,5}${D}{0,4}(?:\\.${D}{1,4})?${CONVERSION}`,
-  `(?<![${W}%])%[A-Za-z_][${W}.]{0,100}%(?![${W}])`, // %name%
-  `(?<![${W}%])%L?${atomic(`${D}{1,2}`)}(?![${W}%])`, // of Qt
-  `\\$t\\([^\\(\\)\\n]{1,100}\\)|(?<![${W}])@:(?:[${W}.]{1,100}|\\([^\\(\\)\\n]{1,100}\\))`, // other messages
-  `(?<![${W}:/]):[a-z]${atomic(`[${W}]{0,50}`)}:(?![${W}/])`, // :smile:
+  `${STARTS}(?<!%)%[A-Za-z_][${W}.]{0,100}%${ENDS}`, // %name%
+  `${STARTS}(?<!%)%L?${atomic(`${D}{1,2}`)}${ENDS}(?!%)`, // of Qt
+  `\\$t\\([^\\(\\)\\n]{1,100}\\)|${STARTS}@:(?:${spaced(".")}{1,100}|\\([^\\(\\)\\n]{1,100}\\))`, // other messages
+  `${STARTS}(?<![:/]):[a-z]${atomic(`[${W}]{0,50}`)}:${ENDS}(?!/)`, // :smile:
   `</?${D}{1,3}\\s?/?>`, // <1/>, and others without a partner
   // paths of Windows
   `(?<![${W}])[A-Za-z]:\\\\[^\\s<>"]+|(?<![${W}\\\\])${atomic("\\\\\\\\[^\\s<>\"\\\\]+\\\\[^\\s<>\"]*")}`,
   "\\\\[nrt]", // the end of a line, or a tab, written out
-  `${EDGE}\\$[A-Za-z_][${W}]*`,
+  `${EDGE}\\$[A-Za-z_]${spaced()}*`,
 ];
 
 const THINGS = [
-  // A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends.
-  `${EDGE}(?:https?://|ftp://|www\\.)(?:[^\\s<>"«»()\\]]|\\](?![\\(\\[])|\\([^\\s<>"«»()]*\\))*` +
-    "(?:[^\\s<>\"«».,;:!?'()\\[\\]*_]|\\([^\\s<>\"«»()]*\\))",
-  `(?<![${W}.+\\-])[${W}.+\\-]+@[${W}\\-]+(?:\\.[${W}\\-]+)+`,
+  // A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends,
+  // nor at letters and punctuation of scripts without spaces: these are of the text behind it.
+  `${EDGE}(?:https?://|ftp://|www\\.)` +
+    `(?:[^\\s<>"«»()\\]\\uff01-\\uff65${BESIDE_MARKS}]|\\](?![\\(\\[])|\\([^\\s<>"«»()]*\\))*` +
+    `(?:[^\\s<>"«».,;:!?'()\\[\\]*_\\uff01-\\uff65${BESIDE_MARKS}]|\\([^\\s<>"«»()]*\\))`,
+  `${STARTS}(?<![.+\\-])${spaced(".+\\-")}+@${spaced("\\-")}+(?:\\.${spaced("\\-")}+)+`,
   ...PLACEHOLDERS,
   `&(?:[${W}]+|#[${W}]+);`, // entities of HTML
-  `${EDGE}[#@][${W}]+`,
-  `${EDGE}${atomic(`v${D}+(?:\\.${D}+)*`)}(?![${W}])`, // versions
+  `${EDGE}@${spaced()}+|(?<![${W}])${EDGE}[#@][${W}]+`,
+  `${EDGE}${atomic(`v${D}+(?:\\.${D}+)*`)}${ENDS}`, // versions
   // codes
-  `${EDGE}(?=[${W}\\-]{0,40}${D})(?=[${W}\\-]{0,40}[A-Z])` +
-    `${atomic("[A-Za-z0-9]+(?:[\\-_][A-Za-z0-9]+)*")}(?![${W}])`,
+  `${EDGE}(?=[A-Za-z0-9_\\-]{0,40}${D})(?=[A-Za-z0-9_\\-]{0,40}[A-Z])` +
+    `${atomic("[A-Za-z0-9]+(?:[\\-_][A-Za-z0-9]+)*")}${ENDS}`,
   PICTOGRAPH,
 ];
 // Of Markdown: code between one, two or three signs, and footnotes
@@ -137,8 +149,8 @@ const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢";
 const digits = () => atomic(`${D}(?:[.,:/\\u00a0\\u202f-]?${D})*`);
 const TELEPHONE_PATTERN = `\\+${D}{1,3}(?:[ \\u00a0\\u202f.\\-]\\(?${D}{1,4}\\)?){2,8}`;
 const MARK_OR_NUMBER = new RegExp(
-  `${MARK_PATTERN}|(?<number>(?<![${W}])(?:${TELEPHONE_PATTERN}|[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
-    `${digits()}|${digits()}[ \\u00a0\\u202f]?[${CURRENCIES}%‰°][CFK]?(?![${W}])|${NUMBER_PATTERN})[${W}%°]*))`,
+  `${MARK_PATTERN}|(?<number>${STARTS}(?:${TELEPHONE_PATTERN}|[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
+    `${digits()}|${digits()}[ \\u00a0\\u202f]?[${CURRENCIES}%‰°][CFK]?${ENDS}|${NUMBER_PATTERN})${spaced("%°")}*))`,
   "gu",
 );
 const KINDS = ["kept", "open", "close", "emphasis", "thing", "number"];

@@ -114,6 +114,44 @@ def test_placeholders_are_carried_over(placeholder: str) -> None:
         assert put_back(taken.text, taken, same_order(len(taken.words))) == line
 
 
+@pytest.mark.parametrize(
+    ("line", "found", "left"),
+    [
+        ("犬はhttps://example.org/dog?a=1にいます。", "https://example.org/dog?a=1", "犬は にいます。"),
+        ("狗在https://example.org/dog，猫也在。", "https://example.org/dog", "狗在 ，猫也在。"),
+        ("สุนัขอยู่ที่www.example.orgแล้ว", "www.example.org", "สุนัขอยู่ที่ แล้ว"),
+        ("猫はcat@example.comまで。", "cat@example.com", "猫は まで。"),
+        ("狗%s睡了", "%s", "狗 睡了"),
+        ("%1$s님이 잡니다", "%1$s", "님이 잡니다"),
+        ("%(dog)sさん", "%(dog)s", "さん"),
+        ("%1の猫", "%1", "の猫"),
+        ("犬%dog%が寝る", "%dog%", "犬 が寝る"),
+        ("犬__dog__が寝る", "__dog__", "犬 が寝る"),
+        ("犬:smile:が寝る", ":smile:", "犬 が寝る"),
+        ("$DOGの家", "$DOG", "の家"),
+        ("@dogさんが寝る", "@dog", "さんが寝る"),
+        ("@小狗 睡了", "@小狗", "睡了"),
+        ("#小狗 睡了", "#小狗", "睡了"),
+        ("犬A47が寝る", "A47", "犬 が寝る"),
+        ("v2.0.1の犬", "v2.0.1", "の犬"),
+    ],
+)
+def test_marks_are_found_in_text_without_spaces(line: str, found: str, left: str) -> None:
+    taken = take_out(line)
+    assert ([mark.text for mark in taken.marks], taken.text) == ([found], left)
+
+
+def test_names_and_numbers_are_found_in_text_without_spaces() -> None:
+    assert [mark.text for mark in take_out("犬:dogが寝る", markup="strings").marks] == [":dog"]
+    taken = take_out("犬は2020年に1,200円で3匹", with_numbers=True)
+    assert [mark.text for mark in taken.marks] == ["2020", "1,200"]
+
+
+@pytest.mark.parametrize("line", ["犬はABCが3匹", "10%sûr", "犬#dog", "ABCの3", "a@b", "étéA47é"])
+def test_other_text_beside_letters_stays(line: str) -> None:
+    assert take_out(line).text == line
+
+
 def test_escaped_tags_and_tags_of_forums_are_pairs() -> None:
     for line in ("a &lt;b&gt;c &lt;i&gt;d&lt;/i&gt;&lt;/b&gt;", "a [b]c [i]d[/i][/b]", "a [url=u]c[/url]"):
         marks_of_line = take_out(line).marks
@@ -508,6 +546,7 @@ def test_words_stay_apart_and_in_order(
             "%<a",
         ),
         *("&a", "a_", "x**y ", ".", "$", "-", "<a b", "1", "[[a](b)", "<b>.", "a.[a](b)"),
+        *("猫a", "猫www.", "https://猫", "猫a@", "%d猫", "猫1,", "猫:a:"),
     ],
 )
 def test_a_long_line_takes_time_in_proportion(fragment: str) -> None:
