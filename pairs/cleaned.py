@@ -6,6 +6,7 @@ reused (tables.py).
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from config import RuleName
 from pairs.batches import RawRow, available_cpus, clean_in_processes
-from pairs.cleaning import SAMPLE, CleanerSettings
+from pairs.cleaning import CONTRAST_SAMPLE, SAMPLE, Cleaner, CleanerSettings
 from pairs.readers import Part
 from pairs.tables import cached_table, record_batches
 from pairs.unreadable import Unreadable
@@ -73,6 +75,21 @@ def code_key() -> str:
     It includes the packages that identify languages and know their names.
     """
     return digest(digest_files(code_files()), version("py3langid"), version("babel"))
+
+
+def settings_and_part(
+    source: str, target: str, skip_rules: tuple[RuleName, ...], train: Part
+) -> tuple[CleanerSettings, Part]:
+    """Return the settings of the cleaner for all parts of some data, and its training part, of which it reads a sample.
+
+    The first pairs say whether the languages are too close for some rules.
+    """
+    rows = iter(train.rows)
+    first_rows = next(_chunks_of_text(rows, CONTRAST_SAMPLE), [])
+    sample = [row for row in first_rows if not isinstance(row, Unreadable)]
+    are_close = Cleaner(source, target, skip_rules).finds_close(sample)
+    settings = CleanerSettings(source, target, skip_rules, are_close)
+    return settings, replace(train, rows=chain(first_rows, rows))
 
 
 def cleaned_table(part: Part, settings: CleanerSettings) -> "datasets.Dataset":

@@ -55,6 +55,10 @@ SWAP_MARGIN = 2.0  # for the swapped reading of a pair over the given one
 # For another language than those of a pair. By less, some short sentences look like another language, and Norwegian
 # ones like Danish (benchmarks/third_language.py).
 OTHER_MARGIN, OTHER_MARGIN_OF_BYTE = 15.0, 0.5
+# Nats for each byte of a pair that tell its sides apart, as the median of a sample. Of program messages, Croatian with
+# Bosnian has 0.02, Malay with Indonesian 0.07, Norwegian with Danish 0.27, French with German 1.7.
+MIN_CONTRAST = 0.1
+CONTRAST_SAMPLE, MIN_CONTRAST_SAMPLE = 1000, 100  # pairs of it, and how few say nothing
 # Nats for each byte by which its n-grams must speak more for other languages, each for another one, before a text is
 # scored for all languages. One in ten English, French and German sentences has so much, and 995 of 1,000 others.
 SUSPICIOUS_OF_BYTE = 0.8
@@ -94,7 +98,15 @@ class Languages(NamedTuple):
 class Cleaner:
     """The rules that need one pair alone, set up for one language pair."""
 
-    def __init__(self, source: str, target: str, skip: Iterable[RuleName] = (), sample: Iterable[Pair] = ()) -> None:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        skip: Iterable[RuleName] = (),
+        sample: Iterable[Pair] = (),
+        *,
+        are_close: bool = False,
+    ) -> None:
         """Set up the rules.
 
         Args:
@@ -102,6 +114,7 @@ class Cleaner:
             target: language code of the target side.
             skip: rules to switch off.
             sample: raw pairs of the corpus, from which the median length ratio is computed.
+            are_close: whether the languages are too close for the rules about languages, as `finds_close` returns.
 
         `notes` lists the rules that cannot be applied to these languages, for the data report.
 
@@ -114,13 +127,14 @@ class Cleaner:
         # The language rules need an identifier that tells both languages apart.
         self.scorer: LanguageScorer | None = None
         if self.active & {"swapped-columns", "wrong-language"}:
-            if identifier_of((source, target)):
+            if identifier_of((source, target)) and not are_close:
                 self.scorer_of_all = scorer_of_all()
                 self.scorer = self.scorer_of_all.restricted([base_language(source), base_language(target)])
             else:
                 self.active -= {"swapped-columns", "wrong-language"}
+                tells = "hardly tells" if are_close else "cannot tell"
                 self.notes.append(
-                    f"swapped-columns and wrong-language switched off: py3langid cannot tell {source} from {target}"
+                    f"swapped-columns and wrong-language switched off: py3langid {tells} {source} from {target}"
                 )
 
         # Judge the sample with a neutral median, to measure lengths after repairs.
@@ -129,6 +143,17 @@ class Cleaner:
         log_ratios = [_log_length_ratio(verdict.pair) for verdict in verdicts if verdict.dropped != "empty-side"]
         if log_ratios:
             self.median_log_ratio = statistics.median(log_ratios)
+
+    def finds_close(self, pairs: Sequence[Pair]) -> bool:
+        """Return whether little tells the sides of most pairs apart, as in Croatian and Bosnian; of few pairs, False.
+
+        The rules about languages would then exchange and drop good pairs.
+        """
+        if not self.scorer or len(pairs) < MIN_CONTRAST_SAMPLE:
+            return False
+        log_odds = np.array([languages.source_log_odds for languages in self._languages(pairs)])  # (pairs, 2)
+        sizes = np.maximum(1, n_bytes([words_alone(f"{source} {target}") for source, target in pairs]))
+        return float(np.median(np.abs(log_odds[:, 0] - log_odds[:, 1]) / sizes)) < MIN_CONTRAST
 
     def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
         """Apply the active rules to raw pairs. At most one rule drops a pair: the first that applies."""
@@ -244,12 +269,14 @@ class CleanerSettings(NamedTuple):
     """Empty for text in the target language alone"""
     target: str
     skip_rules: tuple[RuleName, ...]
+    are_close: bool = False
+    """Whether the languages are too close for the rules about languages"""
 
     def cleaner(self, sample: Iterable[Pair] = ()) -> AnyCleaner:
         """Return the cleaner for pairs or for text; sample is as in `Cleaner`."""
         if not self.source:
             return TextCleaner(self.target, self.skip_rules)
-        return Cleaner(self.source, self.target, self.skip_rules, sample)
+        return Cleaner(self.source, self.target, self.skip_rules, sample, are_close=self.are_close)
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from config import Config, RuleName
+from config import Config
 from pairs.batches import RULE_NAMES
-from pairs.cleaned import cleaned_table, code_key, turned_round
+from pairs.cleaned import cleaned_table, code_key, settings_and_part, turned_round
 from pairs.cleaning import RULES, CleanerSettings
 from pairs.origins import Origin, open_parts, origins
 from pairs.readers import PARTS, DataError, read_text
@@ -97,7 +97,7 @@ def load_corpus(config: Config) -> Corpus:
         selections = [source.selections[part] for source in sources]
         parts[part] = Pairs.joined([Pairs(selection.table, selection.rows, key) for selection in selections])
 
-    report = _report(", ".join(config.data), [_report_source(source, config.skip_rules) for source in sources])
+    report = _report(", ".join(config.data), [_report_source(source) for source in sources])
     return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
 
 
@@ -138,7 +138,8 @@ def _clean_source(config: Config, origin: Origin) -> Source:
     if origin.is_monolingual:
         return _clean_text(config, origin)
     raw_parts = open_parts(config, origin)
-    settings = CleanerSettings(*origin.languages_of_data, config.skip_rules)
+    settings, train = settings_and_part(*origin.languages_of_data, config.skip_rules, raw_parts["train"])
+    raw_parts = {**raw_parts, "train": train}
     tables = {part: cleaned_table(raw, settings) for part, raw in raw_parts.items()}
     if origin.is_reversed:
         tables = {part: turned_round(rows, raw_parts[part], settings) for part, rows in tables.items()}
@@ -147,6 +148,7 @@ def _clean_source(config: Config, origin: Origin) -> Source:
         count_cleaning(counts, rows, part)
     return Source(
         origin,
+        settings,
         n_read=sum(len(rows) for rows in tables.values()),
         part_keys=[raw.key for raw in raw_parts.values()],
         counts=counts,
@@ -165,15 +167,13 @@ def _clean_text(config: Config, origin: Origin) -> Source:
     count_cleaning(counts, rows, "train")
     nothing = Selection(rows, np.zeros(0, dtype=np.int64))
     selections = {"train": kept_by_cleaning(rows, "train"), "valid": nothing, "test": nothing}
-    return Source(origin, len(rows), [raw.key], counts, selections)
+    return Source(origin, settings, len(rows), [raw.key], counts, selections)
 
 
-def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataReport:
+def _report_source(source: Source) -> DataReport:
     """Return what was read from one source, what the rules did, and what is left."""
     origin = source.origin
-    is_monolingual = origin.is_monolingual
-    # Which of the rules apply to these languages
-    rules = CleanerSettings("" if is_monolingual else origin.source, origin.target, skip_rules).cleaner()
+    rules = source.settings.cleaner()  # which of the rules apply to these languages
     n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
     unused = [f"not used: {listed(source.unused)}"] if source.unused else []
     return DataReport(
@@ -187,7 +187,7 @@ def _report_source(source: Source, skip_rules: tuple[RuleName, ...]) -> DataRepo
         forms=list(source.forms),
         notes=[*rules.notes, *unused],
         reversed=origin.is_reversed,
-        monolingual=is_monolingual,
+        monolingual=origin.is_monolingual,
     )
 
 

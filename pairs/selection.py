@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from config import Config, RuleName
 from pairs.batches import KEPT, RULE_NAMES, UNREADABLE
+from pairs.cleaning import CleanerSettings
 from pairs.origins import Origin
 from pairs.report import RuleReport
 from pairs.tables import Ints, column, record_batches
@@ -88,6 +89,8 @@ class Source:
     """One source of data: the rows of its parts that are still part of the corpus, and what the rules did to them."""
 
     origin: Origin
+    settings: CleanerSettings
+    """Of the cleaner of its parts"""
     n_read: int
     part_keys: list[str]
     counts: RuleCounts

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from conftest import ROOT, SHARED, needs_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config import RuleName
+from config import Config, RuleName
 from pairs.cleaning import RULES, Cleaner, TextCleaner, is_heading, words_alone
-from pairs.corpus import Corpus
+from pairs.corpus import Corpus, load_corpus
 from pairs.language_scores import NGRAM_BYTES, SEPARATOR, LanguageScorer
 from pairs.readers import Pair, read_parts
 from tapis.text.languages import foreign_language, language_identifier, repair
@@ -169,6 +170,38 @@ def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart
     ]
     pair = ("Le roi mange une pomme.", "The king eats an apple.")
     assert cleaner.judge([pair])[0].pair == pair
+
+
+CROATIAN_AND_BOSNIAN = [
+    (f"{name} {is_} u {place} {what}.", f"{name} {is_} u {other_place} {other_what}.")
+    for name in ("Ana", "Marko", "Ivan", "Petra")
+    for is_ in ("sjedi", "stoji", "spava", "pjeva", "radi")
+    for place, other_place in (("kući", "kući"), ("vlaku", "vozu"), ("gradu", "gradu"))
+    for what, other_what in (("danas", "danas"), ("svaki tjedan", "svake sedmice"))
+]
+
+
+def test_language_rules_are_switched_off_for_close_languages() -> None:
+    cleaner = Cleaner("hr", "bs")
+    assert cleaner.finds_close(CROATIAN_AND_BOSNIAN) and not cleaner.finds_close(CROATIAN_AND_BOSNIAN[:50])
+    odd = ("Datoteka nije spremljena.", "Otac čita knjigu u vrtu.")  # each more like the other language
+    assert cleaner.judge([odd])[0].swapped
+    off = Cleaner("hr", "bs", are_close=True)
+    assert off.notes == ["swapped-columns and wrong-language switched off: py3langid hardly tells hr from bs"]
+    assert off.judge([odd])[0].pair == odd
+    # Swapped pairs and short ones make no languages close.
+    assert not Cleaner("en", "fr").finds_close([(fr, en) for en, fr in GOOD] * 20 + GOOD * 20)
+
+
+def test_all_parts_have_the_language_rules_or_none(tmp_path: Path) -> None:
+    for part, pairs in (("train", CROATIAN_AND_BOSNIAN), ("valid", CROATIAN_AND_BOSNIAN[:20])):
+        for language, lines in zip(("hr", "bs"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    config = Config(data=(str(tmp_path),), pairs=("hr-bs",), skip_rules=("held-out",))
+    corpus = load_corpus(config)
+    assert "hardly tells hr from bs" in corpus.report.notes[0]
+    assert "swapped-columns" not in corpus.report.rules and "wrong-language" not in corpus.report.rules
+    assert list(corpus.valid) == CROATIAN_AND_BOSNIAN[:20]
 
 
 @pytest.mark.parametrize(
