@@ -24,6 +24,7 @@ from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
+from tapis.text.words import IN_WORD
 
 CHUNK_BYTES = 2**16  # parsed at a time
 MAX_DEPTH = 1000  # of nested elements
@@ -260,10 +261,10 @@ class _UnitParser:
             raise self._error(f"a segment longer than {MAX_LINE_BYTES // 1_000_000} MB")
 
     def _would_be_glued(self, text: str) -> bool:
-        """Return whether a text begins with a letter or digit, and the segment so far ends with one."""
+        """Return whether a text begins with a letter, its mark or a digit, and the segment so far ends with one."""
         before = "".join(self.segment[-1:]) if self.segment else ""
         has_spaces = base_language(self.tag) not in LANGUAGES_WITHOUT_SPACES
-        return has_spaces and before[-1:].isalnum() and text[:1].isalnum()
+        return has_spaces and bool(re.match(IN_WORD, before[-1:]) and re.match(IN_WORD, text))
 
     def _end_element(self, name: str) -> None:
         self.depth -= 1

@@ -84,6 +84,7 @@ def test_compressed_memory() -> None:
         ('a <bpt i="1">&lt;b&gt;<sub>no</sub></bpt>c<ept i="1">&lt;/b&gt;</ept> d', "a c d"),
         ("a<ph>{1}</ph>b<it pos='begin'>&lt;i&gt;</it>c<ut>x</ut>", "a bc"),
         ("a <ph/>b<ph/> c<ph/>.<ph/><hi>d</hi><ph><sub>no</sub></ph><ph/>e", "a b c.d e"),
+        ("बिल्ली<ph/>सोती<ph/>है।", "बिल्ली सोती है।"),
         ("<hi>a <hi type='x'>b</hi></hi> c", "a b c"),
         ("<hi>a <ph><sub>no<hi>no</hi></sub></ph>b</hi>", "a b"),
         ("\n  a\n\tb\r\n c  ", "a b c"),
