@@ -15,8 +15,9 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from config import RuleName
@@ -171,18 +172,23 @@ def _row(verdict: Verdict) -> Row:
 
 
 def _unreadable_row(location: str, problem: str) -> Row:
-    """Return the row of the table that counts an unreadable row and shows it as an example."""
-    return Row(location, problem, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
+    """Return the row of the table that counts an unreadable row and shows it as an example.
+
+    Its location is without the folder: the same file in another folder has the same table in the cache.
+    """
+    return Row(Path(location).name, problem, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
 
 
-def _vowel_signs() -> str:
-    """Return the marks as Hindi and Thai write vowels, which distinguish words; accents do not."""
-    marks = [sign for sign in map(chr, range(0x900, 0x1800)) if unicodedata.category(sign)[0] == "M"]
-    # the classes from 84 on are of vowels below, in Telugu, Thai and Lao
-    return "".join(mark for mark in marks if (of := unicodedata.combining(mark)) == 0 or 84 <= of <= 132)
+def _distinguishing_marks() -> str:
+    """Return the marks that distinguish words, such as the vowels of Hindi and Thai; accents do not."""
+    blocks = [range(0x780, 0x7C0), range(0x900, 0x1800), range(0x1900, 0x1CC0), range(0x3099, 0x309B)]
+    marks = [sign for sign in map(chr, chain(*blocks)) if unicodedata.category(sign)[0] == "M"]
+    # Class 8 is of voiced sounds in Japanese, 9 of signs of no vowel in India; from 84 on, they are of vowels below, in
+    # Telugu, Thai and Lao.
+    return "".join(mark for mark in marks if (of := unicodedata.combining(mark)) in (0, 8, 9) or 84 <= of <= 132)
 
 
-_LETTERS_AND_DIGITS = re.compile(rf"[\w{_vowel_signs()}]+")  # and _, which \w includes
+_LETTERS_AND_DIGITS = re.compile(rf"[\w{_distinguishing_marks()}]+")  # and _, which \w includes
 
 
 def normalize(text: str) -> str:

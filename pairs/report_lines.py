@@ -23,7 +23,7 @@ def source_lines(data: DataReport) -> list[str]:
     lines = [f"{'text' if is_text else 'data':<10}{data.name}: {data.read:,} {what} read"]
     lines += [f"          {form}" for form in data.forms]
     if data.unreadable.pairs:
-        lines += rule_lines(data, "unreadable", data.unreadable, "dropped: rows that cannot be read")
+        lines += unreadable_lines(data)
     for name, rule in data.rules.items():
         if rule.pairs:
             lines += rule_lines(data, name, rule, effects[name])
@@ -34,14 +34,18 @@ def source_lines(data: DataReport) -> list[str]:
     return [*lines, f"          {f'{data.train:,} sentences' if is_text else sizes_of_parts(data)}"]
 
 
+def unreadable_lines(data: DataReport) -> list[str]:
+    """Return how many rows of a source could not be read, and of the first of them the places and the problems."""
+    n_rows, share = data.unreadable.pairs, data.unreadable.pairs / max(1, data.read)
+    examples = [f"{'':19}{location} | {shortened(problem)}" for location, problem in data.unreadable.examples]
+    return [f"{n_rows:>9,} {share:7.2%}  unreadable, dropped: rows that cannot be read", *examples]
+
+
 def rule_lines(data: DataReport, name: str, rule: RuleReport, effect: str) -> list[str]:
     """Return how many pairs of a source a rule changed or dropped, and the first of them."""
     share = rule.pairs / max(1, data.read)
     examples = [pair[1:] if data.monolingual else pair for pair in rule.examples]
-    return [
-        f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}",
-        *example_lines(examples),
-    ]
+    return [f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}", *example_lines(examples)]
 
 
 def example_lines(examples: Sequence[tuple[str, ...]]) -> list[str]:

@@ -23,7 +23,7 @@ from conftest import ROOT, SHARED, Command, eventually, needs_shared
 from config import PRESETS, Config
 from pairs.batches import clean_batch, clean_in_processes, normalize
 from pairs.cleaned import code_files, code_key
-from pairs.cleaning import Cleaner
+from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
 from pairs.readers import DataError, Pair, lines
@@ -474,6 +474,8 @@ def test_extremely_long_pairs_are_not_drawn_for_validation(long: str) -> None:
 def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:
     assert normalize("लड़का दौड़ रहा है") != normalize("लड़की दौड़ रही है")
     assert normalize("ดุ") != normalize("ดู")
+    assert normalize("かき") != normalize("かぎ") and normalize("क्या") != normalize("कया")
+    assert normalize("ދަތް") != normalize("ދިތް") and normalize("ᬓᬶ") != normalize("ᬓᬸ")
     assert normalize("Déjà vu !") == normalize("deja vu") and normalize("שָׁלוֹם") == normalize("שלום")
     assert normalize("I ❤️") == normalize("I") and normalize("❤️") != normalize("☺️")
 
@@ -556,9 +558,10 @@ def test_cleaning_leaves_no_process_behind_when_it_is_killed() -> None:
 def test_unreadable_rows_are_reported_with_their_lines_also_from_the_cache() -> None:
     rows = [f"The cat number {i} sleeps.\tLe chat numéro {i} dort.\n" for i in range(300)]
     text = "".join([*rows[:100], "\n", "no tab\n", *rows[100:], "one\ttwo\tthree\n", "\n"])
-    Path("d.tsv").write_text(text, encoding="utf-8")
-    for _ in range(2):
-        corpus = load_corpus(Config(data=("d.tsv",), pairs=("en-fr",), valid_share=0.2))
+    for folder in (Path("first"), Path("second"), Path("second")):
+        folder.mkdir(exist_ok=True)
+        (folder / "d.tsv").write_text(text, encoding="utf-8")
+        corpus = load_corpus(Config(data=(str(folder / "d.tsv"),), pairs=("en-fr",), valid_share=0.2))
         unreadable = corpus.report.unreadable
         assert unreadable.pairs == 4 and corpus.report.read == 304
         assert unreadable.examples == [
@@ -570,6 +573,18 @@ def test_unreadable_rows_are_reported_with_their_lines_also_from_the_cache() -> 
         )
         lines = data_lines(corpus.report)
         assert any("unreadable, dropped" in line for line in lines)
+        assert any(line.strip() == "d.tsv line 101 | a blank line" for line in lines)
+
+
+def test_the_report_of_a_text_shows_where_a_line_cannot_be_read(tmp_path: Path) -> None:
+    name = f"{'long' * 15}.fr"
+    sentences = [f"Le chat numéro {i} dort.\n".encode() for i in range(300)]
+    (tmp_path / name).write_bytes(b"".join([*sentences, b"Le chien \xff dort.\n"]))
+    write(tmp_path / "data", train_en=source_text(PAIRS[:300]), train_fr=target_text(PAIRS[:300]))
+    data, monolingual = (str(tmp_path / "data"),), (str(tmp_path / name),)
+    config = Config(data=data, pairs=("en-fr", "fr-en"), monolingual=monolingual, valid_share=0.2)
+    lines = data_lines(load_corpus(replace(config, skip_rules=tuple(RULES))).report)
+    assert any(line.strip().startswith(f"{name} line 301, character 10 | not UTF-8") for line in lines)
 
 
 @needs_shared("opus_books")
