@@ -345,10 +345,16 @@ def _first_fields(path: Path) -> list[str]:
     line = next((line for line in lines(path, errors=ESCAPED) if line.strip()), "")
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
-        if isinstance(record, dict):
-            inner = record.get(RECORD)
-            return list(inner if isinstance(inner, dict) else record)
+        return _names_of_fields(record)
     return []
+
+
+def _names_of_fields(record: Any) -> list[str]:
+    """Return the names of the fields of a record, or of its translation; none if it is not a record."""
+    if not isinstance(record, dict):
+        return []
+    inner = record.get(RECORD)
+    return list(inner if isinstance(inner, dict) else record)
 
 
 def _choose_fields(
@@ -531,16 +537,19 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
         if len(names) > 1:
             raise DataError(f"{name} has several splits for the {part} part: {listed(names)}")
         if names:
-            rows = check_share(_hub_rows(name, splits[names[0]], source, target))
-            parts[part] = Part(rows, digest(splits[names[0]]._fingerprint))
+            records = splits[names[0]]
+            fields = find_fields(_names_of_fields(next(iter(records), None)), source, target)
+            form = _form_of_fields(fields, source, target)
+            rows = check_share(_hub_rows(name, records, *fields))
+            parts[part] = Part(rows, digest(records._fingerprint), forms=[form] if form else [])
     if "train" not in parts:
         raise DataError(f"{name} has no train split, only {listed(splits)}")
     return _with_unused(parts, [split for split in splits if split not in PART_NAMES])
 
 
-def _hub_rows(name: str, records: Iterable[Any], source: str, target: str) -> Iterator[Row]:
+def _hub_rows(name: str, records: Iterable[Any], source_field: str, target_field: str) -> Iterator[Row]:
     for number, record in enumerate(records, 1):
-        row = _pair_of_record(record, source, target, f"{name} row {number:,}")
+        row = _pair_of_record(record, source_field, target_field, f"{name} row {number:,}")
         _check_length(row, f"{name} row {number:,}")
         yield row
 

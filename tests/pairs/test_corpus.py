@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -406,6 +407,18 @@ def test_a_dataset_without_names_of_pairs_is_found_offline(
         done = command("train.py", "--data", "owner/books", *SMALL, HF_ENDPOINT=address, HF_HOME=str(tmp_path / "hf"))
         assert done.returncode == 0, done.stderr
         assert "owner/books: 300 pairs read" in done.stderr
+
+
+def test_fields_of_a_dataset_may_have_the_names_of_languages(
+    hub: tuple[str, Path], command: Command, tmp_path: Path
+) -> None:
+    endpoint, folder = hub
+    folder.mkdir()
+    rows = [f"{json.dumps({'id': str(i), 'French': fr, 'English': en})}\n" for i, (en, fr) in enumerate(PAIRS[:300])]
+    (folder / "train.jsonl").write_text("".join(rows), encoding="utf-8")
+    done = command("train.py", "--data", "owner/books", *SMALL, HF_ENDPOINT=endpoint, HF_HOME=str(tmp_path / "hf"))
+    assert done.returncode == 0, done.stderr
+    assert "owner/books: 300 pairs read" in done.stderr and 'fields "English", "French"' in done.stderr
 
 
 def test_hub_pair_is_found_in_either_order_and_offline(hub: tuple[str, Path], command: Command, tmp_path: Path) -> None:
