@@ -124,6 +124,8 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
     n_regular = _n_regular((len(cells), 1) for cells in plain_rows)
     quoted = _QuotedSample(sample, separator)
     has_quotes = quoted.allows_quotes() if is_csv else quoted.proves_quotes(n_regular)
+    if quoted.n_spanning >= FEW_CELLS and n_regular == sum(bool(line.strip()) for line in sample):
+        has_quotes = False  # each line is a row: the quotes are those of speech that goes on in the next one
     if not has_quotes:
         has_some = any(cell.startswith('"') for cells in plain_rows for cell in cells)
         quotes = ", quotes as text" if has_some else ""
@@ -176,6 +178,7 @@ class _QuotedSample:
                 n_columns, start = 0, place + 1
             place += 1
         self.n_regular = _n_regular(sizes)
+        self.n_spanning = sum("\n" in cell for cell in self.enclosed)
 
     def allows_quotes(self) -> bool:
         """Return whether cells of a .csv file may be in quotes: not if more cells only begin with one."""

@@ -87,6 +87,19 @@ def test_separator_is_the_one_that_makes_rows_alike() -> None:
     assert read("d.csv") == [("a,b", "c")]
 
 
+@pytest.mark.parametrize(("name", "separator"), [("d.csv", ";"), ("d.csv", "\t"), ("d.tsv", "\t")])
+@pytest.mark.parametrize("n_speeches", [3, 30])
+def test_speech_over_several_rows_is_no_cell_in_quotes(name: str, separator: str, n_speeches: int) -> None:
+    rows = [("The guest sat down.", "L'invité s'assit.")] * 40
+    for i in range(n_speeches):
+        rows += [
+            (f'"My {i} dogs sleep.', f"« Mes {i} chiens dorment."),
+            ('Do not wake them."', "Ne les réveillez pas. »"),
+        ]
+    write(name, "".join(f"{en}{separator}{fr}\n" for en, fr in [("en", "fr"), *rows]))
+    assert list(read_parts(name, "en", "fr")["train"].pairs) == rows
+
+
 def test_errors_about_a_row_of_several_lines_name_its_first() -> None:
     write("d.csv", 'a,"b\nb"\nc,"d\nd",e\nc,"d\nd",e\n')
     assert error_of("d.csv") == "d.csv line 3: 3 columns, expected 2 (en and fr)"
