@@ -57,7 +57,8 @@ def usual_case(
     if not (is_in_capitals(text) or is_in_title_case(text)):
         return text
     places = kept(text)
-    words = [word for word in _WORD.finditer(text) if word.start() not in places]
+    all_words = list(_WORD.finditer(text))
+    words = [word for word in all_words if word.start() not in places]
     lower = [lowercase(word.group(), language) for word in words]
     spellings = [[one, _capitalized(one, language), word.group()] for one, word in zip(lower, words, strict=True)]
     ids = iter(tokenizer.encode([spelling for of_word in spellings for spelling in of_word]))
@@ -70,7 +71,7 @@ def usual_case(
             one = next(ids)
             ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.istitle()
         best = min(ranks, key=lambda spelling: ranks[spelling])
-        if not result:
+        if word is all_words[0]:
             best = _capitalized(best, language)
         result += text[end : word.start()] + best
         end = word.end()

@@ -27,6 +27,10 @@ def test_the_usual_spelling_is_that_of_the_vocabulary(knowing: Tokenizer, typed:
     assert usual_case(typed, knowing) == usual
 
 
+def test_a_word_behind_one_that_is_kept_has_no_capital(knowing: Tokenizer) -> None:
+    assert usual_case("XYZ DOG IS TIRED.", knowing, kept=lambda text: range(3)) == "XYZ dog is tired."
+
+
 @pytest.mark.parametrize(
     "text",
     ["The dog.", "NATO", "Paris Berlin", "The Old Dog is tired of Berlin.", "OK!", "", "123 456", "日本語の文です"],
