@@ -64,7 +64,7 @@ FIRST = [  # the most important first; together 8 minutes at most
     Part("versions", 20, ("gpu_machine.py",)),
     Part("demo", 50, ("gpu_runs.py", "demo")),
     Part("tests", 120, ("gpu_runs.py", "tests")),
-    Part("steps", 90, ("gpu_steps.py", "times", "--presets", "base")),
+    Part("steps", 110, ("gpu_steps.py", "times", "--presets", "base")),
     Part("decoding", 70, ("gpu_decoding.py",)),
     Part("multi30k", 110, ("gpu_runs.py", "multi30k")),
 ]
