@@ -416,7 +416,9 @@ def test_fields_of_a_dataset_may_have_the_names_of_languages(
     folder.mkdir()
     rows = [f"{json.dumps({'id': str(i), 'French': fr, 'English': en})}\n" for i, (en, fr) in enumerate(PAIRS[:300])]
     (folder / "train.jsonl").write_text("".join(rows), encoding="utf-8")
-    done = command("train.py", "--data", "owner/books", *SMALL, HF_ENDPOINT=endpoint, HF_HOME=str(tmp_path / "hf"))
+    # Other tests have a dataset of this name and version.
+    places = {"HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    done = command("train.py", "--data", "owner/books", *SMALL, HF_ENDPOINT=endpoint, **places)
     assert done.returncode == 0, done.stderr
     assert "owner/books: 300 pairs read" in done.stderr and 'fields "English", "French"' in done.stderr
 
