@@ -392,7 +392,7 @@ def notes_on(training: Training) -> Iterator[str]:
     """Yield warnings and notes about how a run computes and how reliable its validation is."""
     if warning := slow_precision(training.resolved.precision, training.device):
         yield warning
-    if reason := training.slow_on_gpu:
+    if reason := training.fault_of_capture:
         yield f"note      steps are launched kernel by kernel, and slower: {reason}"
     if 0 < (n_valid := len(training.corpus.valid)) < FEW_VALID_PAIRS:
         yield (

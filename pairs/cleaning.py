@@ -59,6 +59,7 @@ OTHER_MARGIN, OTHER_MARGIN_OF_BYTE = 15.0, 0.5
 # Bosnian has 0.02, Malay with Indonesian 0.07, Norwegian with Danish 0.27, French with German 1.7.
 MIN_CONTRAST = 0.1
 CONTRAST_SAMPLE, MIN_CONTRAST_SAMPLE = 1000, 100  # pairs of it, and how few say nothing
+MIN_CONTRAST_BYTES = 30  # of the words of a pair that counts
 # Nats for each byte by which its n-grams must speak more for other languages, each for another one, before a text is
 # scored for all languages. One in ten English, French and German sentences has so much, and 995 of 1,000 others.
 SUSPICIOUS_OF_BYTE = 0.8
@@ -149,11 +150,15 @@ class Cleaner:
 
         The rules about languages would then exchange and drop good pairs.
         """
-        if not self.scorer or len(pairs) < MIN_CONTRAST_SAMPLE:
+        # Prices, names and single words say nothing.
+        words = [(words_alone(source), words_alone(target)) for source, target in pairs]
+        sizes = n_bytes([source + target for source, target in words])
+        says_much = (sizes >= MIN_CONTRAST_BYTES) & [source != target for source, target in words]
+        if not self.scorer or says_much.sum() < MIN_CONTRAST_SAMPLE:
             return False
-        log_odds = np.array([languages.source_log_odds for languages in self._languages(pairs)])  # (pairs, 2)
-        sizes = np.maximum(1, n_bytes([words_alone(f"{source} {target}") for source, target in pairs]))
-        return float(np.median(np.abs(log_odds[:, 0] - log_odds[:, 1]) / sizes)) < MIN_CONTRAST
+        telling = [pair for pair, is_telling in zip(pairs, says_much, strict=True) if is_telling]
+        log_odds = np.array([languages.source_log_odds for languages in self._languages(telling)])  # (pairs, 2)
+        return float(np.median(np.abs(log_odds[:, 0] - log_odds[:, 1]) / sizes[says_much])) < MIN_CONTRAST
 
     def judge(self, raw_pairs: Sequence[Pair]) -> list[Verdict]:
         """Apply the active rules to raw pairs. At most one rule drops a pair: the first that applies."""

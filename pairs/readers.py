@@ -538,7 +538,7 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
             raise DataError(f"{name} has several splits for the {part} part: {listed(names)}")
         if names:
             records = splits[names[0]]
-            fields = find_fields(_names_of_fields(next(iter(records), None)), source, target)
+            fields = find_fields(_names_of_fields(next(iter(records), None)), source, target, or_sides=False)
             form = _form_of_fields(fields, source, target)
             rows = check_share(_hub_rows(name, records, *fields))
             parts[part] = Part(rows, digest(records._fingerprint), forms=[form] if form else [])

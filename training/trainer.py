@@ -209,7 +209,7 @@ class Training:
         return self.device.type == "cuda" and not self.config.plain and not self._fault_of_kernels()
 
     @property
-    def slow_on_gpu(self) -> str:
+    def fault_of_capture(self) -> str:
         """Why a GPU does not compute the steps as CUDA graphs; "" if it does, on a CPU and with --plain."""
         if self.device.type != "cuda" or self.config.plain:
             return ""
@@ -223,7 +223,7 @@ class Training:
 
     def _captured(self) -> CapturedSteps | None:
         """Return what computes a step as CUDA graphs. None where they cannot."""
-        if not self._attends_in_ranges() or self.slow_on_gpu:
+        if not self._attends_in_ranges() or self.fault_of_capture:
             return None
         assert isinstance(self.model_loss, PackedBatchLoss)
         return CapturedSteps(self.model_loss, self.optimizers, self.resolved.precision, self.config.clip_norm)

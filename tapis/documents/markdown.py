@@ -21,8 +21,9 @@ _FRONT_MATTER = re.compile(
 # A line of a directive, a formula, a note (> [!NOTE]), an admonition (!!! note "Title"), a tab (=== "Title"), or of
 # attributes alone ({: .class })
 _FENCE = re.compile(
-    r"\s*(?::::|\$\$|\[!\w+\][-+]?\s*$|(?:!!!|\?\?\?\+?)(?:[ ]+[\w-]++)++(?:[ ]+\".*\")?\s*$|===[!+]?[ ]+[\"']"
-    r"|\{:[^{}]*\}\s*$)"
+    r"\s*(?::::|\$\$|\[!\w+\][-+]?\s*$"
+    r"|(?:!!!|\?\?\?\+?)[ ]+[\w-]+(?:[ ]+inline(?:[ ]+end)?)?(?:[ ]+\".*\")?\s*$"
+    r"|===[!+]?[ ]+[\"']|\{:[^{}]*\}\s*$)"
 )
 _CHECKBOX = re.compile(r"^\[[ xX]\] ")
 # How the definition of a term begins, in its list, or a footnote

@@ -64,20 +64,27 @@ def _with_cells(lines: Sequence[_Line]) -> Iterator[_Line]:
     Two spaces are enough where a cell begins in the same column in the line before or after.
     """
     columns: list[set[int]] = [set() for _ in range(len(lines) + 2)]  # where cells begin, with none around the lines
+    n_bars = [0, *(_n_bars(line.text) for line in lines), 0]
     for i, line in enumerate(lines, 1):
         columns[i] = {len(line.prefix) + one.end() for one in _separators(line)}
     for i, line in enumerate(lines, 1):
         start, prefix = 0, line.prefix
-        for one in _separators(line, columns[i - 1] | columns[i + 1]):
+        # A single line with bars may be a sentence: type cat dogs.txt | grep brown
+        has_bars = line.text.startswith("|") or (n_bars[i] > 0 and n_bars[i] in (n_bars[i - 1], n_bars[i + 1]))
+        for one in _separators(line, columns[i - 1] | columns[i + 1], has_bars=has_bars):
             yield _Line(prefix, line.text[start : one.start()], "", is_cell=True, separator=one.group())
             start, prefix = one.end(), ""
         yield _Line(prefix, line.text[start:], line.end, is_cell=True) if start else line
 
 
-def _separators(line: _Line, columns: Set[int] = frozenset()) -> Iterator[re.Match[str]]:
+def _n_bars(text: str) -> int:
+    """Return how many bars divide a line into cells; of a ruler, how many signs are below or above them."""
+    return text.count(" | ") if any(map(str.isalnum, text)) else text.count("+") + text.count("|")
+
+
+def _separators(line: _Line, columns: Set[int] = frozenset(), *, has_bars: bool = False) -> Iterator[re.Match[str]]:
     """Yield what is between the cells of a line. Cells of the lines around it begin in the columns."""
     text = line.text
-    has_bars = text.startswith("|") or " | " in text
     marker = _MARKER.match(text)
     for found in _SEPARATOR.finditer(text, marker.end() if marker else 0):
         spaces = found.group()

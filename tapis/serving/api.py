@@ -234,7 +234,7 @@ class Api:
         """Return the answer to a request, which is given with its body, a form.
 
         Raises RequestError if it cannot be read, if too many requests wait, if the answer takes too long, or if the
-        client has gone. In all these cases, what has begun for the answer ends.
+        client has gone. In all these cases, what has begun for the answer ends, but for a text that is being divided.
         """
         request = await self.read(http, form)
         answering = asyncio.ensure_future(answer(http, request))

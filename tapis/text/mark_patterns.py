@@ -19,10 +19,13 @@ _BESIDE_MARKS = (
     r"\u0e00-\u109f\u1780-\u17ff\u1100-\u11ff\uac00-\ud7ff\u2e80-\ua4cf\uf900-\ufaff\uff66-\uffdc"
     r"\U00020000-\U0003ffff"
 )
-_W = rf"[^\W{_BESIDE_MARKS}]"  # any other letter, a digit or an underscore
-_STARTS = rf"(?<!{_W})"
-_ENDS = rf"(?!{_W})"
+_SPACED = rf"[^\W{_BESIDE_MARKS}]"  # any other letter, a digit or an underscore
+_STARTS = rf"(?<!{_SPACED})"
+_ENDS = rf"(?!{_SPACED})"
 _EDGE = _STARTS + r"(?<![@#$%&./:-])"  # where something of its own can begin
+# Where a link can begin that has such letters itself: in a text with spaces
+_STARTS_BEHIND_SPACE = rf"(?<![{_BESIDE_MARKS}\uff01-\uff65]\s)(?<![^\s(])"
+_OF_LINK = r"[^\s<>\"«»()\[\]*\u3000-\u303f\uff01-\uff65]"
 
 # A placeholder of i18next: __name__. In Markdown, these are the signs of bold text.
 _UNDERSCORED = rf"{_STARTS}__[A-Za-z0-9](?:\w{{0,100}}[A-Za-z0-9])?__{_ENDS}"
@@ -43,7 +46,7 @@ MESSAGE = (
 )
 
 # A placeholder of Laravel and others, in the texts of programs. Elsewhere, it may be a word: Note :so
-_NAME_BEHIND_COLON = rf"{_STARTS}(?<![:/]):[a-z_]{_W}{{0,50}}+{_ENDS}(?![:/])"
+_NAME_BEHIND_COLON = rf"{_STARTS}(?<![:/]):[a-z_]{_SPACED}{{0,50}}+{_ENDS}(?![:/])"
 # What formats an argument of a message: {n, number}, {day, date, short}
 _FORMATS = "number|date|time|spellout|ordinal|duration|list"
 # How a placeholder of printf ends: in C, Go, Python, Objective-C
@@ -65,24 +68,26 @@ _PLACEHOLDERS = (
     rf"(?<!\d)(?<!\d[ \u00a0\u202f])%<\w{{1,100}}+>[-+#0']{{0,5}}+\d{{0,4}}+(?:\.\d{{1,4}}+)?{_CONVERSION}",  # of Ruby
     rf"{_STARTS}(?<!%)%[A-Za-z_][\w.]{{0,100}}+%{_ENDS}",  # %name%
     rf"{_STARTS}(?<!%)%L?\d{{1,2}}+{_ENDS}(?!%)",  # of Qt
-    rf"\$t\([^()\n]{{1,100}}+\)|{_STARTS}@:(?:(?:{_W}|\.){{1,100}}+|\([^()\n]{{1,100}}+\))",  # other messages
+    rf"\$t\([^()\n]{{1,100}}+\)|{_STARTS}@:(?:(?:{_SPACED}|\.){{1,100}}+|\([^()\n]{{1,100}}+\))",  # other messages
     rf"{_STARTS}(?<![:/]):[a-z]\w{{0,50}}+:{_ENDS}(?!/)",  # :smile:
     r"</?\d{1,3}+\s?/?>",  # <1/>, and others without a partner
     r"(?<!\w)[A-Za-z]:\\[^\s<>\"]++|(?<![\w\\])\\\\[^\s<>\"\\]++\\[^\s<>\"]*+",  # paths of Windows
     r"\\[nrt]",  # the end of a line, or a tab, written out
-    rf"{_EDGE}\$[A-Za-z_]{_W}*+",
+    rf"{_EDGE}\$[A-Za-z_]{_SPACED}*+",
 )
 
 # Each pattern takes time in proportion to the text: no part of it is tried from every place in a long run.
 _THINGS = (
-    # A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends, nor
-    # at letters and punctuation of scripts without spaces: these are of the text behind it.
+    # A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends. It
+    # has letters of scripts without spaces only between spaces: otherwise these are of the text behind it.
+    rf"{_STARTS_BEHIND_SPACE}(?:https?://|ftp://|www\.){_OF_LINK}+(?:\({_OF_LINK}*\){_OF_LINK}*)*"
+    r"(?<![.,;:!?'_])(?=[.,;:!?)\"']*(?:\s|\Z))",
     rf"{_EDGE}(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]\uff01-\uff65{_BESIDE_MARKS}]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
     rf"(?:[^\s<>\"«».,;:!?'()\[\]*_\uff01-\uff65{_BESIDE_MARKS}]|\([^\s<>\"«»()]*\))",
-    rf"{_STARTS}(?<![.+-])(?:{_W}++|[.+-]++)++@(?:{_W}++|-++)++(?:\.(?:{_W}++|-++)++)++",
+    rf"{_STARTS}(?<![.+-])(?:{_SPACED}++|[.+-]++)++@(?:{_SPACED}++|-++)++(?:\.(?:{_SPACED}++|-++)++)++",
     *_PLACEHOLDERS,
     r"&(?:\w++|#\w++);",  # entities of HTML
-    rf"{_EDGE}@{_W}++|(?<!\w){_EDGE}[#@]\w++",
+    rf"{_EDGE}@{_SPACED}++|(?<!\w){_EDGE}[#@]\w++",
     rf"{_EDGE}v\d++(?:\.\d++)*+{_ENDS}",  # versions
     rf"{_EDGE}(?=[A-Za-z0-9_-]{{0,40}}\d)(?=[A-Za-z0-9_-]{{0,40}}[A-Z])"  # codes
     rf"[A-Za-z0-9]++(?:[-_][A-Za-z0-9]++)*+{_ENDS}",
@@ -147,7 +152,7 @@ _DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"
 TELEPHONE = r"\+\d{1,3}+(?:[ \u00a0\u202f.-]\(?\d{1,4}+\)?){2,8}+"
 _NUMBER = (
     rf"{_STARTS}(?:{TELEPHONE}|[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
-    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_W}|[%°])*+)"
+    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_SPACED}|[%°])*+)"
 )
 
 

@@ -28,6 +28,9 @@ const PICTOGRAPH =
   "(?:[\\u231a\\u231b\\u23e9-\\u23fa\\u25b6\\u25c0\\u2600-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}]" +
   "[\\ufe0f\\u200d\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
 const EDGE = `${STARTS}(?<![@#$%&./:\\-])`; // where something of its own can begin
+// Where a link can begin that has such letters itself: in a text with spaces
+const STARTS_BEHIND_SPACE = `(?<![${BESIDE_MARKS}\\uff01-\\uff65]\\s)(?<![^\\s(])`;
+const OF_LINK = "[^\\s<>\"«»()\\[\\]*\\u3000-\\u303f\\uff01-\\uff65]";
 
 // A placeholder of i18next: __name__. A text of the page is not taken for Markdown's bold text of one word.
 const UNDERSCORED = `${STARTS}__[A-Za-z0-9](?:[${W}]{0,100}[A-Za-z0-9])?__${ENDS}`;
@@ -73,8 +76,10 @@ const PLACEHOLDERS = [
 ];
 
 const THINGS = [
-  // A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends,
-  // nor at letters and punctuation of scripts without spaces: these are of the text behind it.
+  // A link does not end in punctuation, has parentheses in pairs, and does not go on where one of Markdown ends. It
+  // has letters of scripts without spaces only between spaces: otherwise these are of the text behind it.
+  `${STARTS_BEHIND_SPACE}(?:https?://|ftp://|www\\.)${OF_LINK}+(?:\\(${OF_LINK}*\\)${OF_LINK}*)*` +
+    "(?<![.,;:!?'_])(?=[.,;:!?)\"']*(?:\\s|$))",
   `${EDGE}(?:https?://|ftp://|www\\.)` +
     `(?:[^\\s<>"«»()\\]\\uff01-\\uff65${BESIDE_MARKS}]|\\](?![\\(\\[])|\\([^\\s<>"«»()]*\\))*` +
     `(?:[^\\s<>"«».,;:!?'()\\[\\]*_\\uff01-\\uff65${BESIDE_MARKS}]|\\([^\\s<>"«»()]*\\))`,

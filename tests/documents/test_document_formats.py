@@ -419,6 +419,10 @@ BARS = """+----------------------+----------------------+
             ["Anna", "a cat", "Paris or Rome", "Elizabeth-Ann", "a dog that sleeps", "Rome"],
         ),
         ("An apple or an orange                       12\npears\t120\n", ["An apple or an orange", "pears"]),
+        (
+            "animal | place\n-------+------\na cat | a house\na dog | 12\n",
+            ["animal", "place", "a cat", "a house", "a dog"],
+        ),
     ],
 )
 def test_cells_of_a_table_in_plain_text_are_translated_by_themselves(table: str, cells: list[str]) -> None:
@@ -430,6 +434,11 @@ def test_cells_of_a_table_in_plain_text_are_translated_by_themselves(table: str,
 def test_cells_of_a_table_in_plain_text_stay_in_their_columns(translation: str) -> None:
     found = translated_text(BARS, lambda texts: [translation if text == "animal" else text for text in texts])
     assert found == BARS.replace("animal".ljust(20), translation.ljust(20))
+
+
+def test_a_bar_in_a_sentence_of_plain_text_divides_no_cells() -> None:
+    document = "To find all the dogs in a long file, type cat dogs | grep brown\nin a terminal and press the key.\n"
+    assert seen_in("text", document.encode()) == [" ".join(document.split())]
 
 
 def test_rulers_and_gaps_in_plain_text_are_no_words_of_a_paragraph() -> None:

@@ -174,7 +174,7 @@ def test_language_rules_are_switched_off_for_languages_that_cannot_be_told_apart
 
 CROATIAN_AND_BOSNIAN = [
     (f"{name} {is_} u {place} {what}.", f"{name} {is_} u {other_place} {other_what}.")
-    for name in ("Ana", "Marko", "Ivan", "Petra")
+    for name in ("Ana", "Marko", "Ivan", "Petra", "Luka", "Maja")
     for is_ in ("sjedi", "stoji", "spava", "pjeva", "radi")
     for place, other_place in (("kući", "kući"), ("vlaku", "vozu"), ("gradu", "gradu"))
     for what, other_what in (("danas", "danas"), ("svaki tjedan", "svake sedmice"))
@@ -189,8 +189,14 @@ def test_language_rules_are_switched_off_for_close_languages() -> None:
     off = Cleaner("hr", "bs", are_close=True)
     assert off.notes == ["swapped-columns and wrong-language switched off: py3langid hardly tells hr from bs"]
     assert off.judge([odd])[0].pair == odd
-    # Swapped pairs and short ones make no languages close.
-    assert not Cleaner("en", "fr").finds_close([(fr, en) for en, fr in GOOD] * 20 + GOOD * 20)
+    # Swapped pairs and short ones make no languages close, nor do prices, names and pairs of equal sides.
+    prices = [(f"{i} EUR", f"EUR {i}") for i in range(600)]
+    for pairs in (
+        [(fr, en) for en, fr in GOOD] * 60 + GOOD * 60,
+        prices + GOOD * 120,
+        [("Anna Smith", "Anna Smith")] * 900,
+    ):
+        assert not Cleaner("en", "fr").finds_close(pairs)
 
 
 def test_all_parts_have_the_language_rules_or_none(tmp_path: Path) -> None:

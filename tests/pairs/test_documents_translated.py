@@ -133,9 +133,9 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
             '!!! note "No"\n    «A cat sleeps.»\n\n??? tip\n    «A dog.»\n\n=== "No"\n\n{: .no }\n«It is so.»\n{:.x}\n',
         ),
         (
-            "!!! So it is.\nIt sleeps ??? so.\n\n=== so\n",
-            ["!!! So it is. It sleeps ??? so.", "=== so"],
-            "«!!! So it is. It sleeps ??? so.»\n\n«=== so»\n",
+            "!!! So it is.\nIt sleeps ??? so.\n\n??? so it is\n\n=== so\n",
+            ["!!! So it is. It sleeps ??? so.", "??? so it is", "=== so"],
+            "«!!! So it is. It sleeps ??? so.»\n\n«??? so it is»\n\n«=== so»\n",
         ),
     ],
 )
