@@ -147,6 +147,9 @@ class _Forced(ctypes.Structure):
 
 NO_MEMORY, DONE, STOPPED = range(3)  # the outcomes of a search
 
+# Asked for once: if Ctrl-C comes while numpy converts a type of ctypes, it swallows it and takes the type for object.
+LONG = np.dtype(c_long)
+
 
 class Calls:
     """One search of engine.c: the settings that it is given, and what it calls back."""
@@ -233,7 +236,7 @@ def run_search(
     """
     n, n_best = len(limits), search.n_best
     calls = Calls(limits, search, tags, encodings, check)
-    lengths, scores = np.empty((n, n_best), np.dtype(c_long)), np.empty((n, n_best), np.float32)
+    lengths, scores = np.empty((n, n_best), LONG), np.empty((n, n_best), np.float32)
     results = _Results(lengths.ctypes.data, scores.ctypes.data, None)
     calls.end(call(n, calls.settings, results))
     all_ids = iter((c_int64 * int(np.maximum(lengths, 0).sum())).from_address(results.ids))
