@@ -51,7 +51,7 @@ def load_metrics(folder: Path, run: str) -> dict[str, Any]:
     return metrics
 
 
-def tiny_run(folder: Path, target: str) -> list[str]:
+def tiny_run(folder: Path, target: str, device: str) -> list[str]:
     """Write a folder of a few pairs. Returns the flags of train.py for a tiny run on them."""
     data, draw = folder / "data", Random(1)
     data.mkdir()
@@ -60,12 +60,12 @@ def tiny_run(folder: Path, target: str) -> list[str]:
             lines = [" ".join(draw.choices("abcdefghij", k=5)) + f" {language}{i}.\n" for i in range(n)]
             (data / f"{part}.{language}").write_text("".join(lines), encoding="utf-8")
     sizes = {"d-model": 16, "n-heads": 2, "d-ff": 32, "vocab-size": 300, "steps": 4, "valid-every": 4}
-    return ["--data", str(data), "--device=cpu", *(f"--{name}={size}" for name, size in sizes.items())]
+    return ["--data", str(data), f"--device={device}", *(f"--{name}={size}" for name, size in sizes.items())]
 
 
 def demo(options: Options, folder: Path) -> None:
     """Print how long the demo takes from the command to a translated sentence."""
-    flags = tiny_run(folder, "fr") if options.simulate else []
+    flags = tiny_run(folder, "fr", options.device) if options.simulate else []
     training = run_command(folder, "train.py", "demo", "--overwrite", *flags)
     print(f"{SENTENCE} → ", end="", flush=True)
     translating = run_command(folder, "translate.py", "--run", "demo", SENTENCE)
@@ -87,7 +87,7 @@ def tests(options: Options) -> None:
 
 def multi30k(options: Options, folder: Path) -> None:
     """Print how long the run of Multi30k takes, and its scores."""
-    flags = tiny_run(folder, "de") if options.simulate else ["--data", options.data]
+    flags = tiny_run(folder, "de", options.device) if options.simulate else ["--data", options.data]
     data = flags[1]
     if not data:
         print("skipped: no --data")

@@ -280,9 +280,13 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+# On a GPU: the rows of the matrices that are multiplied, and the bytes that are copied. A CPU takes less.
+GPU_MATMUL, GPU_COPY = 8192, 2**30
+
+
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Return the FLOP/s of a product of two square matrices: the best of ten, as what the hardware can do now."""
-    size = 8192 if device.type == "cuda" else 1536
+    size = GPU_MATMUL if device.type == "cuda" else 1536
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     a @ b  # warm up
     best = float("inf")
@@ -297,7 +301,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 def copy_rate(device: torch.device) -> float:
     """Return the bytes a second, read and written, of a copy within the device's memory: the best of ten."""
-    size = 2**30 if device.type == "cuda" else 2**26
+    size = GPU_COPY if device.type == "cuda" else 2**26
     a, b = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
     best = float("inf")
     for _ in range(10):

@@ -8,6 +8,7 @@ operations and replays them, as CUDA graphs do.
 guard.cpp must be preloaded. What all this cannot show: the speed, the memory and the rounding of real kernels.
 """
 
+import shutil
 import subprocess
 import sys
 import traceback
@@ -97,6 +98,20 @@ class SimulatedTensor(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return compute(func, args, kwargs or {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the numbers, without a gradient."""
+        if id(self) not in memo:
+            copy = SimulatedTensor(self.values.detach().clone())
+            memo[id(self)] = torch.nn.Parameter(copy) if isinstance(self, torch.nn.Parameter) else copy
+        return memo[id(self)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not any(isinstance(one, list) for one in (index if isinstance(index, tuple) else [index])):
+            super().__setitem__(index, value)
+            return
+        JOURNAL.wait("a list to the GPU")  # which torch makes a tensor of where no mode sees it
+        self.values[index] = unwrap(value) if isinstance(value, Tensor) else value
 
     def tolist(self) -> Any:
         JOURNAL.wait("tolist")
@@ -197,6 +212,15 @@ def wrap(x: Tensor) -> SimulatedTensor:
 # What a CPU build lacks
 
 
+def reason_against() -> str:
+    """Returns why a GPU cannot be simulated here; empty if it can."""
+    if torch.version.cuda or torch.version.hip:
+        return "torch is built for GPUs, and there is none"
+    if not shutil.which("g++"):
+        return "no g++ to build guard.cpp"
+    return "" if sys.platform == "linux" else "a library is preloaded as on Linux"
+
+
 def build_guard(folder: Path) -> Path:
     """Builds guard.cpp in a folder. Returns the library, which must be preloaded. Needs g++."""
     library = folder / "guard.so"
@@ -205,6 +229,9 @@ def build_guard(folder: Path) -> Path:
     link = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{TORCH / 'lib'}"]
     subprocess.run([*build, str(FOLDER / "guard.cpp"), "-o", str(library), *link], check=True, timeout=120)
     return library
+
+
+PROPERTIES = SimpleNamespace(name="a simulated GPU", total_memory=80 * 2**30, multi_processor_count=132)
 
 
 def claim_gpu() -> None:
@@ -216,9 +243,10 @@ def claim_gpu() -> None:
     cuda.is_bf16_supported = lambda including_emulation=True: True
     cuda.get_device_capability = lambda device=None: (9, 0)
     cuda.get_device_name = lambda device=None: "a simulated GPU"
-    cuda.max_memory_allocated = lambda device=None: 0
+    cuda.max_memory_allocated = cuda.max_memory_reserved = lambda device=None: 0
+    cuda.reset_peak_memory_stats = lambda device=None: None
     cuda.manual_seed_all = lambda seed: None
-    cuda.get_device_properties = lambda device=None: SimpleNamespace(total_memory=80 * 2**30, name="a simulated GPU")
+    cuda.get_device_properties = lambda device=None: PROPERTIES
     cuda.amp.common.amp_definitely_not_available = lambda: False
     offer_graphs(JOURNAL.wait)
     torch.Tensor.pin_memory = pinned_copy  # type: ignore[method-assign,assignment]
@@ -232,6 +260,7 @@ def simulate() -> None:
     anything.tensor = tensor_anywhere
     register_plain_kernels()
     Transformer.to = moved  # type: ignore[method-assign,assignment]
+    Transformer.cpu = lambda self: moved(self, torch.device("cpu"))  # type: ignore[method-assign,assignment,return-value]
 
 
 TENSOR = torch.tensor
@@ -252,16 +281,17 @@ def pinned_copy(self: Tensor, device: Any = None) -> Tensor:
     return copy
 
 
-def moved(self: Transformer, device: torch.device) -> Transformer:
+def moved(self: torch.nn.Module, device: torch.device) -> torch.nn.Module:
     """`Module.to`, which assigns to `.data`; that of a wrapper cannot be assigned."""
-    if device.type != "cuda":
+    if device.type != "cuda" and not any(isinstance(parameter, SimulatedTensor) for parameter in self.parameters()):
         return torch.nn.Module.to(self, device)
+    change = wrap if device.type == "cuda" else unwrap
     parameters: dict[int, torch.nn.Parameter] = {}  # a tied parameter stays one
     for module in self.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                on_gpu = parameters.setdefault(id(parameter), torch.nn.Parameter(wrap(parameter.detach().clone())))
+                on_gpu = parameters.setdefault(id(parameter), torch.nn.Parameter(change(parameter.detach().clone())))
                 module._parameters[name] = on_gpu
         for name, buffer in module._buffers.items():
-            module._buffers[name] = wrap(buffer) if buffer is not None else None
+            module._buffers[name] = change(buffer) if buffer is not None else None
     return self

@@ -8,9 +8,9 @@ and outside Linux.
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,14 @@ from conftest import made_once
 FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER))
 
-from simulated_gpu import build_guard  # noqa: E402
+from simulated_gpu import build_guard, reason_against  # noqa: E402
 
 from fast.attention import fault_of_attention  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not HAS_GPU and bool(torch.version.cuda or torch.version.hip),
-        reason="torch is built for GPUs, and there is none",
-    ),
-    pytest.mark.skipif(not HAS_GPU and not shutil.which("g++"), reason="no g++ to build guard.cpp"),
-    pytest.mark.skipif(not HAS_GPU and sys.platform != "linux", reason="a library is preloaded as on Linux"),
+    pytest.mark.skipif(not HAS_GPU and bool(reason_against()), reason=reason_against()),
 ]
 counts_waits = pytest.mark.skipif(HAS_GPU, reason="waits are counted on a simulated GPU")
 on_a_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
@@ -42,16 +37,17 @@ on_a_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The lines of scenarios.py by the name of the work."""
-    _, printed = made_once(tmp_path_factory, "gpu", run_scenarios)
+    guard = "" if HAS_GPU else made_once(tmp_path_factory, "guard", lambda folder: str(build_guard(folder)))[1]
+    _, printed = made_once(tmp_path_factory, "gpu", partial(run_scenarios, guard))
     lines = [json.loads(line) for line in printed.splitlines()]
     return {line["work"]: line for line in lines}
 
 
-def run_scenarios(folder: Path) -> str:
+def run_scenarios(guard: str, folder: Path) -> str:
     """What scenarios.py prints. Its stderr is that of the tests, so that it is there if they are stopped."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    if not HAS_GPU:
-        environment["LD_PRELOAD"] = str(build_guard(folder))
+    if guard:
+        environment["LD_PRELOAD"] = guard
     done = subprocess.run(
         [sys.executable, str(FOLDER / "scenarios.py"), str(folder / "cache")],
         check=False,
