@@ -127,6 +127,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     run_and_report("late numbers", late_numbers)
     if not can_compile:  # simulated; a refused capture may leave a real GPU unusable
         run_and_report("refused captures", refused_captures)
+        run_and_report("freed memory", replay_after_memory_was_freed)
 
     for name, changes in CONFIGURATIONS.items():
         training = Training(replace(SHALLOW, **changes), corpus, tokenizer)
@@ -269,6 +270,24 @@ def refused_captures() -> list[str]:
             refused.append(name)
         torch.cuda.empty_cache()
     return refused
+
+
+def replay_after_memory_was_freed() -> str:
+    """Free the memory that a graph reads, and return how a replay failed; none does before."""
+    device = torch.device("cuda")
+    x, total = (torch.zeros(3, device=device) for _ in range(2))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        total.add_(2 * x[:2].sum())
+    view = x[2:]
+    del x
+    graph.replay()  # the view keeps the memory
+    del view
+    try:
+        graph.replay()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:

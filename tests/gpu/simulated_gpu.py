@@ -148,7 +148,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if "pin_memory" in kwargs:
         kwargs = {**kwargs, "pin_memory": False}
     unwrapped_args, unwrapped_kwargs = map_tensors(unwrap, args), map_tensors(unwrap, kwargs)
-    operation = Operation(func, unwrapped_args, unwrapped_kwargs)
+    operation = Operation(func, unwrapped_args, unwrapped_kwargs, on_cpu)
     CAPTURING.will_compute(operation)
     result = func(*unwrapped_args, **unwrapped_kwargs)
     if target == "cpu" or name in TO_HOST:

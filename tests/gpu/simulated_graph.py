@@ -3,18 +3,21 @@
 A capture records the operations on the simulated GPU, and a replay computes them again, on the same tensors, as one
 launch. As on a real GPU, a capture computes nothing: what it would have changed is as before, the random state too, and
 what it made is undefined until the first replay. It raises where the host would wait, and for a copy from the host.
+A graph keeps only the memory that was made in its capture. A replay raises if other memory that it uses was freed.
 
-What all this cannot show: that the memory a graph reads was freed, and that graphs of one pool overwrite each other.
+What all this cannot show: that graphs of one pool overwrite each other.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 # Operations that reserve memory and compute nothing.
 RESERVES = ("empty", "new_empty")
@@ -27,6 +30,8 @@ class Operation:
     func: Any
     args: Any
     kwargs: dict[str, Any]
+    on_host: list[Tensor] = field(default_factory=list)
+    """Of its arguments those on the CPU, which a GPU takes by their values"""
     made: list[tuple[int, Tensor]] = field(default_factory=list)
     """Of its results those with memory of their own, by their place among them"""
 
@@ -47,10 +52,47 @@ class Operation:
         written = [value for a, value in given if a.alias_info is not None and a.alias_info.is_write]
         return tensors_in(written)
 
+    def let_go(self, of: Container[int]) -> None:
+        """Keep some memory, given by its addresses, no longer alive."""
+        self.args, self.kwargs = (map_values(partial(weakened, of=of), x) for x in (self.args, self.kwargs))
+
     def compute_again(self) -> None:
-        results = tensors_in(self.func(*self.args, **self.kwargs))
+        args, kwargs = (map_values(strengthened, x) for x in (self.args, self.kwargs))
+        results = tensors_in(self.func(*args, **kwargs))
         for place, result in self.made:
             result.copy_(results[place])
+
+
+class WeakTensor:
+    """A tensor that does not keep its memory alive."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        self.dtype, self.shape, self.stride = tensor.dtype, tensor.size(), tensor.stride()
+        self.offset = tensor.storage_offset()
+
+    def tensor(self) -> Tensor:
+        storage = torch.UntypedStorage._new_with_weak_ptr(self.storage.cdata)
+        if storage is None:
+            raise RuntimeError(f"a graph reads memory that was freed: {self.dtype} {tuple(self.shape)}")
+        return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.stride)
+
+
+def weakened(x: Any, of: Container[int]) -> Any:
+    return WeakTensor(x) if isinstance(x, Tensor) and memory(x) in of else x
+
+
+def strengthened(x: Any) -> Any:
+    return x.tensor() if isinstance(x, WeakTensor) else x
+
+
+def map_values(change: Callable[[Any], Any], x: Any) -> Any:
+    """The same with each value in lists, tuples and dicts changed."""
+    if isinstance(x, list | tuple):
+        return type(x)([map_values(change, item) for item in x])
+    if isinstance(x, dict):
+        return {name: map_values(change, value) for name, value in x.items()}
+    return change(x)
 
 
 @dataclass
@@ -74,6 +116,15 @@ class Recording:
         self.made.update((memory(x), x) for _, x in operation.made)
         if operation.is_launch:
             self.operations.append(operation)
+
+    def let_go_of_older_memory(self) -> None:
+        """As on a real GPU, where a graph keeps alive only what it has made."""
+        given = tensors_in([[op.args, list(op.kwargs.values())] for op in self.operations])
+        self.before.clear()
+        by_value = {memory(x) for operation in self.operations for x in operation.on_host}
+        older = {memory(x) for x in given} - self.made.keys() - by_value
+        for operation in self.operations:
+            operation.let_go(older)
 
     def undo(self) -> None:
         """Leave all memory as if nothing had been computed."""
@@ -164,6 +215,7 @@ class SimulatedGraph:
         if CAPTURING.is_refused:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
         CAPTURING.is_allocating = False
+        recording.let_go_of_older_memory()
         self.recording = recording
 
     def replay(self) -> None:

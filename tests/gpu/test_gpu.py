@@ -84,6 +84,12 @@ def test_what_waits_is_not_captured(report: dict[str, Any]) -> None:
     assert report["refused captures"]["result"] == ["item", "nonzero", "mask", "copy from the host"]
 
 
+@counts_waits
+def test_a_graph_does_not_keep_what_it_reads(report: dict[str, Any]) -> None:
+    """A real one would read what is in that memory by then."""
+    assert "memory that was freed" in report["freed memory"]["result"]
+
+
 def test_every_configuration_learns(report: dict[str, Any]) -> None:
     for name in configurations(report):
         losses = report[f"losses, {name}"]["result"]
