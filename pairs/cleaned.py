@@ -77,12 +77,12 @@ def code_key() -> str:
     return digest(digest_files(code_files()), version("py3langid"), version("babel"))
 
 
-def settings_and_part(
+def settings_and_training_part(
     source: str, target: str, skip_rules: tuple[RuleName, ...], train: Part
 ) -> tuple[CleanerSettings, Part]:
-    """Return the settings of the cleaner for all parts of some data, and its training part, of which it reads a sample.
+    """Return the settings of the cleaner for all parts of some data, and the training part with all its rows to read.
 
-    The first pairs say whether the languages are too close for some rules.
+    Its first rows are read for that: they show whether the languages are too close for the rules about languages.
     """
     rows = iter(train.rows)
     first_rows = next(_chunks_of_text(rows, CONTRAST_SAMPLE), [])

@@ -14,7 +14,7 @@ import numpy as np
 
 from config import Config
 from pairs.batches import RULE_NAMES
-from pairs.cleaned import cleaned_table, code_key, settings_and_part, turned_round
+from pairs.cleaned import cleaned_table, code_key, settings_and_training_part, turned_round
 from pairs.cleaning import RULES, CleanerSettings
 from pairs.origins import Origin, open_parts, origins
 from pairs.readers import PARTS, DataError, read_text
@@ -138,7 +138,7 @@ def _clean_source(config: Config, origin: Origin) -> Source:
     if origin.is_monolingual:
         return _clean_text(config, origin)
     raw_parts = open_parts(config, origin)
-    settings, train = settings_and_part(*origin.languages_of_data, config.skip_rules, raw_parts["train"])
+    settings, train = settings_and_training_part(*origin.languages_of_data, config.skip_rules, raw_parts["train"])
     raw_parts = {**raw_parts, "train": train}
     tables = {part: cleaned_table(raw, settings) for part, raw in raw_parts.items()}
     if origin.is_reversed:

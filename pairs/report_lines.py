@@ -36,16 +36,19 @@ def source_lines(data: DataReport) -> list[str]:
 
 def unreadable_lines(data: DataReport) -> list[str]:
     """Return how many rows of a source could not be read, and of the first of them the places and the problems."""
-    n_rows, share = data.unreadable.pairs, data.unreadable.pairs / max(1, data.read)
     examples = [f"{'':19}{location} | {shortened(problem)}" for location, problem in data.unreadable.examples]
-    return [f"{n_rows:>9,} {share:7.2%}  unreadable, dropped: rows that cannot be read", *examples]
+    return [counted(data, data.unreadable, "unreadable, dropped: rows that cannot be read"), *examples]
 
 
 def rule_lines(data: DataReport, name: str, rule: RuleReport, effect: str) -> list[str]:
     """Return how many pairs of a source a rule changed or dropped, and the first of them."""
-    share = rule.pairs / max(1, data.read)
     examples = [pair[1:] if data.monolingual else pair for pair in rule.examples]
-    return [f"{rule.pairs:>9,} {share:7.2%}  {name}, {effect}", *example_lines(examples)]
+    return [counted(data, rule, f"{name}, {effect}"), *example_lines(examples)]
+
+
+def counted(data: DataReport, rule: RuleReport, effect: str) -> str:
+    """Return a line with the number of pairs that a rule changed or dropped, and their share of those read."""
+    return f"{rule.pairs:>9,} {rule.pairs / max(1, data.read):7.2%}  {effect}"
 
 
 def example_lines(examples: Sequence[tuple[str, ...]]) -> list[str]:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from tapis.config import TapisError
-from tapis.system.cli import ClosedStreamError, ServeOptions, is_wildcard, parse
+from tapis.system.addresses import is_wildcard, plain_address
+from tapis.system.cli import ClosedStreamError, ServeOptions, parse
 from tapis.system.terminal import printable, say
 from tapis.text.languages import can_identify
 from tapis.translator import Translator
@@ -28,7 +29,7 @@ try:
     from tapis.serving.api import Api, Limits, add_page, api_app, calls
     from tapis.serving.batches import Batches, Lanes
     from tapis.serving.connections import Connections
-    from tapis.serving.limits import ApiKeys, PlainAddresses, bracketed, plain_address
+    from tapis.serving.limits import ApiKeys, PlainAddresses, bracketed
     from tapis.serving.metrics import Metrics
     from tapis.serving.models import Models, find_models
 except ImportError as error:

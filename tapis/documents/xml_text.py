@@ -132,8 +132,9 @@ class Thing(NamedTuple):
     is_break: bool = False
     """Whether the texts before and after it are translated one by one: the end of a line, a tabulator"""
     opens: str = ""
-    """What the code that closes it has as closes, if it opens a range that is no element"""
+    """The range that it opens, if it is the first of two codes of a range"""
     closes: str = ""
+    """The range that it closes, if it is the second"""
 
 
 class Pair(NamedTuple):

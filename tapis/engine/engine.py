@@ -147,7 +147,7 @@ class _Forced(ctypes.Structure):
 
 NO_MEMORY, DONE, STOPPED = range(3)  # the outcomes of a search
 
-# Asked for once: if Ctrl-C comes while numpy converts a type of ctypes, it swallows it and takes the type for object.
+# Converted once: if Ctrl-C comes while numpy converts a type of ctypes, numpy drops the error and returns `object`.
 LONG = np.dtype(c_long)
 
 

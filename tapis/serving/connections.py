@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from tapis.serving.limits import network_of_address, plain_address
+from tapis.serving.limits import network_of_address
+from tapis.system.addresses import plain_address
 
 FILES = Path("/proc/self/fd")
 LOOK_SECONDS = 0.5  # between two looks

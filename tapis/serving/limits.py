@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tapis.config import ConfigError
+from tapis.system.addresses import plain_address
 from tapis.system.terminal import say
 from tapis.web import POLICY
 
@@ -174,18 +175,6 @@ def network_of_address(address: str) -> str:
     except ValueError:  # a name that a proxy gives
         return address
     return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
-
-
-def plain_address(address: str) -> str:
-    """Return an address of IPv4 without its form in IPv6, ::ffff:192.0.2.7, and any other text as it is.
-
-    A socket that listens on :: gives clients of IPv4 in this form.
-    """
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(getattr(parsed, "ipv4_mapped", None) or address)
 
 
 class PlainAddresses:

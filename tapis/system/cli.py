@@ -5,10 +5,8 @@
 
 import contextlib
 import io
-import ipaddress
 import os
 import re
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ import tyro
 
 from tapis.config import LENGTH_PENALTY, ConfigError, DeviceName, TapisError, TranslatingPrecision, flag
 from tapis.search import AttentionOf
+from tapis.system.addresses import is_network, is_wildcard
 from tapis.system.files import is_same_file
 from tapis.system.terminal import is_first_on_machine, is_main, printable
 from tapis.system.usage import all_fields, usage_error
@@ -203,26 +202,6 @@ class ServeOptions:
         for site in self.cors:
             if not re.fullmatch(r"\*|https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?", site, re.ASCII):
                 raise ConfigError(f"--cors {site}: name a site as browsers do, such as https://example.org")
-
-
-def is_wildcard(host: str) -> bool:
-    """Return whether an address to listen on stands for all interfaces: 0.0.0.0, ::, their other forms, or nothing."""
-    if not host:
-        return True
-    try:
-        numeric = str(socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)[0][4][0])
-    except (OSError, UnicodeError):  # a name
-        return False
-    address = ipaddress.ip_address(numeric)
-    return (getattr(address, "ipv4_mapped", None) or address).is_unspecified
-
-
-def is_network(text: str) -> bool:
-    """Return whether a text is an address or a network."""
-    try:
-        return bool(ipaddress.ip_network(text))
-    except ValueError:
-        return False
 
 
 def parse(
