@@ -251,11 +251,19 @@ def validate_and_keep_best(
     if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0
         if is_main():
+            forget_test_scores(folder)
             folder.save_model(parameters(model), nonstandard_part(model))
     if is_main():
         with errors_as_warnings(f"{folder.history_file} lacks a row"):
             add_to_history(folder, result, recent, training.progress, training.step / training.steps_per_epoch)
     return model, result, hypotheses
+
+
+def forget_test_scores(folder: RunFolder) -> None:
+    """Remove from metrics.json what is known of the best weights so far, of a run that goes on after its end."""
+    metrics = load_metrics(folder)
+    if metrics.test:
+        record(folder, replace(metrics, seconds=None, test=None, examples=[]))
 
 
 def report(

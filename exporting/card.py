@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from config import Config
 from exporting.naming import language_pairs
 from pairs.report import DataReport
+from tapis.config import Learned
 from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
 from tapis.system.terminal import escape_controls, listed
 from training.report import AncestorRecord, Metrics
 
 
-def card(config: Config, metrics: Metrics, license: str) -> str:
+def card(config: Config, learned: Learned, metrics: Metrics, license: str) -> str:
     """Return the model card in the hub's format: metadata, then text. Sections without metrics are left out.
 
     config is that of the release, whose data have public names. Texts of the run are shown as they are, whatever they
@@ -59,12 +60,13 @@ def card(config: Config, metrics: Metrics, license: str) -> str:
         ),
         "Data": about_data(config, metrics.data, as_text(data)),
         "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
-        "Scores": about_scores(metrics.test),
+        "Scores": about_scores(metrics.test, metrics.data.test),
         "Examples": about_examples(metrics.examples),
-        "Limits": LIMITS.format(max_length=config.max_length, data=as_text(data)),
+        "Limits": LIMITS.format(longest=learned.longest_whole(config.max_length), data=as_text(data)),
     }
     size = f" of {metrics.parameters:,} parameters" if metrics.parameters else ""
-    summary = f"A Transformer{size} that translates {as_text(language_pairs(config))}, trained from scratch with Tapis."
+    begin = "" if metrics.init_from else " from scratch"
+    summary = f"A Transformer{size} that translates {as_text(language_pairs(config))}, trained{begin} with Tapis."
     text = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
     return f"---\n{metadata.to_yaml()}\n---\n\n# {as_text(config.name)}\n\n{summary}\n\n{text}\n"
 
@@ -88,7 +90,7 @@ Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c 
 contain no executable code."""
 
 LIMITS = """The model translates text similar to its training data ({data}). On other text it can produce fluent
-translations that are wrong. Sentences of more than {max_length} tokens are cut. Neither the data nor the translations
+translations that are wrong. Sentences of more than {longest} tokens are cut into parts. Neither the data nor the translations
 were checked for bias or offensive content. Have a person who reads both languages review translations that matter."""
 
 
@@ -143,10 +145,10 @@ def about_ancestors(record: AncestorRecord | None) -> str:
     return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
 
 
-def about_scores(test: Scores | None) -> str:
-    """State BLEU and chrF on the test part, with sacreBLEU's signature."""
+def about_scores(test: Scores | None, n_pairs: int) -> str:
+    """State BLEU and chrF on the test part, with sacreBLEU's signature. n_pairs is how many pairs that has."""
     if not test:
-        return "The data has no test part."
+        return "The run did not reach its end, where it scores the test part." if n_pairs else "The data has no test part."
     rows = "\n".join(
         f"| {as_text(label)} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |"
         for label, scores in test.by_data.items()

@@ -39,7 +39,8 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     shutil.copyfile(folder.tokenizer_file, released.tokenizer_file)  # unchanged: the model file has its digest
     shutil.copyfile(folder.model_file, released.model_file)
     save_metrics(released, metrics)
-    (into / "README.md").write_text(card(released.load_config(), metrics, license), encoding="utf-8")
+    text = card(released.load_config(), released.load_learned(), metrics, license)
+    (into / "README.md").write_text(text, encoding="utf-8")
     write_sums(into)
 
 
@@ -60,8 +61,9 @@ def pack(folder: Path, archive: Path) -> None:
     """Write a folder as a .tar.gz archive. The same files always give the same bytes."""
 
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        """Remove what depends on this machine: the time and the owner."""
+        """Remove what depends on this machine: the time, the owner and the permissions."""
         member.mtime = 0
+        member.mode = 0o644
         member.uid = member.gid = 0
         member.uname = member.gname = ""
         return member

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
 LENGTH_PENALTY = 1.5  # default of beam search
+ALWAYS_WHOLE = 20  # tokens: a sentence of fewer is not cut, however short those of the training were
 NEVER_GENERATED = [PAD, UNK, BOS]  # they are no text; all ids before EOS
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
@@ -376,6 +377,12 @@ class Learned:
             low, high = field.metadata["facts"].range
             if (low, high) != (0, 0) and not low <= getattr(self, field.name) <= high:
                 raise ConfigError(f"{field.name} is {getattr(self, field.name)}; it must be from {low} to {high}")
+
+    def longest_whole(self, max_length: int) -> int:
+        """Return the number of tokens above which a sentence is cut, at most max_length."""
+        if not self.usual_length:
+            return max_length
+        return min(max_length, max(ALWAYS_WHOLE, int(self.usual_length)))  # a model is good at lengths that it has seen
 
     @cached_property
     def known_words(self) -> frozenset[str]:

@@ -39,7 +39,6 @@ from tapis.typed_text import translate_lines
 T = TypeVar("T")
 
 ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
-ALWAYS_WHOLE = 20  # tokens: a sentence of fewer is not cut, however short those of the training were
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
 UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
@@ -343,9 +342,7 @@ class Translator:
         languages = [self.sources[0] if is_known else language_shares(line, self.sources)[0][0] for line in lines]
         if "unicode" not in self.config.skip_rules:
             lines = [repair(line) for line in lines]
-        longest = self.config.max_length
-        if self.learned.usual_length:  # a model is good at lengths that it has seen
-            longest = min(longest, max(ALWAYS_WHOLE, int(self.learned.usual_length)))
+        longest = self.learned.longest_whole(self.config.max_length)
 
         # Most lines are one sentence. They are encoded together.
         long = [line for line in lines if len(line.encode()) > longest]

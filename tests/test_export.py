@@ -36,7 +36,8 @@ from exporting.web import web_facts
 from model import Transformer
 from pairs.corpus import Corpus
 from pairs.readers import lines
-from tapis.config import BOS, EOS, ConfigError
+from pairs.report import DataReport
+from tapis.config import BOS, EOS, ConfigError, Learned
 from tapis.ctranslate2 import EngineError
 from tapis.engine import engine
 from tapis.scoring import score
@@ -45,7 +46,7 @@ from tapis.system.files import whole_folder
 from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums
 from tapis.system.terminal import escape_controls
 from tapis.text.tokenizer import Tokenizer
-from training.report import Metrics, load_metrics
+from training.report import AncestorRecord, Metrics, load_metrics
 
 CPU = torch.device("cpu")
 TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]
@@ -327,6 +328,7 @@ def test_a_model_without_tied_embeddings_has_no_hugging_face_format(
         (["out"], "give one of --to ctranslate2 OUT"),
         (["--release", "b", "--quantization", "int8"], "--quantization is for --to ctranslate2"),
         (["--release", "b", "--license", "My licence"], "an identifier in lower case"),
+        (["--to", "ctranslate2", "a", "--license", "mit"], "--license is for --release and --to web"),
         (["--to", "marian", "a"], "--to"),
         (["--release", "b", "--run", "nowhere"], "no run 'nowhere'"),
     ],
@@ -395,8 +397,17 @@ def test_the_hub_can_read_the_model_card(demo_run: RunFolder) -> None:
 
 
 def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
-    text = card(replace(tiny, data=("owner/pairs",)), Metrics(), "mit")
+    text = card(replace(tiny, data=("owner/pairs",)), Learned(), Metrics(), "mit")
     assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
+
+
+def test_a_model_card_says_what_was_not_done(tiny: Config) -> None:
+    """That the run was stopped, that it began with another, and where sentences are cut."""
+    metrics = Metrics(data=DataReport(read=9, test=2), init_from=AncestorRecord("old", ["other.tsv"]))
+    text = card(replace(tiny, max_length=100), Learned(usual_length=30.4), metrics, "mit")
+    assert "did not reach its end" in text and "no test part" not in text and "from scratch" not in text
+    assert "more than 30 tokens are cut" in text
+    assert "more than 100 tokens are cut" in card(replace(tiny, max_length=100), Learned(), Metrics(), "mit")
 
 
 @pytest.mark.parametrize(
@@ -414,7 +425,7 @@ def test_metrics_of_any_types_are_released(demo_run: RunFolder, value: object) -
         for changed in (value, *({**inner, key: value} for key in inner)):
             run.metrics_file.write_text(json.dumps({**good, name: changed}))
             metrics = load_metrics(run)
-            text = card(run.load_config(), metrics, "mit")
+            text = card(run.load_config(), Learned(), metrics, "mit")
             rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
             assert rendered.count("<h1>") == 1 and "<b>" not in rendered
             assert escape_controls(text) == text and text.encode()
@@ -426,7 +437,7 @@ def test_metrics_of_any_types_are_released(demo_run: RunFolder, value: object) -
 def test_a_model_card_shows_texts_and_no_markup(tiny: Config) -> None:
     texts = ("<img src=x>\n\n# Title", "![a](https://a.org) & `b` *c* | d ~~e~~", "\x1b[31m https://a.org")
     metrics = Metrics(examples=[texts], hardware=texts[1], versions={"a": texts[0]})
-    text = card(replace(tiny, data=("a <b>c</b>",)), metrics, "mit")
+    text = card(replace(tiny, data=("a <b>c</b>",)), Learned(), metrics, "mit")
     rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
     assert not re.search("<(img|b|em|strong|s|a|script)[ >]", rendered) and rendered.count("<h1>") == 1
     assert html.escape(texts[1], quote=False).replace(" | ", " | ") in rendered
@@ -651,6 +662,18 @@ def test_a_broken_archive_is_named(spoil: Callable[[bytes], bytes], run_folder: 
     Path("x.tar.gz").write_bytes(spoil(Path("x.tar.gz").read_bytes()))
     with pytest.raises(FetchError, match=r"^x\.tar\.gz .*: copy it again$"):
         Translator.load("x.tar.gz")
+
+
+def test_the_same_files_give_the_same_archive() -> None:
+    archives = []
+    for name, mode in (("one", 0o600), ("other", 0o664)):
+        folder = Path(name, "given")
+        folder.mkdir(parents=True)
+        (folder / "README.md").write_text("# x\n")
+        (folder / "README.md").chmod(mode)
+        pack(folder, Path(f"{name}.tar.gz"))
+        archives.append(Path(f"{name}.tar.gz").read_bytes())
+    assert archives[0] == archives[1]
 
 
 def test_a_new_training_replaces_a_release_in_its_folder(

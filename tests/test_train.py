@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from tapis.system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of, resume_command
 from training.options import resolve
+from training.report import load_metrics
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
 
@@ -156,6 +158,22 @@ def test_a_finished_run_goes_further_with_more_epochs(
     again = called("train.py", "demo", "--resume")
     assert again.returncode == 0 and "this run is complete" in again.stderr
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
+
+
+def test_better_weights_have_no_scores_of_the_test_part_before_the_end(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in metrics.json were of other weights; a card of the run would show them."""
+    import train
+
+    folder = RunFolder(Path("weights/demo"))
+    before = load_metrics(folder)
+    assert before.test and before.best and before.examples
+    monkeypatch.setattr(train, "finish", Mock())  # as if it was killed before
+    called("train.py", "demo", "--resume", "--epochs", "2")
+    after = load_metrics(folder)
+    assert after.best and after.best.step > before.best.step
+    assert (after.test, after.examples, after.seconds) == (None, [], None)
 
 
 def test_a_dry_run_of_a_resumption_changes_nothing(

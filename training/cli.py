@@ -141,6 +141,8 @@ class ExportOptions:
             raise ConfigError("--to needs OUT, the folder to create: --to ctranslate2 OUT")
         if self.quantization != "float32" and self.to != "ctranslate2":
             raise ConfigError("--quantization is for --to ctranslate2")
+        if self.license != "unknown" and self.to in ("ctranslate2", "huggingface"):
+            raise ConfigError("--license is for --release and --to web")
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license):
             raise ConfigError(f"--license {self.license!r}: it must be an identifier in lower case, such as cc-by-4.0")
 

@@ -120,8 +120,8 @@ const offlineBackEnd = {
     }
     const report = ({ nDone, sentences }) => progress(nDone / sentences);
     const { lines } = await this.translate({ ...options, text }, { signal, progress: report });
-    const lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
-    const translated = lines.map((line) => line.text).join(lineEnd);
+    const lineEnds = text.match(/\r\n|\r|\n/g) ?? [];
+    const translated = lines.map((line, i) => line.text + (lineEnds[i] ?? "")).join("");
     const blob = new Blob([translated], { type: "text/plain;charset=utf-8" });
     return { name: translatedName(file.name, options.target), blob };
   },

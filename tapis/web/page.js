@@ -148,7 +148,8 @@ class Page {
     this.model = null; // what the back end describes, once it has
     this.request = null; // the AbortController of the present translation
     this.fileRequest = null;
-    this.result = null; // what is shown, with `asked`, the request, and `taken`, the alternative that was chosen
+    // What is shown, with `asked`, the request, whether it `isFinished`, and `taken`, the alternative that was chosen
+    this.result = null;
     this.detected = ""; // the code of the language of the text, if it was detected
     this.hasFailed = false;
     this.translateTimer = 0;
@@ -341,7 +342,8 @@ class Page {
 
   swapLanguages() {
     const [source, target] = [this.knownSource(), this.target.value];
-    const translation = this.translation();
+    const isOfText = this.result?.isFinished && this.result.asked.text === this.text.value;
+    const translation = isOfText ? this.translation() : "";
     this.source.value = target;
     this.detected = "";
     this.offerTargets(source);
@@ -466,7 +468,7 @@ class Page {
   showResult(result, asked) {
     const isFinished = !result || result.nDone === undefined || result.nDone === result.sentences;
     const lines = result?.lines ?? [];
-    this.result = result && { ...result, asked, taken: null };
+    this.result = result && { ...result, asked, isFinished, taken: null };
     this.output.setAttribute("aria-busy", String(!isFinished));
     this.showError(null);
 
@@ -508,8 +510,12 @@ class Page {
     const shown = JSON.stringify(lines);
     if (shown === this.shownLines) return;
     this.shownLines = shown;
-    const nodes = lines.flatMap((line, i) => [...(i ? ["\n"] : []), ...lineNodes(line)]);
-    this.output.replaceChildren(...nodes.filter((node) => node !== ""));
+    const nodes = document.createDocumentFragment(); // a call may not have 100,000 arguments
+    for (const [i, line] of lines.entries()) {
+      if (i) nodes.append("\n");
+      nodes.append(...lineNodes(line).filter((node) => node !== ""));
+    }
+    this.output.replaceChildren(nodes);
     byId("copy").hidden = !this.translation();
     byId("correct").hidden = !this.translation();
     byId("doubts").textContent = doubtSummary(lines);

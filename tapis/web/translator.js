@@ -5,7 +5,7 @@ const LIMIT_SPREADS = 3; // as in tapis/lengths.py
 const LARGEST = 20;
 const EXTRA_LENGTH = 10;
 const PAPERS_EXTRA_LENGTH = 50;
-const ALWAYS_WHOLE = 20; // as in tapis/translator.py
+const ALWAYS_WHOLE = 20; // as in tapis/config.py
 const END = "⟨end⟩"; // EOS, in pictures
 
 class Translator {
@@ -72,7 +72,7 @@ class Translator {
         known: this.knownWords,
       });
       const all = hasLooped && !doubts.includes("loop") ? ["loop", ...doubts] : doubts;
-      const text = isInCapitals(unit) ? one.text.toLocaleUpperCase(locale(target)) : one.text;
+      const text = isInCapitals(unit) ? one.text.toLocaleUpperCase(localeOfCase(target)) : one.text;
       return { ...one, ids, text, doubts: all };
     });
   }

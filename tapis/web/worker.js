@@ -5,7 +5,8 @@
 // Out: { kind: "ready" }; { kind: "progress" | "done", job, result }, with a result as page.js describes it;
 //      { kind: "damaged" }; { kind: "failed", message }.
 
-const PROGRESS_PAUSE = 100; // milliseconds; each message has the whole text
+const PROGRESS_PAUSE = 100; // milliseconds between messages, at least
+const PROGRESS_SHARE = 10; // times as long as a message takes: each has the whole text
 
 let translator = null;
 let lastPause = 0;
@@ -70,16 +71,18 @@ async function translateText({ job, text, source, target, isBeam }) {
 
   // Translate them one by one.
   let nDone = 0;
-  let lastProgress = 0;
+  let nextProgress = 0;
   const postProgress = () => {
+    const begin = performance.now();
     const result = { ...rest, ...nothing, lines: resultOf(lines, target), nDone };
     postMessage({ kind: "progress", job, result });
-    lastProgress = performance.now();
+    const end = performance.now();
+    nextProgress = end + Math.max(PROGRESS_PAUSE, PROGRESS_SHARE * (end - begin));
   };
   for (const [i, line] of lines.entries()) {
     await translateLine(line, source, target, search, pauseOfJob, () => {
       nDone += 1;
-      if (nDone < units.length && performance.now() - lastProgress > PROGRESS_PAUSE) postProgress();
+      if (nDone < units.length && performance.now() > nextProgress) postProgress();
     });
 
     // Where numbers are missing, translate the line once more without them.

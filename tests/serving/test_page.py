@@ -227,6 +227,21 @@ def test_swapping_moves_the_translation_into_the_text(tab: Tab) -> None:
     assert tab.is_disabled("swap")  # nothing is translated from Arabic
 
 
+def test_swapping_keeps_a_text_that_is_not_translated_yet(tab: Tab) -> None:
+    tab.choose("source", "de")
+    tab.translate("abc", "cba")
+    tab.run("text.value = 'abc and more'")
+    tab.click("swap")
+    assert (tab.value("source"), tab.value("text")) == ("en", "abc and more")
+
+
+def test_a_text_of_very_many_lines_is_shown(tab: Tab) -> None:
+    """A function of a browser cannot be called with so many arguments."""
+    lines = [{"text": str(number), "doubts": [], "sentences": []} for number in range(100_000)]
+    tab.run("Page.prototype.showLines.call({ output: byId('output'), translation: () => '' }, arguments[0])", lines)
+    assert tab.text("output").endswith("99998\n99999")
+
+
 def test_copying_says_so_also_without_the_clipboard_api(tab: Tab) -> None:
     tab.browser.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite"], "origin": tab.double.url.rstrip("/")}
