@@ -45,6 +45,8 @@ def main(args: Sequence[str]) -> None:
             "--target and --source-language are for --source and --reference; "
             "without these, all language pairs are scored"
         )
+    if options.source and (options.data or options.split != "test"):
+        raise ConfigError("--split and --data are for the run's own data, not for --source and --reference")
     if options.source:
         evaluate(Translator, options, lambda translator: pairs_of_files(options, translator, FilesToScore))
     else:

@@ -189,9 +189,7 @@ def loop(
     signals are those received so far. With a budget, the number of steps is settled once half of its time is over.
     """
     agenda = Agenda(training, signals, budget or TimeBudget(0))
-    if training.config.init_from and training.step == 0:  # what the run that it starts from scores on these data
-        with agenda.once():
-            report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
+    before_first_step(training, folder, logs, agenda)
     recent: list[StepRecord] = []  # the steps since the last validation
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
@@ -229,6 +227,16 @@ def loop(
             if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
                 raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
+
+
+def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda: Agenda) -> None:
+    """Score the model that other data have taught, or that a moved end leaves without a score. Save if work follows."""
+    is_unscored = training.best is None and (training.is_over or bool(training.config.init_from and not training.step))
+    if is_unscored:
+        with agenda.once():
+            report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
+    if is_unscored or (training.is_round_due and not training.step):  # translating takes long
+        save(training, folder)
 
 
 def save(training: Training, folder: RunFolder) -> None:
@@ -329,15 +337,20 @@ def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
             run(options, folder, group, prepared or Prepared())
         group.leave()
     except (OSError, MemoryError, RuntimeError) as error:
-        raise broken_off(error, options, options.config, folder, group) from None
+        raise broken_off(error, options, options.config, folder, group, has_begun=options.resume) from None
 
 
-def broken_off(error: Exception, options: TrainOptions, config: Config, folder: RunFolder, group: Group) -> Exception:
-    """Return an error in words, with what to do next; the error itself if it is from within."""
+def broken_off(
+    error: Exception, options: TrainOptions, config: Config, folder: RunFolder, group: Group, *, has_begun: bool
+) -> Exception:
+    """Return an error in words, with what to do next; the error itself if it is from within.
+
+    Before a new run has begun, its folder may hold another one.
+    """
     cause = cause_of(error, config, group)
     if not cause:
         return error
-    return BrokenOffError(cause + ("" if options.dry_run else advice_after(error, folder, group)))
+    return BrokenOffError(cause + (advice_after(error, folder, group) if has_begun and not options.dry_run else ""))
 
 
 def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepared) -> None:
@@ -352,7 +365,7 @@ def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepar
     try:
         begin(training, report, options, folder, budget)
     except (OSError, MemoryError, RuntimeError) as error:  # with the batches that were chosen for the data
-        raise broken_off(error, options, training.config, folder, group) from None
+        raise broken_off(error, options, training.config, folder, group, has_begun=True) from None
 
 
 def begin(training: Training, report: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
@@ -423,7 +436,7 @@ def load_training(
     resolved = Resolved.of(config, choose_device(config.device), group.size)
     if options.resume:
         state, learned = folder.load_state(), folder.load_learned()
-        resolved = Resolved.saved(state, config, group.size)
+        resolved = Resolved.saved(state, config, group.size, follows_config=options.gives_length)
     check_shardable(config, resolved.precision)
 
     # The data, the tokenizer, the model.

@@ -90,8 +90,9 @@ Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c 
 contain no executable code."""
 
 LIMITS = """The model translates text similar to its training data ({data}). On other text it can produce fluent
-translations that are wrong. Sentences of more than {longest} tokens are cut into parts. Neither the data nor the translations
-were checked for bias or offensive content. Have a person who reads both languages review translations that matter."""
+translations that are wrong. Sentences of more than {longest} tokens are cut into parts. Neither the data nor the
+translations were checked for bias or offensive content. Have a person who reads both languages review translations that
+matter."""
 
 
 def as_text(text: str) -> str:
@@ -148,7 +149,9 @@ def about_ancestors(record: AncestorRecord | None) -> str:
 def about_scores(test: Scores | None, n_pairs: int) -> str:
     """State BLEU and chrF on the test part, with sacreBLEU's signature. n_pairs is how many pairs that has."""
     if not test:
-        return "The run did not reach its end, where it scores the test part." if n_pairs else "The data has no test part."
+        return (
+            "The run did not reach its end, where it scores the test part." if n_pairs else "The data has no test part."
+        )
     rows = "\n".join(
         f"| {as_text(label)} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |"
         for label, scores in test.by_data.items()

@@ -115,6 +115,7 @@ def test_files_of_different_lengths_are_no_pairs(run_folder: RunFolder, called: 
     ("args", "code", "says"),
     [
         (["--source", "x"], 2, "--source and --reference go together"),
+        (["--source", "x", "--reference", "y", "--split", "valid"], 2, "--split and --data are for the run's own data"),
         (["--source", "x", "--reference", "y"], 1, "x cannot be read"),
         (["--split", "train"], 2, "--split"),
         (["--against", "nothing"], 1, "no run 'nothing'"),

@@ -160,6 +160,48 @@ def test_a_finished_run_goes_further_with_more_epochs(
     assert json.loads(Path("weights/demo/config.json").read_text(encoding="utf-8"))["epochs"] == 2
 
 
+def test_a_timed_run_is_resumed_for_the_epochs_that_are_asked_for(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    """Also if they are as many as its config has, which --minutes did not go by."""
+    folder = RunFolder(Path("weights/demo"))
+    state = folder.load_state()
+    per_epoch = state["resolved"]["steps"]
+    # As if the minutes were over then
+    state["resolved"]["steps"] = state["step"] = state["best"]["step"] = per_epoch - 2
+    folder.save_state(state)
+    done = called("train.py", "demo", "--resume")
+    assert "this run is complete; extend it with --epochs or --steps" in done.stderr
+    done = called("train.py", "demo", "--resume", "--epochs", "1")
+    assert f"resumed   at step {per_epoch - 2} of {per_epoch}\n" in done.stderr and "epoch 1/1" in done.stderr
+
+
+def test_a_run_that_is_ended_before_its_first_validation_is_scored(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    folder = RunFolder(Path("weights/demo"))
+    state = folder.load_state()
+    state["step"], state["best"] = state["step"] - 3, None
+    folder.save_state(state)
+    folder.model_file.unlink()
+    done = called("train.py", "demo", "--resume", "--steps", str(state["step"]))
+    assert done.returncode == 0, done.stderr
+    assert folder.model_file.is_file() and load_metrics(folder).test
+    assert folder.load_state()["best"]["step"] == state["step"]
+
+
+def test_a_new_run_that_fails_gives_no_advice_about_the_one_in_its_folder(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command, few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import train
+
+    monkeypatch.setattr(train, "load_training", Mock(side_effect=MemoryError))
+    done = called(*small_run(few, "--overwrite"))
+    assert done.returncode == 1 and "out of memory" in done.stderr and "checkpoint" not in done.stderr
+    monkeypatch.setattr(train, "load_training", Mock(side_effect=MemoryError))
+    assert "the last checkpoint stays" in called("train.py", "demo", "--resume").stderr
+
+
 def test_better_weights_have_no_scores_of_the_test_part_before_the_end(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,6 +453,15 @@ def test_resolving_fills_in_the_name() -> None:
     assert config == replace(PRESETS["opus_books"], device="cpu", pairs=("en-it",), name="opus_books-en-it")
     with pytest.raises(ConfigError):
         resolve(["--n-heads", "7"])
+
+
+def test_a_run_of_the_current_folder_is_named_by_it() -> None:
+    Path("letters").mkdir()
+    with contextlib.chdir("letters"):
+        Path("train.en").touch()
+        Path("train.it").touch()
+        for data in (".", "../letters", "./"):
+            assert resolve(["--data", data, "--target", "it"]).config.name == "letters-en-it"
 
 
 # What make demo shows

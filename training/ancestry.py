@@ -15,6 +15,7 @@ from checkpoint import RunFolder, parameters
 from config import FACTS, Config
 from pairs.tables import Ints
 from tapis.config import ConfigError, Learned, flag
+from tapis.doubts import MOST_BYTES_OF_WORDS
 from tapis.text.tokenizer import Tokenizer
 from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
 
@@ -88,9 +89,13 @@ class Ancestor:
         return None
 
     def with_words(self, learned: Learned) -> Learned:
-        """Return what its descendant has learned, with the words of both; with none if those of one are not known."""
+        """Return what its descendant has learned, with the words of both.
+
+        It has none if those of one are not known, or if they are too many.
+        """
         both = self.learned.known_words, learned.known_words
-        return replace(learned, target_words=" ".join(sorted(both[0] | both[1])) if all(both) else "")
+        words = " ".join(sorted(both[0] | both[1])) if all(both) else ""
+        return replace(learned, target_words=words if len(words.encode()) <= MOST_BYTES_OF_WORDS else "")
 
     def compare_side(self, side: SideReport, language: str, counts: Ints) -> SideReport:
         """Compare one side of the new data with that of the run, given how often each token occurs in the new one."""

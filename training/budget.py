@@ -152,7 +152,7 @@ class TimeBudget:
 
     def settle(self, training: Training) -> None:
         """Plan as many steps again as were made, for good: half of the time is over."""
-        self._plan(training, 2 * training.step)
+        training.plan_steps(2 * training.step, training.resolved.warmup_steps)
         self.deadline = math.inf
 
     def extend(self, training: Training) -> None:
@@ -160,12 +160,7 @@ class TimeBudget:
 
         What begins at half of the steps, such as translating, then begins when half of the time is over.
         """
-        self._plan(training, 2 * training.step + 2)
-
-    def _plan(self, training: Training, steps: int) -> None:
-        """Plan at least ten times the warm-up: with fewer, `learning_rate` would shorten one that is under way."""
-        warmup_steps = training.resolved.warmup_steps
-        training.plan_steps(max(steps, 10 * warmup_steps), warmup_steps)
+        training.plan_steps(2 * training.step + 2, training.resolved.warmup_steps)
 
     def is_ahead_of_plan(self, training: Training) -> bool:
         """Return whether the next step is beyond half of the plan before half of the time is: the plan must grow."""

@@ -83,6 +83,8 @@ class TrainOptions:
     """Replace the existing run weights/NAME"""
     open_fields: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The fields that training/sizes.py settles"""
+    gives_length: tyro.conf.Suppress[bool] = False
+    """Whether the line that resumes a run has --epochs or --steps"""
 
     @classmethod
     def of(cls, config: Config) -> "TrainOptions":
@@ -97,8 +99,8 @@ class TrainOptions:
 
     def having(self, config: Config) -> "TrainOptions":
         """Return the same options for another config."""
-        same = {name: getattr(self, name) for name in ("minutes", "dry_run", "resume", "overwrite", "open_fields")}
-        return replace(TrainOptions.of(config), **same)
+        others = ("minutes", "dry_run", "resume", "overwrite", "open_fields", "gives_length")
+        return replace(TrainOptions.of(config), **{name: getattr(self, name) for name in others})
 
     @cached_property
     def config(self) -> Config:
@@ -226,7 +228,8 @@ def named(options: TrainOptions, preset: str) -> Config:
 
 def name_of_data(data: str) -> str:
     """Return the name of data without folder, owner and endings; nothing if it cannot be part of a file name."""
-    name = Path(data).name.partition(".")[0]
+    path = Path(data) if Path(data).name not in ("", "..") else Path(data).resolve()
+    name = path.name.partition(".")[0]
     return name if can_be_part_of_file_name(name) else ""
 
 

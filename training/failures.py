@@ -49,7 +49,7 @@ def advice_if_over(training: Training) -> str:
         return ""
     if training.step < training.total_steps:
         return f": --patience {training.config.patience} ended it; raise it, or set it to 0, to continue"
-    return ": this run is complete; extend it with --epochs or --steps"
+    return f": this run is complete; extend it with {'--steps' if training.config.steps else '--epochs or --steps'}"
 
 
 def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:

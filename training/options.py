@@ -43,6 +43,7 @@ def resolve(args: Sequence[str]) -> TrainOptions:
         raise ConfigError("--resume continues a run, and --overwrite replaces it: leave out one of them")
     check_minutes(options)
     check_named(RunFolder(WEIGHTS / saved.name), saved, flags)
+    options = replace(options, gives_length=bool(value_of("--epochs", flags) or value_of("--steps", flags)))
     changed = changes(saved, options.config)
     if refused := [name for name in changed if not FACTS[name].is_resumable]:
         flags_refused, values = (", ".join(map(one, refused)) for one in (typed_as, partial(as_trained, saved)))

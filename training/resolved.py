@@ -36,8 +36,10 @@ class Resolved:
         return cls(precision, max(config.accumulate, n_processes), config.warmup_steps, config.steps)
 
     @classmethod
-    def saved(cls, state: dict[str, Any], config: Config, n_processes: int = 1) -> "Resolved":
-        """Return what a run settled before it was saved. Its length follows the config where that was changed since.
+    def saved(
+        cls, state: dict[str, Any], config: Config, n_processes: int = 1, *, follows_config: bool = False
+    ) -> "Resolved":
+        """Return what a run settled before it was saved. Its length follows the config if that has changed or if asked.
 
         Raises CheckpointError if the state is damaged, ConfigError if its steps have too few batches for the processes.
         """
@@ -52,7 +54,7 @@ class Resolved:
                 raise CheckpointError(
                     f"the training state of {config.name} is damaged ({in_one_line(error)}): start afresh"
                 ) from None
-        if repr(state.get("asked")) != repr(asked_length(config)):  # which compares any types
+        if follows_config or repr(state.get("asked")) != repr(asked_length(config)):  # which compares any types
             resolved = replace(resolved, steps=config.steps)
         if resolved.accumulate < n_processes:
             raise ConfigError(

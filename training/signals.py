@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: the first one ends the run after the step at hand, the second one at once."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ def interruption() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         received.append(number)
         if is_main():  # not through sys.stderr, which the signal may have interrupted
-            os.write(2, b"\nending after this step; once more to end at once\n")
+            with contextlib.suppress(OSError):  # Ctrl-C ends the reader of a pipe, too
+                os.write(2, b"\nending after this step; once more to end at once\n")
 
     handlers_before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -56,6 +56,7 @@ from training.sharding import shard
 from training.unrelated import Unrelated, unrelated_pairs
 
 USUAL = 0.99  # share of sources that are not longer than the usual length
+MOST_STEPS = int(FACTS["steps"].range[1])
 AHEAD = 4  # steps whose batches are prepared while a GPU computes
 
 
@@ -289,7 +290,7 @@ class Training:
 
     def plan_steps(self, steps: int, warmup_steps: int) -> None:
         """Set the number of steps in all. To the steps of their first half it makes no difference."""
-        self.resolved = replace(self.resolved, steps=steps, warmup_steps=warmup_steps)
+        self.resolved = replace(self.resolved, steps=min(steps, MOST_STEPS), warmup_steps=warmup_steps)
 
     def advance(self, record: StepRecord) -> None:
         """Count a step that was made."""

@@ -401,6 +401,10 @@ def discard_output() -> None:
 
 
 def print_error(message: str) -> None:
-    """Print an error after the command's name and, except for the main process, the process's number."""
+    """Print an error after the command's name and, except for the main process, the process's number.
+
+    Does nothing if nobody reads standard error.
+    """
     number = "" if is_main() else f" (process {os.environ['RANK']})"
-    print(printable(f"{Path(sys.argv[0]).name}{number}: {message}"), file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(printable(f"{Path(sys.argv[0]).name}{number}: {message}"), file=sys.stderr)

@@ -22,7 +22,7 @@ def is_main() -> bool:
 
     The main process alone writes files, and prints progress and reports.
     """
-    return os.environ.get("RANK", "0") == "0"
+    return _number_of_process("RANK") == "0"
 
 
 def is_first_on_machine() -> bool:
@@ -30,7 +30,12 @@ def is_first_on_machine() -> bool:
 
     Each machine has its own standard error. The main process is the first on its machine.
     """
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    return _number_of_process("LOCAL_RANK") == "0"
+
+
+def _number_of_process(variable: str) -> str:
+    """Return what torchrun has put into a variable. Other programs set variables of these names, too."""
+    return os.environ.get(variable, "0") if "TORCHELASTIC_RUN_ID" in os.environ else "0"
 
 
 SECONDS_BETWEEN_REPORTS = 60  # of progress, where there is no terminal

@@ -410,7 +410,7 @@ def endless(few: Path) -> list[str]:
 def test_the_first_process_of_each_machine_prints_an_error(
     rank: str, local_rank: str, prints: str, command: Command
 ) -> None:
-    done = command("train.py", "demoo", RANK=rank, LOCAL_RANK=local_rank)
+    done = command("train.py", "demoo", RANK=rank, LOCAL_RANK=local_rank, TORCHELASTIC_RUN_ID="none")
     assert done.returncode == 2 and done.stderr.startswith(prints)
     assert len(done.stderr.splitlines()) == (1 if prints else 0)
 
@@ -425,8 +425,8 @@ def test_an_error_of_a_single_process_is_always_printed(
         raise SingleProcessError("the disk is full")
 
     monkeypatch.setattr(sys, "argv", ["train.py"])
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("LOCAL_RANK", "3")
+    for name in ("RANK", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "3")
     with pytest.raises(SystemExit) as exit:
         run_command(fail)
     assert exit.value.code == 1

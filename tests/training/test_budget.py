@@ -172,7 +172,7 @@ def test_the_end_comes_in_time_whatever_was_planned(
     seconds_per_scored_pair: float,
 ) -> None:
     """Time is left for the last scoring, known or estimated."""
-    for planned in (4, 90):
+    for planned in (4, 90, 1000):
         records.clear()
         config = replace(tiny, steps=planned, warmup_steps=planned // 20, valid_every=30)
         training = Training(config, small, tokenizer)
@@ -181,6 +181,8 @@ def test_the_end_comes_in_time_whatever_was_planned(
         per_pair = seconds_per_scored_pair or training.steps_per_epoch / len(training.train_pairs)
         assert len(records) + per_pair * (2 * len(small.valid) + len(small.test)) == pytest.approx(60, abs=2)
         assert len(records) == training.total_steps == run_folder.load_state()["resolved"]["steps"] != planned
+        if planned > 10 * 60:  # its warm-up was longer than a tenth of the steps that were made
+            continue
         assert [r.lr for r in records] == [learning_rate(r.step, len(records), planned // 20, config) for r in records]
 
 

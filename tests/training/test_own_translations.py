@@ -150,6 +150,23 @@ def test_a_training_is_saved_before_it_translates(
     assert again.step == 6 and again.is_round_due
 
 
+def test_a_training_is_saved_before_others_translate_for_it(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder
+) -> None:
+    """Before its first step; the same run, once they have, takes the same steps."""
+    config = replace(tiny, steps=4, teacher=("other",))
+    training, again = (Training(config, small, tokenizer) for _ in range(2))
+    training.make_rounds = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        loop(training, run_folder, Logs(None, training.progress, 10), [])
+    restore(again, run_folder.load_state())
+    assert again.step == 0 and again.is_round_due
+    for one in (training, again):
+        one.learn_from(1, 0, {}, {})
+        advance(one, 2)
+    assert all(map(torch.equal, training.model.parameters(), again.model.parameters()))
+
+
 def test_translations_are_saved_with_the_next_step(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,10 @@
 """Signals that end a run between two steps."""
 
 import io
+import os
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +28,14 @@ def test_a_signal_may_come_while_a_line_is_written(monkeypatch: pytest.MonkeyPat
     with interruption() as received:
         sys.stderr.write("a line")
     assert received == [signal.SIGTERM]
+
+
+def test_a_signal_is_received_where_nobody_reads_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C also ends the `tee` that reads them."""
+    monkeypatch.setattr(os, "write", Mock(side_effect=BrokenPipeError))
+    with interruption() as received:
+        signal.raise_signal(signal.SIGINT)
+    assert received == [signal.SIGINT]
 
 
 def test_a_second_signal_ends_at_once_and_the_handlers_come_back() -> None:

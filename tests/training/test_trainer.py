@@ -352,12 +352,22 @@ def test_the_best_is_by_bleu_then_loss() -> None:
     assert rank(0.0, 1.0) > rank(0.0, 2.0)
 
 
-@pytest.mark.parametrize(("rank", "expected"), [(None, True), ("0", True), ("1", False)])
-def test_the_main_process_has_rank_zero(rank: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if rank is None:
-        monkeypatch.delenv("RANK", raising=False)
-    else:
-        monkeypatch.setenv("RANK", rank)
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, True),
+        ({"RANK": "0", "TORCHELASTIC_RUN_ID": "none"}, True),
+        ({"RANK": "1", "TORCHELASTIC_RUN_ID": "none"}, False),
+        ({"RANK": "1"}, True),  # set by another program: the process computes alone
+    ],
+)
+def test_the_main_process_has_rank_zero(
+    environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     assert is_main() is expected
 
 
@@ -450,6 +460,14 @@ def test_a_state_that_was_asked_for_something_else_follows_the_config(tiny: Conf
     state = {**replace(Resolved.of(tiny, CPU), steps=99).to_state(tiny)}
     assert Resolved.saved(state, tiny).steps == 99
     assert Resolved.saved({**state, "asked": asked}, replace(tiny, steps=7)).steps == 7
+
+
+def test_a_run_has_no_more_steps_than_one_may_ask_for(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    """A million epochs, to be ended by --patience, could not be resumed."""
+    training = Training(replace(tiny, steps=0, epochs=1_000_000, batch_tokens=130), small, tokenizer)
+    training.plan_steps(10**12, 0)
+    assert training.total_steps == 10**9
+    assert Resolved.saved(training.resolved.to_state(training.config), training.config) == training.resolved
 
 
 def test_a_signature_of_other_types_is_refused(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
