@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dataset import to_device
-from tapis.config import BOS, EOS
+from tapis.config import BOS, EOS, PAD
 from tapis.search import Hypothesis, Search, length_penalty
 
 # (tokens, parents) → logits. tokens (L, K) are the last tokens of the K hypotheses of each of the L live sentences.
@@ -182,22 +182,27 @@ class GreedyState(SearchState):
 
     @staticmethod
     def to_lists(ids: Tensor) -> list[list[int]]:
-        """Return the ids of each sentence from its results."""
+        """Return the ids of each sentence from its results. They end with PAD where the logits are not finite."""
         return [until_end(row) for row in ids.tolist()]
 
     def advance(self, logits: Tensor, best: FindBest) -> "GreedyState":
-        """Append the most probable token to each sentence, in place. Those that are decided have EOS instead."""
-        tokens = best(logits, 1, None)[1].masked_fill(self.is_decided[:, None], EOS)  # (L, 1)
+        """Append the most probable token to each sentence, in place. Those that are decided have EOS instead.
+
+        A sentence whose logits are not finite ends with PAD, which is never generated.
+        """
+        values, tokens = best(logits, 1, None)  # (L, 1)
+        tokens = tokens.masked_fill(~values.isfinite(), PAD).masked_fill(self.is_decided[:, None], EOS)
         self.ids.scatter_(1, self.lengths[:, None], tokens)
         lengths = self.lengths + 1
-        is_decided = self.is_decided | (tokens == EOS).squeeze(1) | (lengths >= self.limits)
+        is_decided = self.is_decided | ((tokens == EOS) | (tokens == PAD)).squeeze(1) | (lengths >= self.limits)
         return replace(self, lengths=lengths, is_decided=is_decided, tokens=tokens, parents=None)
 
 
 def greedy_search(step: Step, limits: Tensor, best: FindBest = best_continuations) -> list[list[int]]:
     """limits (B,) caps the length of each sentence → B lists of ids without BOS and EOS.
 
-    Sentences leave the batch when they are an eighth of it: then the keys and values of those that stay are copied.
+    The ids of a sentence end with PAD where the logits are not finite. Sentences leave the batch when they are an
+    eighth of it: then the keys and values of those that stay are copied.
     """
     longest = int(limits.max())
 

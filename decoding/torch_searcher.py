@@ -26,7 +26,7 @@ from fast.replaced import edited_parts, edited_replaced_parts
 from fast.topk import best_continuations_in_blocks
 from machine.devices import DTYPES, choose_precision, spread
 from model import Transformer
-from tapis.config import EOS, ConfigError, TranslatingPrecision
+from tapis.config import EOS, PAD, ConfigError, TranslatingPrecision
 from tapis.engine.engine import Engine, check_compiled, variants
 from tapis.search import AttentionOf, Hypothesis, LogitsStep, Search, Searcher, finite, go_on
 
@@ -142,8 +142,9 @@ class TorchSearcher:
         with torch.inference_mode():
             if search.beam == 1:
                 found = self._greedy_search(sources, limits, check)
-                return finite([[Hypothesis(ids, math.nan)] for ids in found], "it must be trained again")
-            results = self._beam_search(sources, limits, search, check)
+                results = [[] if ids[-1:] == [PAD] else [Hypothesis(ids, math.nan)] for ids in found]
+            else:
+                results = self._beam_search(sources, limits, search, check)
         return finite(results, "it must be trained again" if self.precision == "fp32" else "try --precision fp32")
 
     def _greedy_search(

@@ -118,11 +118,14 @@ class RunFiles(Generic[C]):
                 raise CheckpointError(f"no trained model in {searched}\n{cls.where_from}")
             return runs[0]
 
-        for path in (WEIGHTS / name, Path(name), *(folder / name for folder in cls.more_weights)):
-            if (path / "config.json").is_file():
-                return cls(path)
-        if fetched := fetch(name):
-            return cls(fetched)
+        try:
+            for path in (WEIGHTS / name, Path(name), *(folder / name for folder in cls.more_weights)):
+                if (path / "config.json").is_file():
+                    return cls(path)
+            if fetched := fetch(name):
+                return cls(fetched)
+        except OSError as error:  # an archive that may not be read, a name that is too long
+            raise CheckpointError(f"no run {in_one_line(name)!r} can be read: {error.strerror or error}") from None
 
         names = listed((run.path.name for run in runs), 100)
         available = f"available runs: {names}" if runs else cls.where_from

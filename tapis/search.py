@@ -34,6 +34,8 @@ class Search:
     """α of `length_penalty`: 0 favours short translations, 1 scores nearly by the mean over tokens"""
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.beam, int) and isinstance(self.n_best, int)):
+            raise ConfigError(f"--beam is {self.beam} and --n-best {self.n_best}: both are whole numbers")
         if not 1 <= self.n_best <= self.beam <= 1000:
             raise ConfigError(f"--beam is {self.beam} and --n-best {self.n_best}: 1 ≤ n-best ≤ beam ≤ 1000 is needed")
         if not 0 <= self.length_penalty <= 10:

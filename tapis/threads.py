@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -29,27 +29,38 @@ def spread(work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         yield from pool.map(work, items)
 
 
-def ahead(work: Callable[[T], U], items: Iterable[T], n: int) -> Iterator[tuple[T, U]]:
+def nothing() -> None:
+    """Do nothing."""
+
+
+def ahead(
+    work: Callable[[T], U], items: Iterable[T], n: int, stop: Callable[[], None] = nothing
+) -> Generator[tuple[T, U], None, None]:
     """Yield each item with `work(item)`, in order, while threads work on the n − 1 items after it.
 
-    What iterating over the items raises is raised after the items before it.
+    What iterating over the items raises is raised after the items before it. `stop` is called where the results are no
+    longer wanted, after Ctrl-C or an error of their reader: work that goes on would hold up the end.
     """
     waiting: deque[tuple[T, Future[U]]] = deque()
     failure: BaseException | None = None
     items = iter(items)
     with ThreadPoolExecutor(n) as pool:
-        while True:
-            while not failure and len(waiting) < n:
-                try:
-                    item = next(items)
-                except BaseException as error:  # the end is one, too
-                    failure = error
-                else:
-                    waiting.append((item, pool.submit(work, item)))
-            if not waiting:
-                break
-            item, result = waiting.popleft()
-            yield item, result.result()
+        try:
+            while True:
+                while not failure and len(waiting) < n:
+                    try:
+                        item = next(items)
+                    except BaseException as error:  # the end is one, too
+                        failure = error
+                    else:
+                        waiting.append((item, pool.submit(work, item)))
+                if not waiting:
+                    break
+                item, result = waiting.popleft()
+                yield item, result.result()
+        except BaseException:
+            stop()
+            raise
     if not isinstance(failure, StopIteration):
         assert failure
         raise failure

@@ -403,8 +403,11 @@ class Translator:
     ) -> tuple[Translation, Attention]:
         """Return a translation, and what each of its tokens attended to: in the source, or within a stack of layers.
 
-        Raises ConfigError for an export, and unless PyTorch translates for a stack's own attention.
+        Raises ConfigError for a blank sentence or an export, and unless PyTorch translates for a stack's own attention.
         """
+        (sentence,) = without_line_ends([sentence])
+        if not sentence.strip():
+            raise ConfigError("a blank sentence has no translation that attends to it")
         if self.glossary and of == "source":
             (best_of_terms,) = self.n_best(sentence, search)[:1]
             if best_of_terms.text:

@@ -98,6 +98,11 @@ def test_errors_name_the_folders_that_were_searched(name: str, problem: str, pro
         RunFolder.find(name)
 
 
+def test_a_name_that_no_file_can_have_is_an_error_in_words() -> None:
+    with pytest.raises(CheckpointError, match=r"no run 'x.*can be read: File name too long"):
+        RunFolder.find("x" * 300)
+
+
 def test_inside_the_project_its_weights_are_searched_once(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

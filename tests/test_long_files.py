@@ -12,8 +12,10 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from itertools import repeat
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -24,16 +26,39 @@ from launching import Launched
 
 from checkpoint import RunFolder
 from tapis.commands import translate
+from tapis.commands.translate import LineTranslation
 from tapis.config import TapisError
+from tapis.search import Search
 from tapis.system import parts
+from tapis.system.cli import TranslateOptions
 from tapis.system.parts import Part, Record
 from tapis.system.terminal import Progress
 from tapis.text.line_blocks import LineReader, count_lines, lines_of_shard
 from tapis.text.lines import MAX_LINE_BYTES, DataError, compressed, open_bytes
+from tapis.threads import ahead
+from tapis.translator import Translator
 from tapis.typed_text import translate_lines
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
 WORDS = ["a", "cat", "the", "dog", "sits", "red", "on", "mat"]
+
+
+def test_work_that_nobody_waits_for_is_stopped() -> None:
+    """After Ctrl-C, or when the reader of the results ends."""
+    stopped = Event()
+    results = ahead(lambda item: item if item == 0 else stopped.wait(60), iter(range(10)), 2, stopped.set)
+    assert next(results) == (0, 0)
+    begin = time.monotonic()
+    results.close()
+    assert stopped.is_set() and time.monotonic() - begin < 30
+
+
+def test_a_translation_that_nobody_waits_for_ends(run_folder: RunFolder) -> None:
+    lines = LineTranslation(Translator.load(run_folder.path), TranslateOptions(), Search())
+    assert lines(["The cat."]).count("\n") == 1
+    lines.is_stopped.set()
+    with pytest.raises(CancelledError):
+        lines(["The cat."])
 
 
 class Trickle(io.BytesIO):

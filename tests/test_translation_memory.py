@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import Command
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from checkpoint import RunFolder
 from decoding.translator import Translator
+from tapis.commands.translate import check_source_of_memory
+from tapis.config import ConfigError
 from tapis.memory import Match, Memory, write_memory
+from tapis.system.cli import TranslateOptions
 from tapis.text.tmx import read_tmx
 from tapis.translation import Translation
 from tapis.typed_text import translate_lines
@@ -31,6 +35,15 @@ def test_what_is_written_is_read_again(pairs: dict[str, str]) -> None:
     again = Path("memory.tmx").read_bytes()
     write_memory(Path("memory.tmx"), [], "en", "fr")
     assert Path("memory.tmx").read_bytes() == again
+
+
+def test_a_memory_is_of_one_source_language() -> None:
+    """Texts whose language is identified line by line would stand there under a wrong one."""
+    for flag in ("memory", "write_memory"):
+        options = TranslateOptions(**{flag: Path("m.tmx")}, sentences=("x",))
+        check_source_of_memory(Mock(sources=["en"], target="fr"), options)
+        with pytest.raises(ConfigError, match="need --source: the model translates en, de into fr"):
+            check_source_of_memory(Mock(sources=["en", "de"], target="fr"), options)
 
 
 def test_the_last_translation_of_a_text_counts() -> None:

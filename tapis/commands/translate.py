@@ -5,9 +5,11 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
@@ -61,6 +63,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         draw_attention(translator, options, search)
 
     source = translator.sources[0]
+    check_source_of_memory(translator, options)
     memory = Memory.read(options.memory, source, translator.target) if options.memory else None
     if options.write_memory and options.write_memory.exists():
         read_tmx_file(options.write_memory, source, translator.target)  # an error comes now, not after the work
@@ -91,6 +94,13 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
             f"not translated: {n_failed:,} of the files, which the warnings name\n"
             "once they are mended, the same command translates them; to keep one as it is, copy it to the output"
         )
+
+
+def check_source_of_memory(translator: Translator, options: TranslateOptions) -> None:
+    """Raise ConfigError if texts for a translation memory may be in several languages."""
+    if (options.memory or options.write_memory) and len(translator.sources) > 1:
+        into = f"{', '.join(translator.sources)} into {translator.target}"
+        raise ConfigError(f"--memory and --write-memory need --source: the model translates {into}")
 
 
 def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> int:
@@ -249,7 +259,8 @@ class LineTranslation:
     def __init__(
         self, translator: Translator, options: TranslateOptions, search: Search, memory: Memory | None = None
     ) -> None:
-        self.translator = translator
+        self.is_stopped = Event()
+        self.translator = translator.checked_by(self.go_on)
         self.options = options
         self.search = search
         self.memory = memory
@@ -264,6 +275,11 @@ class LineTranslation:
         results = self.ranked(lines, "", with_doubts)
         self.record(lines, [ranked[0] for ranked in results], "")
         return "".join(printed(one, with_score, with_doubts) for ranked in results for one in ranked)
+
+    def go_on(self) -> None:
+        """Raise CancelledError, which nobody sees, in threads whose translations are no longer wanted."""
+        if self.is_stopped.is_set():
+            raise CancelledError
 
     def of_document(self, lines: Sequence[str], markup: Markup) -> list[Translation]:
         """Return the best translation of each line of a document, without full stops that the lines have not."""
@@ -333,10 +349,10 @@ def translate_into(
                 yield lines, reader.digest.hexdigest()
 
         total = None if n_lines is None else len(wanted)
-        with closing(Progress(name, total, n_done, "line", shown=is_shown)) as progress:
-            for (lines, digest_so_far), text in ahead(
-                lambda block: translated(block[0]), blocks(), 1 if is_awaited else translated.at_once
-            ):
+        at_once = 1 if is_awaited else translated.at_once
+        results = ahead(lambda block: translated(block[0]), blocks(), at_once, translated.is_stopped.set)
+        with closing(Progress(name, total, n_done, "line", shown=is_shown)) as progress, closing(results):
+            for (lines, digest_so_far), text in results:
                 if part:
                     part.add(compressed(text.encode("utf-8", "replace"), part.output), len(lines), digest_so_far)
                 else:

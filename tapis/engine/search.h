@@ -5,7 +5,7 @@
 
    Letters in shapes: B sentences, L of them live, K hypotheses of each, N results of each, V vocabulary. */
 
-enum { PAD = 0, BOS = 2, EOS = 3 }; /* as in config.py */
+enum { NOT_A_TOKEN = -1, PAD = 0, BOS = 2, EOS = 3 }; /* as in config.py */
 
 enum outcome { NO_MEMORY, DONE, STOPPED };
 
@@ -213,17 +213,19 @@ static enum outcome greedy_search(struct searching *s, long B, struct results *r
             scores[live[l]] -= s->functions->log_sum(s->logits + l * s->vocabulary, s->vocabulary, &largest);
         }
 
-        /* A sentence ends with EOS or at its limit; the others continue. */
+        /* A sentence ends with EOS or at its limit; the others continue. One whose logits have overflowed has no result. */
         long n_continuing = 0;
         for (long l = 0; l < L; l++) {
-            if (best[l] == EOS || s->search->limits[live[l]] <= length)
+            if (!is_finite(values[l]))
+                best[l] = NOT_A_TOKEN;
+            else if (best[l] == EOS || s->search->limits[live[l]] <= length)
                 ends[live[l]] = (struct end){penalties ? scores[live[l]] / penalties[length] : 0, length, l, best[l]};
             else
                 n_continuing++;
         }
         if (n_continuing && !add_step(s, n_continuing)) return NO_MEMORY;
         for (long l = 0, row = 0; n_continuing && l < L; l++) {
-            if (ends[live[l]].length) continue;
+            if (best[l] == NOT_A_TOKEN || ends[live[l]].length) continue;
             s->tokens[length][row] = best[l];
             ((int64_t *)s->steps[length].parents)[row] = l;
             live[row++] = live[l];

@@ -19,6 +19,7 @@ from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from model import Transformer
 from tapis.attention import END, START, Attention, draw, quiet, to_html
+from tapis.config import ConfigError
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 
@@ -106,6 +107,12 @@ def test_a_target_word_attends_most_to_its_source_word(translator: Translator) -
     _, attention = translator.attention(SENTENCE)
     of_chat = attention.weights.mean(axis=1)[:, attention.target.index("▁chat")]  # (layers, S + 1)
     assert attention.source.index("▁cat") in of_chat.argmax(axis=-1).tolist()
+
+
+def test_attention_is_that_of_a_sentence_without_its_line_end(translator: Translator) -> None:
+    assert translator.attention(f"{SENTENCE}\r\n")[0] == translator.attention(SENTENCE)[0]
+    with pytest.raises(ConfigError, match="blank"):
+        translator.attention(" \n")
 
 
 def test_attention_of_a_beam_search_is_that_of_its_best_translation(translator: Translator) -> None:

@@ -408,11 +408,12 @@ def test_ctrl_c_ends_a_search() -> None:
 
 
 @is_compiled
-def test_numbers_that_are_not_finite_are_an_error() -> None:
+@pytest.mark.parametrize("search", [Search(), Search(2)])
+def test_numbers_that_are_not_finite_are_an_error(search: Search) -> None:
     broken = random_model(40, SMALL)
     broken.projection.linear.weight.fill_(torch.nan)
     with pytest.raises(TapisError, match="not finite in this precision: try --precision fp32"):
-        engine_of(broken)([[7, 8], [9]], [5, 5], Search(2))
+        engine_of(broken)([[7, 8], [9]], [5, 5], search)
 
 
 # Forced decoding

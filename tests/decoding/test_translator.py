@@ -109,15 +109,16 @@ def test_very_short_sentences_do_not_share_one_huge_batch(
     assert sum(sizes) == 2000 and max(sizes) == 4096 // SHORTEST
 
 
-def test_numbers_that_are_not_finite_are_an_error_in_words(untrained: Translator) -> None:
+@pytest.mark.parametrize("search", [Search(), Search(beam=2)])
+def test_numbers_that_are_not_finite_are_an_error_in_words(untrained: Translator, search: Search) -> None:
     with torch.no_grad():
         assert isinstance(untrained.searcher, TorchSearcher)
         untrained.searcher.model.projection.linear.weight.fill_(torch.nan)
     with pytest.raises(TapisError, match="not finite in this precision: it must be trained again"):
-        untrained.n_best(["The cat."], Search(beam=2))
+        untrained.n_best(["The cat."], search)
     untrained.searcher.precision = "bf16"
     with pytest.raises(TapisError, match="not finite in this precision: try --precision fp32"):
-        untrained.n_best(["The cat."], Search(beam=2))
+        untrained.n_best(["The cat."], search)
 
 
 def test_the_number_of_threads_changes_nothing(untrained: Translator) -> None:

@@ -362,6 +362,19 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
     assert translate_lines(translator, [repeated])[0][0].text == "Le grand grand grand grand"
 
 
+def test_what_a_wider_search_finds_stands_where_its_score_says(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        loop, good = Translation("Le grand grand grand grand", -0.3), Translation("Le chat dort.", -0.9)
+        better = Translation("Le chat est là.", -0.4)
+        return [[loop, good] if search.beam < 5 else [better, good] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    (ranked,) = translate_lines(translator, ["The cat is here."], Search(2, 2))
+    assert [one.score for one in ranked] == [-0.4, -0.9]
+
+
 def test_an_alternative_that_loops_makes_the_best_translation_no_loop(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
