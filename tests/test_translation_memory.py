@@ -39,8 +39,8 @@ def test_what_is_written_is_read_again(pairs: dict[str, str]) -> None:
 
 def test_a_memory_is_of_one_source_language() -> None:
     """Texts whose language is identified line by line would stand there under a wrong one."""
-    for flag in ("memory", "write_memory"):
-        options = TranslateOptions(**{flag: Path("m.tmx")}, sentences=("x",))
+    file = Path("m.tmx")
+    for options in (TranslateOptions(memory=file), TranslateOptions(write_memory=file)):
         check_source_of_memory(Mock(sources=["en"], target="fr"), options)
         with pytest.raises(ConfigError, match="need --source: the model translates en, de into fr"):
             check_source_of_memory(Mock(sources=["en", "de"], target="fr"), options)
