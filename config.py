@@ -24,6 +24,8 @@ from tapis.config import (
     setting,
 )
 
+TAUGHT = 0.8  # share of what teachers say in the target of a token
+
 RuleName = Literal[
     "unicode",
     "empty-side",
@@ -109,8 +111,8 @@ class TrainingSettings:
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
     teacher: tuple[str, ...] = setting((), init_from="fresh", since=7, before=())
-    """Runs whose translations of the training sources, the closest to the references, are learned from in place of the
-    references"""
+    """Runs that teach this one: at each step, the probabilities that they give to each token are most of the target.
+    Where one has another vocabulary, their translations closest to the references are the targets instead"""
     least_bleu: float = setting(30.0, range=(0.0, 100.0), since=6, before=0.0)
     """BLEU of translating validation pairs below which a run learns neither from its own translations nor from those of
     --teacher or --monolingual; 0 to learn from any"""

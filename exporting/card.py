@@ -113,9 +113,7 @@ def about_data(config: Config, report: DataReport, data: str) -> str:
     if config.monolingual:
         summary += f" {as_text(config.back_translator) or 'The model'} has translated these for the training."
     if config.teacher:
-        summary += (
-            f" The targets are translations by {as_text(listed(config.teacher))} that are close to the references."
-        )
+        summary += f" It was taught by {as_text(listed(config.teacher))}."
 
     rows = "\n".join(f"| {as_text(name)} | {rule.pairs:,} |" for name, rule in report.rules.items() if rule.pairs)
     return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}" if rows else summary

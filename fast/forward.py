@@ -3,20 +3,20 @@
 `PackedBatchLoss` replaces
 
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    label_smoothed_cross_entropy(logits, batch.labels, smoothing)
+    label_smoothed_cross_entropy(logits, batch.labels, smoothing, taught)
 
 The blocks are those of model.py. Their rows are packed, (N, D), without padding, and attend by the forms of
 fast/attention.py. The projection is part of the loss (fast/loss.py). On a GPU, the stacks of blocks are compiled.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fast.attention import RangeLayout, to_autocast_dtype
-from fast.loss import losses_and_gradient_in_place, losses_and_gradient_on_gpu, projected_cross_entropy
+from fast.loss import Lesson, losses_and_gradient_in_place, losses_and_gradient_on_gpu, projected_cross_entropy
 from fast.packed_batch import PackedBatch
 from model import Transformer
 from tapis.system.terminal import say
@@ -55,10 +55,11 @@ def run_stack(stack: nn.Module, *args: Any) -> Tensor:
 class PackedBatchLoss(nn.Module):
     """A model and its loss as one module, for packed batches. Processes that share a run wrap it."""
 
-    def __init__(self, model: Transformer, smoothing: float) -> None:
+    def __init__(self, model: Transformer, smoothing: float, teachers: Sequence[Transformer] = ()) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+        self.teachers = tuple(teachers)  # which are no parts of the module: nothing of them is learned or saved
         self.is_compiled = False
         self.run_stack: Callable[..., Tensor] = run_stack
 
@@ -67,9 +68,9 @@ class PackedBatchLoss(nn.Module):
         self.is_compiled = True
         self.run_stack = Compiled(run_stack, backend)
 
-    def vectors(self, packed: PackedBatch) -> Tensor:
+    def vectors(self, model: Transformer, packed: PackedBatch) -> Tensor:
         """Return the rows (N, D) to be projected. Replaces `model.encode` and `model.decode`."""
-        model, layout = self.model, packed.layout
+        layout = packed.layout
         run = run_stack if layout.has_size_one else self.run_stack
         x = model.src_position(model.src_embed(packed.src), packed.src_positions, packed.longest)
         memory = to_autocast_dtype(run(model.encoder, x, layout.encoder))  # (M, D)
@@ -81,4 +82,13 @@ class PackedBatchLoss(nn.Module):
         weight = self.model.projection.linear.weight
         on_gpu = isinstance(packed.layout, RangeLayout)
         of_chunk = losses_and_gradient_on_gpu if on_gpu else losses_and_gradient_in_place
-        return projected_cross_entropy(self.vectors(packed), weight, packed.labels, self.smoothing, of_chunk)
+        vectors = self.vectors(self.model, packed)
+        lessons = self.lessons(packed) if self.model.training else []
+        return projected_cross_entropy(vectors, weight, packed.labels, self.smoothing, of_chunk, lessons)
+
+    def lessons(self, packed: PackedBatch) -> list[Lesson]:
+        """Return what each teacher says of the tokens."""
+        with torch.no_grad():
+            rows = [self.vectors(teacher, packed) for teacher in self.teachers]
+        matrices = [teacher.projection.linear.weight.detach() for teacher in self.teachers]
+        return [(row, matrix.to(row.dtype)) for row, matrix in zip(rows, matrices, strict=True)]

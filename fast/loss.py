@@ -1,6 +1,6 @@
 """The projection and the label-smoothed cross-entropy in one, without the logits of a whole batch in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from config import TAUGHT
 from tapis.config import PAD
 from tapis.system.terminal import in_one_line
 
@@ -21,11 +22,25 @@ ALIGNED = 64  # on a GPU, the products with V columns take two to four times as 
 # PAD do not count in the losses; their gradients are not zero.
 LossesAndGradient: TypeAlias = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
+# The rows (n, D) of a teacher, to be projected, and the matrix (V, D) by which it does so.
+Lesson: TypeAlias = tuple[Tensor, Tensor]
+
+
+def mean_probabilities(lessons: Sequence[Lesson]) -> Tensor:
+    """Return the mean of what teachers say of each token: (n, V)."""
+    return torch.stack([(rows @ matrix.T).float().softmax(dim=-1) for rows, matrix in lessons]).mean(dim=0)
+
+
+def part_of(lessons: Sequence[Lesson], start: int, size: int) -> list[Lesson]:
+    """Return the lessons of some rows."""
+    return [(rows[start : start + size], matrix) for rows, matrix in lessons]
+
 
 def losses_and_gradient_in_place(
-    logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int
+    logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int, lessons: Sequence[Lesson] = ()
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Write the gradient over the logits. On a CPU, some rows at a time, which stay in its cache."""
+    of_label = 1 - TAUGHT if lessons else 1.0  # share of the smoothed label in the target
     loss = torch.zeros((), device=labels.device)
     cross_entropy = torch.zeros((), device=labels.device)
     slice_size = CHUNK // 8 if logits.device.type == "cpu" else len(logits)
@@ -38,14 +53,19 @@ def losses_and_gradient_in_place(
         scores = part.float()
         scores -= scores.amax(dim=-1, keepdim=True)
         chosen = scores.gather(1, label)
-        mean = scores.mean(dim=-1, keepdim=True)
+        expected = (1 - smoothing) * chosen + smoothing * scores.mean(dim=-1, keepdim=True)
+        if lessons:
+            taught = TAUGHT * mean_probabilities(part_of(lessons, start, slice_size))
+            expected = of_label * expected + (taught * scores).sum(dim=-1, keepdim=True)
         total = scores.exp_().sum(dim=-1, keepdim=True)
         cross_entropy += ((total.log() - chosen) * is_scored).sum()
-        loss += ((total.log() - (1 - smoothing) * chosen - smoothing * mean) * is_scored).sum()
+        loss += ((total.log() - expected) * is_scored).sum()
 
-        # d loss / d logits = softmax − smoothed target.
-        scores.div_(total).sub_(smoothing / vocab_size)
-        part.copy_(scores.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1)))
+        # d loss / d logits = softmax − target.
+        scores.div_(total).sub_(of_label * smoothing / vocab_size)
+        if lessons:
+            scores.sub_(taught)
+        part.copy_(scores.scatter_add_(1, label, torch.full_like(chosen, of_label * (smoothing - 1))))
     return loss, cross_entropy, logits
 
 
@@ -104,22 +124,33 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float, of_chunk: LossesAndGradient
+        ctx: Any,
+        vectors: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        smoothing: float,
+        of_chunk: LossesAndGradient,
+        lessons: Sequence[Lesson],
     ) -> tuple[Tensor, Tensor]:
         vocab_size = len(weight)
         matrix = weight.to(vectors.dtype)
         size = CHUNK
         if of_chunk is losses_and_gradient_on_gpu:
             matrix = F.pad(matrix, (0, 0, 0, -vocab_size % ALIGNED))
-            size = max(CHUNK, LOGITS_AT_ONCE // len(matrix))
+            size = max(CHUNK, LOGITS_AT_ONCE // len(matrix) // (1 + 2 * len(lessons)))  # lessons are in fp32
         weight_grad = torch.zeros_like(weight)
         vector_grads = []
         loss = torch.zeros((), device=labels.device)
         cross_entropy = torch.zeros((), device=labels.device)
-        for x, x_labels in zip(torch.split(vectors, size), torch.split(labels, size), strict=True):
+        for number, (x, x_labels) in enumerate(zip(torch.split(vectors, size), torch.split(labels, size), strict=True)):
             # Project.
             logits = x @ matrix.T  # (size, V or, on a GPU, a little more)
-            chunk_loss, chunk_cross_entropy, grad = of_chunk(logits, x_labels, smoothing, vocab_size)
+            if lessons:
+                of_x = part_of(lessons, number * size, size)
+                found = losses_and_gradient_in_place(logits, x_labels, smoothing, vocab_size, of_x)
+            else:
+                found = of_chunk(logits, x_labels, smoothing, vocab_size)
+            chunk_loss, chunk_cross_entropy, grad = found
             loss += chunk_loss
             cross_entropy += chunk_cross_entropy
 
@@ -132,9 +163,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return loss, cross_entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         vector_grad, weight_grad = ctx.saved_tensors
-        return vector_grad * grad_loss, weight_grad * grad_loss, None, None, None
+        return vector_grad * grad_loss, weight_grad * grad_loss, None, None, None, None
 
 
 def projected_cross_entropy(
@@ -143,12 +174,14 @@ def projected_cross_entropy(
     labels: Tensor,
     smoothing: float,
     of_chunk: LossesAndGradient = losses_and_gradient_in_place,
+    lessons: Sequence[Lesson] = (),
 ) -> tuple[Tensor, Tensor]:
-    """Replace `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing)` of training/objective.py.
+    """Replace `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing, taught)` of training/objective.py.
 
     Vectors (N, D), projection matrix (V, D), labels (N,) → the loss to minimize and the cross-entropy without
-    smoothing, both summed over the labels that are not PAD, in nats. of_chunk computes them for some of the rows.
+    smoothing, both summed over the labels that are not PAD, in nats. of_chunk computes them for some of the rows; with
+    lessons, of N rows each, `losses_and_gradient_in_place` does.
     """
-    losses = _ProjectedCrossEntropy.apply(vectors, weight, labels, smoothing, of_chunk)  # type: ignore[no-untyped-call]
-    loss, cross_entropy = losses
+    apply: Any = _ProjectedCrossEntropy.apply
+    loss, cross_entropy = apply(vectors, weight, labels, smoothing, of_chunk, lessons)
     return loss, cross_entropy

@@ -65,7 +65,7 @@ def pairs_of_rounds(training: Training) -> float:
     costs = {
         "dropping": JUDGING_COST * float((~training.is_monolingual).sum()),
         "back-translation": float(training.is_monolingual.sum()),
-        "distillation": len(training.config.teacher) * pairs_of_distilling(training),
+        "distillation": 0.0 if training.teachers else len(training.config.teacher) * pairs_of_distilling(training),
         "self-distillation": pairs_of_distilling(training),
     }
     n_past = training.translated.n_rounds if training.translated else 0

@@ -11,8 +11,8 @@ There are three kinds of translations:
   interpolation (Kim and Rush 2016, arXiv 1606.07947, section 3.3), with the model as its own teacher. It removes
   wording from the targets that the model cannot predict, which helps most where a search cannot go back: in greedy
   search.
-- Distillation: the same with other runs as teachers (--teacher), before the first step. A small model learns more from
-  what a large one makes of a sentence than from what people wrote.
+- Distillation: the same with other runs as teachers (--teacher), before the first step, if their vocabularies differ
+  from that of the run. Teachers of the same vocabulary are asked at each step instead (teachers.py).
 
 A model that translates badly teaches worse than nothing (docs/lab). Before each round, its translations of some
 validation pairs are scored, and below --least-bleu it teaches nothing.
@@ -57,7 +57,7 @@ JUDGED_PAIRS = 200  # of the validation part, by which translations are judged b
 # contains it.
 TAG = BOS
 
-RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation"]
+RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation", "teaching"]
 
 
 class Judged(NamedTuple):

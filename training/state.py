@@ -37,6 +37,7 @@ def state_of(training: Training) -> dict[str, Any]:
             "sources": to_tensors(training.translated.sources),
             "targets": to_tensors(training.translated.targets),
             "dropped": torch.tensor(training.translated.dropped, dtype=torch.int64),
+            "teachers": {name: teacher.digest for name, teacher in training.teachers.items()},
         }
     return {
         "step": training.step,
@@ -159,6 +160,18 @@ def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
             if not all(0 <= token < len(training.tokenizer) for token in ids):
                 raise ValueError("a translation has tokens that the vocabulary lacks")
         training.learn_from(n_rounds, after_step, sources, targets, dropped)
+    _restore_teachers(training, saved.get("teachers", {}))
+
+
+def _restore_teachers(training: Training, saved: dict[str, str]) -> None:
+    """Learn from the same teachers as before, by the digests of their weights. Earlier versions had none."""
+    for name, digest in saved.items():
+        if name not in training.teachers or training.teachers[name].digest != digest:
+            raise CheckpointError(
+                f"the run {training.config.name} cannot go on: its teacher {in_one_line(name)} is missing, or has "
+                "changed since it was saved\nput back what was there, or start afresh, with --overwrite"
+            )
+    training.keep_teachers(saved)
 
 
 def _check_signature(training: Training, saved: dict[str, str]) -> None:

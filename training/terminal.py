@@ -98,7 +98,9 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
     is_back = report.kind == "back-translation"
     if report.n_sentences:
         quality = ", ".join(str(one) for one in report.judged if one.is_good)
-        if is_back:
+        if report.kind == "teaching":
+            what = "the probabilities of --teacher, beside the references"
+        elif is_back:
             what = f"{report.n_sentences:,} sentences of --monolingual, translated back by "
             what += training.config.back_translator or "the model"
         else:
@@ -107,8 +109,8 @@ def round_lines(report: RoundReport | Unrelated, training: Training) -> Iterator
         share = f"; {training.monolingual_share:.0%} of what it learns from" if is_back else ""
         yield f"{'sources' if is_back else 'targets':<10}from step {training.step + 1:,}: {what} ({quality}){share}"
     if bad := [str(one) for one in report.judged if not one.is_good]:
-        left_out = {"back-translation": "--monolingual is left out", "distillation": "--teacher is left out"}
-        what = left_out.get(report.kind, "no self-distillation")
+        left_out = {"back-translation": "--monolingual is left out", "self-distillation": "no self-distillation"}
+        what = left_out.get(report.kind, "--teacher is left out")
         yield f"note      {what}: {', '.join(bad)} in validation is below --least-bleu {training.config.least_bleu:g}"
 
 

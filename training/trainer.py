@@ -49,10 +49,11 @@ from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import Round, RoundKind, RoundReport, Translated, rounds
+from training.own_translations import Judged, Round, RoundKind, RoundReport, Translated, rounds
 from training.records import Progress, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
+from training.teachers import load_teachers
 from training.unrelated import Unrelated, unrelated_pairs
 
 USUAL = 0.99  # share of sources that are not longer than the usual length
@@ -105,7 +106,8 @@ class Training:
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.model_loss = self._with_loss(self.model)
+        self.teachers = load_teachers(config, tokenizer, self.device)
+        self.model_loss = self._with_loss(self.model, [teacher.model for teacher in self.teachers.values()])
         self.is_sharded = config.shard and group.size > 1
         self.objective = self._objective()
         self.optimizers = make_optimizers(self.model, config, self.resolved.precision)
@@ -176,12 +178,18 @@ class Training:
         """Return a model with its loss: that of a step, or of a copy that `whole_model` made."""
         return self.model_loss if model is self.model else self._with_loss(model)
 
-    def _with_loss(self, model: Transformer) -> BatchLoss | PackedBatchLoss:
+    def _with_loss(self, model: Transformer, teachers: Sequence[Transformer] = ()) -> BatchLoss | PackedBatchLoss:
         """Return a model with its loss: plain, or with the fast modules and packed batches."""
         if self.config.plain:
-            return BatchLoss(model, self.config.label_smoothing)
-        install_fast_modules(model)
-        return PackedBatchLoss(model, self.config.label_smoothing)
+            return BatchLoss(model, self.config.label_smoothing, teachers)
+        for one in (model, *teachers):
+            install_fast_modules(one)
+        return PackedBatchLoss(model, self.config.label_smoothing, teachers)
+
+    def keep_teachers(self, names: Collection[str]) -> None:
+        """Learn from these teachers alone."""
+        self.teachers = {name: teacher for name, teacher in self.teachers.items() if name in names}
+        self.model_loss.teachers = tuple(teacher.model for teacher in self.teachers.values())
 
     def _objective(self) -> torch.nn.Module:
         """Return what a step calls: the model with its loss; of several processes, with the exchange of gradients."""
@@ -201,9 +209,11 @@ class Training:
 
     def _fault_of_kernels(self) -> str:
         """Return why the kernels of packed batches cannot be used on this GPU; "" if they can."""
-        dtype, head_size = DTYPES[self.resolved.precision], self.config.d_model // self.config.n_heads
-        fault = fault_of_attention(self.device, dtype, self.config.n_heads, head_size)
-        return fault or fault_of_loss(self.device, dtype)
+        dtype = DTYPES[self.resolved.precision]
+        for config in (self.config, *(teacher.config for teacher in self.teachers.values())):
+            if fault := fault_of_attention(self.device, dtype, config.n_heads, config.d_model // config.n_heads):
+                return fault
+        return fault_of_loss(self.device, dtype)
 
     def _attends_in_ranges(self) -> bool:
         """Return whether attention works on ranges of rows, without padding."""
@@ -220,6 +230,8 @@ class Training:
             return "several processes exchange their gradients"
         if self.resolved.precision == "fp16":
             return "gradients in fp16 are scaled"
+        if self.teachers:
+            return "teachers compute, too"
         return "model.py was edited" if edited_parts() else ""
 
     def _captured(self) -> CapturedSteps | None:
@@ -378,11 +390,21 @@ class Training:
                     a_round.judge(teacher, distillation, run)
                     for teacher, run in zip(teachers, runs or [""], strict=True)
                 ]
-                targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
-                all_judged = [one for judged in judged_of for one in judged]
-                reports.append(RoundReport(distillation, all_judged, len(targets)))
+                if self.teachers:
+                    reports.append(self._judged_teachers(judged_of))
+                else:
+                    targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
+                    all_judged = [one for judged in judged_of for one in judged]
+                    reports.append(RoundReport(distillation, all_judged, len(targets)))
         self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
         return reports
+
+    def _judged_teachers(self, judged_of: Sequence[Sequence[Judged]]) -> RoundReport:
+        """Keep the teachers that translate well in all directions. judged_of are those of each."""
+        good = [judged[0].by for judged in judged_of if all(one.is_good for one in judged)]
+        self.keep_teachers(good)
+        told = [one for judged in judged_of for one in judged if one.by in good or not one.is_good]
+        return RoundReport("teaching", told, len(self.train_pairs) if good else 0)
 
     def learn_from(
         self,

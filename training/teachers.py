@@ -1,0 +1,51 @@
+"""Runs that teach a new one (--teacher): at each step, what they say of each token is most of the target.
+
+This is word-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947, section 3.1): a student learns what its
+teachers hold possible, beside what the reference has. Teachers must have the student's vocabulary. Those of another
+translate the training part before the first step instead (own_translations.py).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from checkpoint import RunFolder
+from config import Config
+from model import Transformer
+from tapis.config import TapisError
+from tapis.ctranslate2 import is_exported
+from tapis.system.files import digest_files
+from tapis.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Another run."""
+
+    config: Config
+    model: Transformer
+    """On the device of the student, in evaluation mode"""
+    digest: str
+    """Of its weights"""
+
+
+def load_teachers(config: Config, tokenizer: Tokenizer, device: torch.device) -> dict[str, Teacher]:
+    """Load the runs that --teacher names, by their names. Returns none if one has another vocabulary than the student.
+
+    Nor if one is an export, does not know the terms that the student learns to obey (--terms), or cannot be read any
+    more: a run that is resumed may no longer need it.
+    """
+    teachers = {}
+    for name in config.teacher:
+        try:
+            folder = RunFolder.find(name)
+            if is_exported(folder.path):
+                return {}
+            their_config, their_tokenizer, model = folder.load_model(device)
+        except TapisError:
+            return {}
+        knows_terms = bool(their_config.terms) or not config.terms
+        if their_tokenizer.to_json() != tokenizer.to_json() or not knows_terms:
+            return {}
+        teachers[name] = Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))
+    return teachers
