@@ -370,9 +370,9 @@ class Transformer(nn.Module):
             self.tgt_embed.embedding.weight = self.src_embed.embedding.weight
             self.projection.linear.weight = self.src_embed.embedding.weight
 
-    def encode(self, src: Tensor, attend: Attend, positions: Tensor | slice | None = None, end: int = 0) -> Tensor:
-        """Source ids (B, S), or (N,) at positions before end → memory, (B, S, D) or (N, D)."""
-        return self.encoder(self.src_position(self.src_embed(src), positions, end), attend)
+    def encode(self, src: Tensor, attend: Attend) -> Tensor:
+        """Source ids (B, S) → memory (B, S, D)."""
+        return self.encoder(self.src_position(self.src_embed(src)), attend)
 
     def decode(
         self,

@@ -425,7 +425,7 @@ def notes_on(training: Training) -> Iterator[str]:
 
 
 def load_training(
-    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget, corpus: Corpus | None = None
+    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget, corpus: Corpus | None
 ) -> tuple[Training, Metrics]:
     """Prepare the data and the tokenizer. Returns a run at its start or where it stopped, and its description.
 

@@ -34,7 +34,7 @@ def log_probabilities(
         return values
 
 
-def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor, suppressed: Sequence[int] = ()) -> Tensor:
+def log_p_of_labels(model: Transformer, vectors: Tensor, labels: Tensor, suppressed: Sequence[int]) -> Tensor:
     """Vectors (N, D), labels (N,) → log P of each label (N,). That of PAD means nothing."""
     parts = []
     for x, label in zip(torch.split(vectors, ROWS), torch.split(labels, ROWS), strict=True):

@@ -40,7 +40,7 @@ WRITTEN_FOR = {
     "Decoder": "021fd8d7b5c1",
     "ProjectionLayer": "98e22ac26975",
     "Transformer.__init__": "baa155dcd8f0",
-    "Transformer.encode": "1ef1a769a18b",
+    "Transformer.encode": "7170d2898981",
     "Transformer.decode": "275a85703579",
     "Transformer.project": "74cf27c1d003",
     "Transformer.forward": "1bd975fba664",

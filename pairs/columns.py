@@ -165,7 +165,7 @@ def find_languages(cells: list[str], source: str, target: str, *, or_sides: bool
     return found[0][0], found[1][0]
 
 
-def find_fields(names: Iterable[str], source: str, target: str, *, or_sides: bool = True) -> tuple[str, str]:
+def find_fields(names: Iterable[str], source: str, target: str, *, or_sides: bool) -> tuple[str, str]:
     """Return the names of the fields of two languages, as in a header; the languages themselves where none fit."""
     names = list(names)
     if {source, target} <= set(names) - _NAMES_OF_NUMBERS:

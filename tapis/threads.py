@@ -29,12 +29,8 @@ def spread(work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         yield from pool.map(work, items)
 
 
-def nothing() -> None:
-    """Do nothing."""
-
-
 def ahead(
-    work: Callable[[T], U], items: Iterable[T], n: int, stop: Callable[[], None] = nothing
+    work: Callable[[T], U], items: Iterable[T], n: int, stop: Callable[[], None]
 ) -> Generator[tuple[T, U], None, None]:
     """Yield each item with `work(item)`, in order, while threads work on the n − 1 items after it.
 

@@ -83,17 +83,17 @@ def splice(content: str, changes: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*parts, content[end:]])
 
 
-def translated_texts(texts: Sequence[str], translate: Translate, markup: Markup = "") -> list[str]:
+def translated_texts(texts: Sequence[str], translate: Translate) -> list[str]:
     """Return texts translated, each line and each part between tabs by itself, but a message of ICU as a whole.
 
     Tabs, ends of lines, spaces around the parts, and what is no text stay.
     """
     lines = [_parts(text) for text in texts]
-    wanted = [line.strip() for parts in lines for line in parts if has_text(line, markup)]
+    wanted = [line.strip() for parts in lines for line in parts if has_text(line, "")]
     translations = iter(translate(wanted))
     for parts in lines:
         for i, line in enumerate(parts):
-            if has_text(line, markup):
+            if has_text(line, ""):
                 before, after = spaces_around(line)
                 parts[i] = before + next(translations) + after
     return ["".join(parts) for parts in lines]

@@ -40,6 +40,7 @@ def _number_of_process(variable: str) -> str:
 
 SECONDS_BETWEEN_REPORTS = 60  # of progress, where there is no terminal
 LONGEST_LINE, MOST_LINES = 1000, 40  # characters of a line of a message, and its lines
+LONGEST_NAME = 60  # characters of a name in a list
 # Control characters but ends of lines and tabs, those that turn the direction of what follows, and lone surrogates,
 # which no file can hold.
 _OBEYED = re.compile("\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -68,10 +69,10 @@ def in_one_line(text: object, length: int = 200) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def listed(names: Iterable[object], most: int = 10, length: int = 60) -> str:
+def listed(names: Iterable[object], most: int = 10) -> str:
     """Return foreign names for use in a message: at most so many of them, each on one line and cut to a length."""
     names = list(names)
-    shown = [in_one_line(name, length) for name in names[:most]]
+    shown = [in_one_line(name, LONGEST_NAME) for name in names[:most]]
     return ", ".join(shown + ["…"] * (len(names) > most)) or "none"
 
 
