@@ -35,7 +35,6 @@ try:
 except ImportError as error:
     raise SystemExit(f'serving needs {error.name}, which is not installed: pip install "tapis[serve]"') from None
 
-VERSION = "1"  # of the API
 MAX_CONNECTIONS = 1024  # at once; further ones wait to be accepted
 HEADER_SECONDS = 10  # for sending the headers of a request, and between two requests of a connection
 HEADER_BYTES = 16_384  # of a request, its first line included; it may have 100 headers
@@ -145,7 +144,7 @@ def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI
     # Each connection has one request, so that this queue has room for all: what was translated is never refused.
     documents: Batches[Callable[[], Any], Any] = Batches(calls, MAX_CONNECTIONS, max_lines=1)
     metrics.waiting.set_function(lambda: batches.n_waiting + documents.n_waiting)
-    app = api_app(Api(models, batches, documents, metrics, limits, options.beam), VERSION)
+    app = api_app(Api(models, batches, documents, metrics, limits, options.beam))
     if not options.no_page:
         add_page(app, served_page())
     return app

@@ -17,7 +17,7 @@ wrong}. Nothing in a request is opened as a path or fetched as a URL.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from typing import Any, Literal, TypeVar
@@ -58,6 +58,7 @@ from tapis.web import HTML, SCRIPT, STYLE
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
+VERSION = "1"  # of the API
 AUTO = "auto"  # a source language to be identified
 MAX_ALTERNATIVES = 9
 MAX_TEXTS = 256  # in one request
@@ -164,12 +165,12 @@ class Limits:
     """Of the texts of one request"""
     max_seconds: float
     """For reading a request, and for answering it"""
-    max_work: float = 100_000
+    max_work: float
     """Of one request (`work_of`)"""
-    keys: ApiKeys = field(default_factory=ApiKeys)
-    origins: tuple[str, ...] = ()
+    keys: ApiKeys
+    origins: tuple[str, ...]
     """Sites whose pages may send requests and read answers"""
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[str, ...]
     """Names of the server, besides those of the loopback interface"""
 
 
@@ -182,10 +183,10 @@ def ranked_texts(document: Document[str], answers: Sequence[Answer]) -> list[str
     return list(dict.fromkeys(texts))  # some differ in their tokens alone
 
 
-def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int = 0) -> float:
+def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int) -> float:
     """Estimate the work of a request, in characters of plain text translated by greedy search.
 
-    n_tokens is the number of tokens of the lines, where it is known. Each answer to each line, a blank one included,
+    n_tokens is the number of tokens of the lines (`Models.n_tokens`). Each answer to each line, a blank one included,
     is one more.
     """
     n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
@@ -608,7 +609,7 @@ def name_of(language: str) -> str:
         return language
 
 
-def api_app(api: Api, version: str) -> FastAPI:
+def api_app(api: Api) -> FastAPI:
     """Return the API as an application for a web server. It closes the queues when it ends."""
 
     @asynccontextmanager
@@ -619,7 +620,7 @@ def api_app(api: Api, version: str) -> FastAPI:
 
     app = FastAPI(
         title="Tapis",
-        version=version,
+        version=VERSION,
         description="Translation by models that Tapis trained; the API of LibreTranslate.",
         docs_url=None,  # see `add_docs`
         redoc_url=None,
@@ -694,6 +695,14 @@ def api_app(api: Api, version: str) -> FastAPI:
         """Return counters and times, for Prometheus."""
         return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    add_error_answers(app)
+    add_middleware(app, api)
+    return app
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Answer errors with their status and {"error": what is wrong}."""
+
     @app.exception_handler(RequestError)
     async def on_request_error(_: Request, error: RequestError) -> JSONResponse:
         return JSONResponse({"error": replace_lone_surrogates(str(error))}, error.status, error.headers)
@@ -708,7 +717,9 @@ def api_app(api: Api, version: str) -> FastAPI:
         say(f"{http.url.path}: {error}")
         return JSONResponse({"error": FAILED}, 500)
 
-    # Middleware that is added last runs first.
+
+def add_middleware(app: FastAPI, api: Api) -> None:
+    """Add limits, CORS and measurements around the application. What is added last runs first."""
     limits = api.limits
     max_bytes = BYTES_PER_CHARACTER * limits.max_characters + 10_000
     app.add_middleware(BodyLimit, max_bytes=max_bytes, max_seconds=limits.max_seconds)
@@ -721,7 +732,6 @@ def api_app(api: Api, version: str) -> FastAPI:
     )
     app.add_middleware(Guard, hosts=limits.hosts, origins=limits.origins)
     app.add_middleware(MeasuredRequests, metrics=api.metrics, paths=PATHS)
-    return app
 
 
 def add_docs(app: FastAPI) -> None:

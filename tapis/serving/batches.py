@@ -20,7 +20,6 @@ K = TypeVar("K")  # what the requests of a batch have in common
 R = TypeVar("R")  # the result of a line
 
 GATHER_SECONDS = 0.004  # while there are several clients, a batch waits this long for more requests
-MAX_LINES = 256  # of several requests in one batch; more would delay the first answers without being faster
 MAX_WORK = 25_000  # of several requests in one batch, so that no batch takes much longer than others
 MAX_RETRY_SECONDS = 60
 QUICK_WORK = 1_000  # requests of less work have a queue of their own
@@ -75,12 +74,13 @@ class Batches(Generic[K, R]):
         self,
         translator_of: Callable[[K], Translate[R]],
         max_waiting: int,
-        max_lines: int = MAX_LINES,
+        max_lines: int,
         max_work: float = MAX_WORK,
     ) -> None:
         """translator_of gives the function that translates lines of a kind, one result for each.
 
-        One thread calls it, and the functions that it returns. At most max_waiting requests wait.
+        One thread calls it, and the functions that it returns. At most max_waiting requests wait. Several requests in
+        one batch have at most max_lines lines and max_work.
         """
         self.translator_of = translator_of
         self.max_waiting = max_waiting
@@ -250,9 +250,7 @@ class Batches(Generic[K, R]):
 class Lanes(Generic[K, R]):
     """Two queues with a thread each, which share the processor: one for requests of little work, one for the others."""
 
-    def __init__(
-        self, translator_of: Callable[[K], Translate[R]], max_waiting: int, max_lines: int = MAX_LINES
-    ) -> None:
+    def __init__(self, translator_of: Callable[[K], Translate[R]], max_waiting: int, max_lines: int) -> None:
         """Take the arguments of `Batches`. Two threads call translator_of. max_waiting requests wait in each queue."""
         self.quick = Batches(translator_of, max_waiting, max_lines, MAX_QUICK_WORK)
         self.long = Batches(translator_of, max_waiting, max_lines)

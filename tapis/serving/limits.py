@@ -227,7 +227,7 @@ class ApiKeys:
     def __bool__(self) -> bool:
         return bool(self.keys)
 
-    def allow(self, key: str, client: str = "") -> bool:
+    def allow(self, key: str, client: str) -> bool:
         """Return whether a request with this key is accepted. Takes the same time for every key of the same length.
 
         client is the address of who sends it. After WRONG_KEYS wrong ones of one address, raises TooManyKeysError for

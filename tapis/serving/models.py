@@ -35,7 +35,6 @@ class Kind(NamedTuple):
 
     run: str
     source: str
-    """Empty: the language of each line is identified"""
     target: str
     search: Search
     markup: Markup = ""
@@ -206,12 +205,10 @@ class Models:
     def translator_of(self, kind: Kind) -> Translate[Answer]:
         """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
         translator = self.load(kind.run).towards(kind.target, kind.source)
-        sources = [kind.source] if kind.source else translator.sources
-        glossary = self.glossaries.get((sources[0], kind.target)) if len(sources) == 1 else None
-        if glossary:
+        pair = kind.source, kind.target
+        if glossary := self.glossaries.get(pair):
             translator = translator.with_glossary(glossary)
-        memory = self.memories.get((sources[0], kind.target)) if len(sources) == 1 else None
-        return partial(answers_of, translator, kind, memory)
+        return partial(answers_of, translator, kind, self.memories.get(pair))
 
 
 def ends_in(pair: str, file: Path) -> bool:

@@ -171,7 +171,7 @@ class ServeOptions:
     """Work of one request, at most: its characters, times the size of the beam, times 1.5 for HTML"""
     max_waiting: int = 256
     """Requests that wait to be translated; further ones get status 429"""
-    max_lines: int = 256
+    max_lines: int = 256  # more would delay the first answers without being faster
     """Lines of several requests that are translated together"""
     timeout: float = 30.0
     """Seconds for one request"""

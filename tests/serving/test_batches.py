@@ -10,6 +10,9 @@ from functools import partial
 import pytest
 
 from tapis.serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, Translate
+from tapis.system.cli import ServeOptions
+
+MAX_LINES = ServeOptions().max_lines
 
 
 class Slow:
@@ -129,7 +132,7 @@ def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
 def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr("tapis.serving.batches.time.sleep", waits.append)
-    batches: Batches[str, str] = Batches(lambda kind: lambda lines, check: lines, max_waiting=5)
+    batches: Batches[str, str] = Batches(lambda kind: lambda lines, check: lines, 5, MAX_LINES)
     with batches:
         for i in range(100):
             assert batches.submit("fr", [f"{i}"]).result(20) == [f"{i}"]
@@ -144,7 +147,7 @@ def test_two_clients_are_translated_together() -> None:
         time.sleep(0.005)
         return lines
 
-    batches: Batches[str, str] = Batches(lambda kind: translated, max_waiting=5)
+    batches: Batches[str, str] = Batches(lambda kind: translated, 5, MAX_LINES)
     with batches, ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda i: batches.submit("fr", [f"{i}"]).result(20), range(100)))
     assert sum(sizes) == 100 and len(sizes) < 80
@@ -167,7 +170,7 @@ def test_a_model_that_cannot_be_loaded_is_tried_once_for_a_batch(slow: Slow) -> 
             raise ValueError(kind)
         return partial(slow, kind)
 
-    batches: Batches[str, str] = Batches(translator_of, max_waiting=5)
+    batches: Batches[str, str] = Batches(translator_of, 5, MAX_LINES)
     with batches:
         begin(batches, slow)
         answers = [batches.submit("damaged", ["x"]) for _ in range(3)]
@@ -191,7 +194,7 @@ def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() 
     random_sizes = random.Random(1)
     requests = [(f"k{i % 3}", [f"{i} {j}" for j in range(random_sizes.randrange(4))]) for i in range(10_000)]
     batches: Batches[str, str] = Batches(
-        lambda kind: lambda lines, check: [f"{kind} {line}" for line in lines], max_waiting=10_000
+        lambda kind: lambda lines, check: [f"{kind} {line}" for line in lines], 10_000, MAX_LINES
     )
     with batches, ThreadPoolExecutor(64) as pool:
         answers = pool.map(lambda request: batches.submit(*request).result(60), requests)
@@ -211,7 +214,7 @@ def test_a_request_that_nobody_waits_for_ends_when_it_is_checked(batches: Batche
         finally:
             ended.set()
 
-    queue: Batches[str, str] = Batches(lambda kind: endless, max_waiting=5)
+    queue: Batches[str, str] = Batches(lambda kind: endless, 5, MAX_LINES)
     with queue:
         answer = queue.submit("fr", ["x"])
         assert started.wait(20)
@@ -231,7 +234,7 @@ def test_a_client_that_sends_much_waits_for_itself(batches: Batches[str, str], s
 
 def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> None:
     """As of somebody who types, and whose page asks for each version of the text."""
-    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), max_waiting=20)
+    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
     with batches:
         begin(batches, slow)
         for i in range(10):
@@ -244,7 +247,7 @@ def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> Non
 
 
 def test_requests_that_were_taken_early_for_their_kind_count_once(slow: Slow) -> None:
-    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), max_waiting=20)
+    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
     with batches:
         begin(batches, slow)
         kinds = ["a", "b", "a", "c"]
@@ -269,7 +272,7 @@ def test_in_a_full_queue_the_client_with_most_makes_room(batches: Batches[str, s
 
 def test_little_requests_do_not_wait_for_large_ones(slow: Slow) -> None:
     lanes: Lanes[str, str] = Lanes(
-        lambda kind: lambda lines, check: slow(kind, lines, check) if kind == "long" else lines, 5
+        lambda kind: lambda lines, check: slow(kind, lines, check) if kind == "long" else lines, 5, MAX_LINES
     )
     with lanes:
         large = lanes.submit("long", ["x"], work=1e6)

@@ -11,8 +11,8 @@ from tapis.config import ConfigError
 from tapis.memory import Match, write_memory
 from tapis.release import Release
 from tapis.search import Search
-from tapis.serving.batches import MAX_LINES
 from tapis.serving.models import MOST_COMPARED, MOST_PAIRS, Kind, Models, find_models
+from tapis.system.cli import ServeOptions
 from tapis.text.lines import DataError
 
 pytest.importorskip("granian")
@@ -49,8 +49,8 @@ def test_only_so_many_lines_are_compared(models: Models) -> None:
     models.read_memory(Path("m.tmx"))
     kind = Kind("tiny", "en", "fr", Search(), with_details=True)
     answers = models.translator_of(kind)(["The dog sleeps."] * (MOST_COMPARED + 5), lambda: None)
-    # More than a batch of several requests may have: nobody's lines take the place of another's.
-    assert MOST_COMPARED > MAX_LINES
+    # A batch of several requests has fewer: nobody's lines take the place of another's.
+    assert ServeOptions().max_lines < MOST_COMPARED
     assert [answer.remembered is not None for answer in answers] == [True] * MOST_COMPARED + [False] * 5
 
 

@@ -89,7 +89,7 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
     models = find_models([str(run_folder.path.resolve()), str(Path("elsewhere/out").resolve())], CheckoutFiles, load, 1)
     assert list(models.configs) == ["tiny", "out"]
     assert models.run_for("en", "fr") == "tiny"
-    kind = Kind("out", "", "fr", Search(2, 2), with_details=True)
+    kind = Kind("out", "en", "fr", Search(2, 2), with_details=True)
     answer = answers_of(models.load("out"), kind, None, ["A cat."], go_on)[0]
     assert len(answer.translations) == 2 and answer.sentences == ("A cat.",) and answer.attention is None
     with pytest.raises(ConfigError, match="two runs of the name tiny"):
@@ -104,7 +104,7 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
 
 def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFolder) -> None:
     models = find_models(["tiny"], CheckoutFiles, load, 1)
-    kind = Kind("tiny", "", "fr", Search(2, 2), with_details=True, with_attention=True)
+    kind = Kind("tiny", "en", "fr", Search(2, 2), with_details=True, with_attention=True)
     (answer,) = models.translator_of(kind)(["THE <b>CAT</b> IS SITTING."], go_on)
     assert answer.sentences == ("The cat is sitting.",) and answer.attention
     assert "".join(answer.attention.source).startswith("▁The")
