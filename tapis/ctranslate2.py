@@ -58,6 +58,7 @@ ENGINE_CONFIG = {
     "unk_token": SPECIAL_TOKENS[UNK],
     "decoder_start_token": SPECIAL_TOKENS[BOS],
 }
+NO_LOG_PROBABILITIES = "an exported model computes no log-probabilities; the run that it was made of does"
 BINARY_VERSION = 6  # of model.bin
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # of the variables of model.bin, by their codes
 # The numbers of a model.bin that are no weights, of the encoder or of the decoder, as type and value.
@@ -173,7 +174,7 @@ class CTranslate2Searcher:
     def log_probabilities(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]], check: Callable[[], None] = go_on
     ) -> list[float]:
-        raise ConfigError("an exported model computes no log-probabilities; the run that it was made of does")
+        raise ConfigError(NO_LOG_PROBABILITIES)
 
     def attention(
         self,

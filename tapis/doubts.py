@@ -65,7 +65,7 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
             "invented": not unknown.issubset(word.lower() for word in of_source),
         }
         result.append({name for name, is_doubtful in marks.items() if is_doubtful})
-    if translator.can_show_attention:
+    if translator.searcher.can_force:
         for marks_of_pair, (log_p, n_tokens) in zip(result, translator.log_probabilities(pairs), strict=True):
             if log_p / n_tokens < translator.unsure_below:
                 marks_of_pair.add("unsure")

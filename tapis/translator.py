@@ -393,11 +393,6 @@ class Translator:
                 values[row] = value
         return values
 
-    @property
-    def can_show_attention(self) -> bool:
-        """Whether `attention` works. An export does not give access to its weights."""
-        return self.searcher.can_force
-
     def attention(
         self, sentence: str, search: Search = GREEDY, of: AttentionOf = "source"
     ) -> tuple[Translation, Attention]:

@@ -309,7 +309,7 @@ def _alignments(translator: "Translator", pairs: Sequence[tuple[str, str]]) -> A
     """Return the alignment of each (source, translation) by attention; of an export, which has none, by place."""
     distinct = list(dict.fromkeys(pairs))
     alignments: Alignments = {}
-    if translator.can_show_attention:
+    if translator.searcher.can_force:
         attended = [pair for pair in distinct if pair[1]]
         alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
     for source, target in distinct:

@@ -57,7 +57,7 @@ def exported(folder: RunFolder, quantization: str = "float32") -> Translator:
     out = Path(f"out-{quantization}")
     whole_folder(out, lambda into: to_ctranslate2(folder, into, quantization))
     translator = Translator.load(out, "cpu")
-    assert not translator.can_show_attention
+    assert not translator.searcher.can_force
     return translator
 
 

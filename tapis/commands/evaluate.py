@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tapis.config import ConfigError, flag
+from tapis.ctranslate2 import NO_LOG_PROBABILITIES
 from tapis.doubts import doubts
 from tapis.search import Search
 from tapis.system.cli import EvaluateOptions, check_written, parse
@@ -150,7 +151,7 @@ def load(kind: type[Translator], options: EvaluateOptions, run: str) -> Translat
 def check_can_force(translator: Translator) -> None:
     """Raise ConfigError for an export, which computes no log-probabilities."""
     if not translator.searcher.can_force:
-        raise ConfigError("an exported model computes no log-probabilities; the run that it was made of does")
+        raise ConfigError(NO_LOG_PROBABILITIES)
 
 
 def pairs_of_files(options: EvaluateOptions, translator: Translator, kind: Callable[..., Pairs]) -> Pairs:

@@ -245,7 +245,7 @@ def answers_of(
         known = translator.tokenizer.known_characters
         unknown = dict.fromkeys(c for c in repair(take_out(line).text) if c not in known and category(c)[0] in "LMNS")
         attention = None
-        if kind.with_attention and len(sentences) == 1 and translator.can_show_attention:
+        if kind.with_attention and len(sentences) == 1 and translator.searcher.can_force:
             _, attention = translator.attention(sentences[0], kind.search)
         answers.append(Answer(translations, sentences, attention, "".join(unknown), near))
     return answers

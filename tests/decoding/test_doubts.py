@@ -130,7 +130,7 @@ def test_probabilities_below_the_limit_are_unsure(translator: Translator, monkey
     values = [(8 * translator.unsure_below - 0.01, 8), (8 * translator.unsure_below + 0.01, 8)]
     monkeypatch.setattr(Translator, "log_probabilities", lambda self, pairs: values)
     assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [{"unsure"}, set()]
-    monkeypatch.setattr(Translator, "can_show_attention", False)  # as of an export
+    monkeypatch.setattr(translator.searcher, "can_force", False)  # as of an export
     assert doubts(translator, [SOURCE] * 2, [TRANSLATION] * 2) == [set(), set()]
 
 

@@ -237,7 +237,7 @@ def test_every_line_and_rank_has_its_marks(translator: Translator) -> None:
 
 def test_an_export_places_marks_too(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their place in the line, because it gives no access to its attention."""
-    monkeypatch.setattr(Translator, "can_show_attention", False)
+    monkeypatch.setattr(translator.searcher, "can_force", False)
     line = translated(translator, "The <b>cat</b> is sleeping {x} on the mat.")
     assert line.count("{x}") == 1 and re.search("<b>.+</b>", line)
 
