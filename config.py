@@ -1,4 +1,4 @@
-"""The configuration of a training run: the frozen, validated `Config`, its presets and its JSON; and `TapisError`.
+"""The configuration of a training run: the frozen, validated `Config`, its presets and its JSON.
 
 Each preset is a `Config`. On the command line, each field is a flag of the same name (training/cli.py).
 """

@@ -5,7 +5,7 @@
 
 The steps are those of the multi30k preset, on synthetic pairs. In each round every setting takes a turn alone and a
 turn beside one program that keeps one core busy. An empty setting is the environment as it is; train.py sets
-GOMP_SPINCOUNT=800 (`training.cli.share_cores`).
+GOMP_SPINCOUNT=800 (`tapis.system.cli.share_cores`).
 """
 
 import os

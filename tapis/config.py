@@ -35,7 +35,7 @@ _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 class TapisError(Exception):
     """An error that the user can correct; its message, one or two lines, says what is wrong and what to do.
 
-    Commands print the message without a traceback (`training.cli.run_command`).
+    Commands print the message without a traceback (`tapis.system.cli.run_command`).
     """
 
     exit_code = 1

@@ -1,8 +1,8 @@
 """What is wrong with a command line, in one or two lines.
 
-tyro parses the command lines (training/cli.py), but it offers no public way to read its error: it prints a framed page.
-So when tyro rejects a line, `usage_error` looks for the mistake itself, by the types of the options' fields. It never
-decides whether a line is valid.
+tyro parses the command lines (tapis/system/cli.py), but it offers no public way to read its error: it prints a framed
+page. So when tyro rejects a line, `usage_error` looks for the mistake itself, by the types of the options' fields. It
+never decides whether a line is valid.
 """
 
 import difflib
