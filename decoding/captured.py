@@ -27,11 +27,13 @@ from decoding.search import (
     FindBest,
     GreedyState,
     SearchState,
+    Step,
     length_penalties,
     next_state,
     results_in_order,
 )
 from decoding.static_cache import StaticCache, source_projection
+from decoding.steps import without_tags
 from fast.graphs import GraphPool, Replayed
 from fast.slot_attention import can_attend_to_slots
 from fast.topk import best_continuations_in_blocks, has_statistics_kernel
@@ -88,7 +90,7 @@ class StaticSearch:
         self.size = size
         shape = (size.n_sentences, beam, size.n_source, size.longest)
         self.cache = StaticCache(model, w_source, shape, attends_with_kernel)
-        self.suppressed = suppressed
+        self.step: Step = partial(without_tags, self.cache.step, suppressed) if suppressed else self.cache.step
         self.encoding, self.token = Replayed(pool), Replayed(pool)
 
         # The state, and what takes it to the next token.
@@ -124,13 +126,7 @@ class StaticSearch:
         self.token(self._take_token)
 
     def _take_token(self) -> None:
-        self.state.assign(next_state(self._step, self.state, self.advance))
-
-    def _step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
-        logits = self.cache.step(tokens, parents)
-        if self.suppressed:  # ids that follow each other
-            logits[..., self.suppressed[0] : self.suppressed[-1] + 1] = -torch.inf
-        return logits
+        self.state.assign(next_state(self.step, self.state, self.advance))
 
     def take(self, other: "StaticSearch", rows: Tensor) -> None:
         """Go on with these sentences (L,) of another search."""

@@ -3,6 +3,9 @@
 Letters in shapes are those of decoding/search.py: L live sentences, K hypotheses of each.
 """
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from dataset import padding_mask
@@ -48,3 +51,10 @@ def fast_step(model: Transformer, src: Tensor) -> Step:
         return model.project(vectors).view(*tokens.shape, -1)  # (L, K, V)
 
     return step
+
+
+def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
+    """Return the logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
+    logits = step(*args)
+    logits[..., tags[0] : tags[-1] + 1] = -torch.inf
+    return logits

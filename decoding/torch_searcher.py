@@ -20,7 +20,7 @@ from decoding.inference import cast_again, in_precision
 from decoding.search import Step, beam_search, best_continuations, greedy_search
 from decoding.standard import nonstandard_part
 from decoding.static_cache import source_projection
-from decoding.steps import fast_step, plain_step
+from decoding.steps import fast_step, plain_step, without_tags
 from fast.attention import disable_cudnn_attention
 from fast.replaced import edited_parts, edited_replaced_parts
 from fast.topk import best_continuations_in_blocks
@@ -209,13 +209,6 @@ class TorchSearcher:
         # A thread that first computes while another has torch's threads set to one would stay at one.
         torch.set_num_threads(self.n_threads)
         return spread(work, items, self.device)
-
-
-def without_tags(step: Step, tags: list[int], *args: Any) -> Tensor:
-    """Return the logits of a step, with none for the tokens that are never generated. Their ids follow each other."""
-    logits = step(*args)
-    logits[..., tags[0] : tags[-1] + 1] = -torch.inf
-    return logits
 
 
 def checked_step(step: Step, check: Callable[[], None], *args: Any) -> Tensor:

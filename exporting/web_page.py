@@ -32,11 +32,12 @@ from numpy.typing import NDArray
 
 from checkpoint import parameters
 from config import FACTS, Config
-from model import LayerNormalization, Transformer
+from model import Transformer
 from tapis.config import Learned
+from tapis.engine.engine import EPSILON
 from tapis.engine.weights import block_names, pack_linear, quantize_rows
 from tapis.text.tokenizer import Tokenizer
-from tapis.web import engine_module, filled_in, web_files
+from tapis.web import engine_module, filled_in, web_file
 
 # The files that a worker of the page runs, in the order of what they need.
 ENGINE = (
@@ -70,7 +71,7 @@ def web_page(
         "config": {
             **{name: getattr(config, name) for name in PAGE_FIELDS},
             **asdict(learned),
-            "eps": next(module.eps for module in model.modules() if isinstance(module, LayerNormalization)),
+            "eps": EPSILON,
         },
         "directions": config.directions,
         "repairs": "unicode" not in config.skip_rules,
@@ -81,10 +82,10 @@ def web_page(
         "weights": {**places, "size": len(weights), "n_parts": len(starts)},
         "facts": list(facts.items()),
     }
-    files = web_files()
+    style = f"<style>\n{web_file('page.css')}</style>"
     parts = (
-        text_part("engine", "\n".join(files[name] for name in ENGINE)),
-        text_part("worker", files["worker.js"]),
+        text_part("engine", "\n".join(map(web_file, ENGINE))),
+        text_part("worker", web_file("worker.js")),
         text_part("module", in_base64(engine_module())),
         text_part("description", as_json(description)),
         "<script>offlineBackEnd.start()</script>",
@@ -94,7 +95,7 @@ def web_page(
         {
             "policy": f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             "description": html.escape(title),
-            "head": "\n".join([f"<style>\n{files['page.css']}</style>", *(script(files[name]) for name in SCRIPTS)]),
+            "head": "\n".join([style, *(script(web_file(name)) for name in SCRIPTS)]),
             "status": LOADING,
             "parts": "\n".join(parts),
         }

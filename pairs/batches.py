@@ -22,11 +22,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from config import RuleName
 from pairs.cleaning import RULES, AnyCleaner, Verdict
-from pairs.unreadable import Unreadable
-from tapis.text.lines import DataError, Pair
+from pairs.unreadable import RawRow, Unreadable
+from tapis.text.lines import DataError
 
 T = TypeVar("T")
-RawRow = Pair | Unreadable
 
 RULE_NAMES: list[RuleName] = list(RULES)
 KEPT = -1
@@ -136,11 +135,6 @@ def _clean_what_comes(pipe: Connection) -> None:
         cleaner = pipe.recv()
         while True:
             pipe.send(clean_batch(cleaner, pipe.recv()))
-
-
-def available_cpus() -> int:
-    """Return the CPUs that this process may use; a cluster may have given it a few of many."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def clean_batch(cleaner: AnyCleaner, raw_rows: Sequence[RawRow]) -> dict[str, list[Any]]:

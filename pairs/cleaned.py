@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from config import RuleName
-from pairs.batches import RawRow, available_cpus, clean_in_processes
+from pairs.batches import clean_in_processes
 from pairs.cleaning import CONTRAST_SAMPLE, SAMPLE, Cleaner, CleanerSettings
 from pairs.readers import Part
 from pairs.tables import cached_table, record_batches
-from pairs.unreadable import Unreadable
+from pairs.unreadable import RawRow, Unreadable
 from tapis.system.files import digest, digest_files
 from tapis.system.terminal import progress_bar
+from tapis.threads import n_cores
 
 if TYPE_CHECKING:  # takes 1.5 s
     import datasets
@@ -120,7 +121,7 @@ def turned_round(rows: "datasets.Dataset", part: Part, settings: CleanerSettings
 def _cleaned_batches(rows: Iterator[RawRow], settings: CleanerSettings) -> Iterator[dict[str, Any]]:
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
     # read the first rows, for the cleaner's sample and to see whether there are many
-    most_processes = min(available_cpus(), MAX_PROCESSES)
+    most_processes = min(n_cores(), MAX_PROCESSES)
     first_rows = next(_chunks_of_text(rows, max(SAMPLE, PAIRS_OF_A_PROCESS * most_processes)), [])
     n_processes = max(1, len(first_rows) // PAIRS_OF_A_PROCESS)
     sample = [row for row in first_rows[:SAMPLE] if not isinstance(row, Unreadable)]

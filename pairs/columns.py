@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from pairs.unreadable import BLANK_LINE, Unreadable
+from pairs.unreadable import BLANK_LINE, RawRow, Unreadable
 from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
-from tapis.text.lines import DataError, Pair
+from tapis.text.lines import DataError
 
 Row = tuple[int, list[str]]  # its number in the file, and its cells
 
@@ -110,9 +110,7 @@ def choose_columns(
     return Columns(0, 1, n_columns, None, has_empty_end)
 
 
-def pairs_of_rows(
-    rows: Iterable[Row | Unreadable], columns: Columns, place: str, languages: str
-) -> Iterator[Pair | Unreadable]:
+def pairs_of_rows(rows: Iterable[Row | Unreadable], columns: Columns, place: str, languages: str) -> Iterator[RawRow]:
     """Yield the source and target columns of a table. Rows with more or fewer columns than the first are unreadable."""
     is_header_next = columns.header is not None
     for row in rows:

@@ -12,16 +12,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from pairs.unreadable import Unreadable, text_pairs
+from pairs.unreadable import RawRow, text_pairs
 from tapis.system.files import Bounded, ExpandsTooMuchError
 from tapis.system.terminal import in_one_line, listed
-from tapis.text.lines import ESCAPED, DataError, Pair, decoded_lines, expands_too_much, line_pairs, most_bytes
+from tapis.text.lines import ESCAPED, DataError, decoded_lines, expands_too_much, line_pairs, most_bytes
 
 # Endings of files beside the texts, which are not languages.
 OTHER_ENDINGS = {".ids", ".scores", ".txt", ".md", ".html", ".xml", ".tmx", ".tsv", ".csv", ".json", ".jsonl"}
 
 
-def read_moses_zip(path: Path, source: str, target: str) -> Iterator[Pair | Unreadable]:
+def read_moses_zip(path: Path, source: str, target: str) -> Iterator[RawRow]:
     """Yield the pairs of the two files that end in the two languages and are called the same otherwise.
 
     Raises DataError where the zip is damaged or encrypted, or has no such files, or several.
@@ -48,7 +48,7 @@ def _unusable(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is not a complete zip file: {reason}")
 
 
-def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> Iterator[Pair | Unreadable]:
+def _pairs(path: Path, archive: zipfile.ZipFile, source: str, target: str) -> Iterator[RawRow]:
     source_member, target_member = _find_members(path, archive.namelist(), source, target)
     for member in (source_member, target_member):
         if archive.namelist().count(member) > 1:  # of which programs take the first, or the last

@@ -27,7 +27,7 @@ from pairs.columns import are_found_by_language, find_fields, is_number, quoted
 from pairs.moses_zip import read_moses_zip
 from pairs.parquet import RECORD, fields_of_parquet, read_parquet
 from pairs.spreadsheets import Table, open_table
-from pairs.unreadable import Unreadable, check_share, not_in_utf8, text_pairs
+from pairs.unreadable import RawRow, Unreadable, check_share, not_in_utf8, text_pairs
 from pairs.workbooks import open_workbook
 from tapis.system.files import digest, digest_files
 from tapis.system.hub import hub_answers, is_on_hub
@@ -48,8 +48,6 @@ from tapis.text.tmx import read_tmx
 
 __all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
 
-Row = Pair | Unreadable
-
 PARTS = ("train", "valid", "test")
 
 # The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
@@ -64,7 +62,7 @@ PART_NAMES = {
 class Part:
     """One part of the data (train, valid or test), before cleaning."""
 
-    rows: Iterable[Pair | Unreadable]
+    rows: Iterable[RawRow]
     """Raw sentence pairs, and the rows that cannot be read, which are skipped. Can be iterated once; raises DataError
     where the data is broken."""
     key: str
@@ -172,7 +170,7 @@ def _content_key(*files: Path) -> str:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _unchanged(rows: Iterable[Row], key: str, *files: Path) -> Iterator[Row]:
+def _unchanged(rows: Iterable[RawRow], key: str, *files: Path) -> Iterator[RawRow]:
     """Yield the rows of files. Raises DataError at the end if the files changed since `key` was computed.
 
     Otherwise the cache would have the pairs of one content under the key of another.
@@ -325,7 +323,7 @@ def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) 
     return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields))
 
 
-def _read_jsonl(path: Path, source_field: str, target_field: str) -> Iterator[Row]:
+def _read_jsonl(path: Path, source_field: str, target_field: str) -> Iterator[RawRow]:
     for number, line in enumerate(lines(path, errors=ESCAPED), 1):
         if not line.strip():
             continue
@@ -374,7 +372,7 @@ def _form_of_fields(fields: tuple[str, str], source: str, target: str) -> str:
     return "" if fields == (source, target) else f"fields {', '.join(map(quoted, fields))}"
 
 
-def _pair_of_record(record: Any, source: str, target: str, location: str) -> Row:
+def _pair_of_record(record: Any, source: str, target: str, location: str) -> RawRow:
     """Return the sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
 
     `source` and `target` are the names of the two fields. null becomes an empty side, and as a translation two. A
@@ -420,7 +418,7 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = 
     ".jsonl": _open_jsonl,
     ".parquet": _open_parquet,
 }
-_READERS: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[RawRow]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
 _FILE_TYPES = {*_TABLE_READERS, *_READERS} - {".txt"}  # of data in a folder, where .txt may be anything
 _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in themselves
 
@@ -547,14 +545,14 @@ def _read_hub(name: str, source: str, target: str) -> dict[str, Part]:
     return _with_unused(parts, [split for split in splits if split not in PART_NAMES])
 
 
-def _hub_rows(name: str, records: Iterable[Any], source_field: str, target_field: str) -> Iterator[Row]:
+def _hub_rows(name: str, records: Iterable[Any], source_field: str, target_field: str) -> Iterator[RawRow]:
     for number, record in enumerate(records, 1):
         row = _pair_of_record(record, source_field, target_field, f"{name} row {number:,}")
         _check_length(row, f"{name} row {number:,}")
         yield row
 
 
-def _check_length(pair: Row, location: str) -> None:
+def _check_length(pair: RawRow, location: str) -> None:
     """Raise DataError, which starts with `location`, if a text of a pair is too long for a line."""
     longest = max(map(len, pair))
     if longest > MAX_LINE_BYTES:

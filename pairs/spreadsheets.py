@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from pairs.columns import Row, are_found_by_language, choose_columns, find_languages, is_number, pairs_of_rows
 from pairs.encodings import UTF_8, Encoding, find_encoding
-from pairs.unreadable import Unreadable, not_in_utf8
-from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, Pair, file_type, lines
+from pairs.unreadable import RawRow, Unreadable, not_in_utf8
+from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, file_type, lines
 
 SEPARATORS = (",", ";", "\t")  # of .csv files
 SAMPLE_LINES = 1000  # from which a table's form is told
@@ -34,7 +34,7 @@ class Table:
 
     form: str
     """How it is written, for the report"""
-    rows: Iterator[Pair | Unreadable]
+    rows: Iterator[RawRow]
 
 
 class Dialect(NamedTuple):

@@ -18,7 +18,10 @@ class Unreadable(NamedTuple):
     problem: str
 
 
-def text_pairs(pairs: Iterable[Pair], source_name: str, target_name: str) -> Iterator[Pair | Unreadable]:
+RawRow = Pair | Unreadable
+
+
+def text_pairs(pairs: Iterable[Pair], source_name: str, target_name: str) -> Iterator[RawRow]:
     """Yield the pairs of the lines of two files, which `lines` reads with ESCAPED."""
     for number, pair in enumerate(pairs, 1):
         sides = zip(pair, (source_name, target_name), strict=True)
@@ -32,7 +35,7 @@ def not_in_utf8(text: str, location: str) -> Unreadable | None:
     return Unreadable(f"{location}, character {place + 1:,}", not_utf8(b""))
 
 
-def check_share(rows: Iterable[Pair | Unreadable]) -> Iterator[Pair | Unreadable]:
+def check_share(rows: Iterable[RawRow]) -> Iterator[RawRow]:
     """Yield the rows of a file. Raises DataError about the first unreadable one if too many are.
 
     Blank lines are no rows: there may be any number.

@@ -25,7 +25,7 @@ from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.doubts import words
 from tapis.glossary import Glossary, Placed, Term, forms_in, is_spaceless, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
-from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.alignment import alignment_of
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 from tapis.text.tokenizer import Tokenizer
 
@@ -173,10 +173,7 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
 
     """
     translated_words = translation.split()
-    alignment = Alignment([weights])
-    shape = len(translated_words), len(sentence.split())
-    if alignment.shape != shape:  # tokens of a model may be spaces alone
-        alignment = SamePlaces(*shape)
+    alignment = alignment_of([weights], len(translated_words), len(sentence.split()))
     for start, end, term in terms:
         first, last = (len(sentence[:place].split()) - 1 for place in (start + 1, end))
         places = sorted({alignment.best(word) for word in range(first, last + 1)})

@@ -10,13 +10,15 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
+def n_cores() -> int:
+    """Return how many cores this process may use; a cluster may have given it a few of many."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def n_threads() -> int:
-    """Return how many threads may compute: OMP_NUM_THREADS, as for other libraries, or the cores of this process."""
+    """Return how many threads may compute: OMP_NUM_THREADS, as for other libraries, or `n_cores`."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1
+    return int(given) if given.isdecimal() and int(given) else n_cores()
 
 
 def spread(work: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:

@@ -28,7 +28,7 @@ from tapis.config import ConfigError
 from tapis.doubts import doubts, numbers
 from tapis.memory import Memory
 from tapis.search import GREEDY, Search
-from tapis.text.alignment import Alignment, SamePlaces, same_places, same_words
+from tapis.text.alignment import alignment_of, same_places, same_words
 from tapis.text.letter_case import is_in_capitals, uppercase
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
@@ -294,11 +294,7 @@ def _joined(
         blocks = same_words(line.n_marker_words)
         for (source, ranked), sentence in zip(of_units, sentences, strict=True):
             blocks += [alignments[source, sentence.text]] if ranked else same_words(len(source.split()))
-        alignment = Alignment(blocks)
-        shape = len(text.split()), len(taken.words)
-        if alignment.shape != shape:  # words were cut, or have no spaces between them
-            alignment = SamePlaces(*shape)
-        text = put_back(text, taken, alignment, markup)
+        text = put_back(text, taken, alignment_of(blocks, len(text.split()), len(taken.words)), markup)
     score = sum(sentence.score for sentence in sentences) / max(1, len(sentences))
     with_letters = [sentence for (_, ranked), sentence in zip(of_units, sentences, strict=True) if ranked]
     is_remembered = bool(with_letters) and all(sentence.is_remembered for sentence in with_letters)

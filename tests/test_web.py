@@ -38,7 +38,7 @@ from tapis.text.placement import put_back
 from tapis.text.sentences import split_line, take_direction
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
-from tapis.web import web_files
+from tapis.web import web_file
 
 browsing = pytest.mark.browser
 EXACT: Any = "int8" if engine.variants() else "fp32"  # the precision to compare with
@@ -178,7 +178,7 @@ worker.onmessage = ({ data }) => note(`worker: ${data}`);
 
 
 def test_constants_that_are_written_twice_are_equal() -> None:
-    code = "\n".join(web_files()[name] for name in ENGINE)
+    code = "\n".join(map(web_file, ENGINE))
     constants = dict(re.findall(r"^const (\w+) = (-?[\d.]+);", code, re.MULTILINE))
     expected = {
         "LENGTH_PENALTY": LENGTH_PENALTY,

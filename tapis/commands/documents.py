@@ -50,16 +50,9 @@ class Documents:
         self.memory = memory
         self.segments: list[Segment] = []
 
-    def format_of(self, file: Path) -> DocumentFormat | None:
-        """Return the format of a file by its name; None if it is no document."""
-        ending = file_type(file)
-        if ending in TABLES:
-            return table_format(self.columns, "" if ending == ".csv" else "\t")
-        return FORMATS[FORMAT_OF_ENDING[ending]] if ending in FORMAT_OF_ENDING else None
-
     def format_among_others(self, file: Path) -> DocumentFormat | None:
         """Return the format of a file in a folder or an archive, where .txt is text that is wrapped at a column."""
-        return self.format_of(file) or (FORMATS["text"] if file_type(file) == ".txt" else None)
+        return format_of(file, self.columns) or (FORMATS["text"] if file_type(file) == ".txt" else None)
 
     def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
         """Return a document, whose name is for messages, translated. Raises TapisError if it is not of its format."""
@@ -196,6 +189,14 @@ class Documents:
         else:
             content = page_of(columns, rows)
         write_text(report, content.encode("utf-8", "replace").decode("utf-8"))  # without lone surrogates
+
+
+def format_of(file: Path, columns: Sequence[str]) -> DocumentFormat | None:
+    """Return the format of a file by its name, with the columns of tables to translate; None if it is no document."""
+    ending = file_type(file)
+    if ending in TABLES:
+        return table_format(columns, "" if ending == ".csv" else "\t")
+    return FORMATS[FORMAT_OF_ENDING[ending]] if ending in FORMAT_OF_ENDING else None
 
 
 def page_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
-from tapis.commands.documents import Documents, check_report, read_document, write_document
+from tapis.commands.documents import Documents, check_report, format_of, read_document, write_document
 from tapis.config import ConfigError, TapisError, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
@@ -232,7 +232,7 @@ def _task_of_files(options: TranslateOptions) -> Task:
         raise ConfigError(how_to_translate(str(file)))
     if ending == ".zip":
         return Task("archive", file)
-    kind = Documents(lambda lines, markup: [], options.column).format_of(file)
+    kind = format_of(file, options.column)
     return Task("document", file, kind) if kind else Task("lines", file)
 
 

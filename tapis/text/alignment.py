@@ -83,6 +83,16 @@ class SamePlaces(Alignment):
         return first, np.ones(last - first)
 
 
+def alignment_of(blocks: Sequence[NDArray[np.float64]], n_target: int, n_source: int) -> Alignment:
+    """Return the alignment of so many words, by blocks as `Alignment` takes them.
+
+    Where blocks have other words, it is by place: words of a translation may be cut, or have no spaces between them,
+    and tokens of a model may be spaces alone.
+    """
+    alignment = Alignment(blocks)
+    return alignment if alignment.shape == (n_target, n_source) else SamePlaces(n_target, n_source)
+
+
 def same_places(n_target: int, n_source: int) -> NDArray[np.float64]:
     """Return (n_target, n_source): 1 where a word of the translation has the place of a word of the source."""
     places = ((np.arange(n_target) + 0.5) * n_source / max(1, n_target)).astype(int)

@@ -13,12 +13,6 @@ SCRIPT = "text/javascript; charset=utf-8"
 STYLE = "text/css; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
-FILES = (
-    *("page.html", "page.css", "page.js", "http.js", "checksum.js", "offline.js", "worker.js"),
-    *("tokenizer.js", "engine.js", "sentences.js", "letter_case.js", "loops.js"),
-    *("doubts.js", "mark_patterns.js", "marks.js", "alignment.js", "placement.js", "notices.js", "translator.js"),
-)
-
 # What the page of a server may load: its own files, and the icon, which is in the page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -38,10 +32,9 @@ _SERVED_HEAD = f"""\
 
 
 @cache
-def web_files() -> dict[str, str]:
-    """Return the text of each file of the page by its name."""
-    folder = Path(__file__).parent
-    return {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
+def web_file(name: str) -> str:
+    """Return the text of a file of the page."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def engine_module() -> bytes:
@@ -51,19 +44,18 @@ def engine_module() -> bytes:
 
 def filled_in(parts: Mapping[str, str]) -> str:
     """Return page.html with a text for each of its placeholders, as HTML."""
-    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], web_files()["page.html"])
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], web_file("page.html"))
 
 
 @cache
 def served_page() -> dict[str, tuple[str, bytes]]:
     """Return what a server offers to browsers: by path, the media type and the content."""
-    files = web_files()
     description = "Translate texts and files with the models of this server."
     parts = {"policy": "", "description": description, "head": _SERVED_HEAD, "status": "Loading…", "parts": ""}
     page = filled_in(parts)
     return {
         "/": (HTML, page.encode()),
-        "/page.css": (STYLE, files["page.css"].encode()),
-        "/page.js": (SCRIPT, files["page.js"].encode()),
-        "/http.js": (SCRIPT, files["http.js"].encode()),
+        "/page.css": (STYLE, web_file("page.css").encode()),
+        "/page.js": (SCRIPT, web_file("page.js").encode()),
+        "/http.js": (SCRIPT, web_file("http.js").encode()),
     }

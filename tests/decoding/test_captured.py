@@ -15,8 +15,8 @@ from decoding.captured import CapturedSearch, Size
 from decoding.inference import CastLinear, FusedSelfAttention, in_precision, keep_narrow
 from decoding.search import Step, beam_search, greedy_search
 from decoding.static_cache import StaticCache, source_projection
-from decoding.steps import plain_step
-from decoding.torch_searcher import gpu_batch_tokens, without_tags
+from decoding.steps import plain_step, without_tags
+from decoding.torch_searcher import gpu_batch_tokens
 from fast.graphs import GraphPool, Replayed
 from fast.slot_attention import attend_to_slots, can_attend_to_slots
 from fast.topk import has_statistics_kernel, logit_statistics

@@ -31,8 +31,8 @@ from config import PRESETS, Config
 from decoding.attention import attentions
 from decoding.forced import log_probabilities
 from decoding.search import FindBest, Step, beam_search, best_continuations, greedy_search
-from decoding.steps import plain_step
-from decoding.torch_searcher import choose_translating, without_tags
+from decoding.steps import plain_step, without_tags
+from decoding.torch_searcher import choose_translating
 from decoding.translator import Translator
 from model import LayerNormalization, Transformer
 from pairs.corpus import Corpus

@@ -24,7 +24,7 @@ from tapis.engine import engine
 from tapis.engine.build_wasm import COMPILER, build, has_compiler
 from tapis.engine.weights import DEPTH, PANEL
 from tapis.search import Search
-from tapis.web import engine_module, web_files
+from tapis.web import engine_module, web_file
 
 TAGS = [4, 5]
 PART = 1000  # bytes of the weights that are handed over at once
@@ -59,7 +59,7 @@ def by_node(model: Transformer, searches: Sequence[dict[str, Any]], pairs: Seque
     parts = [weights[start : start + PART] for start in range(0, len(weights), PART)]
     names = ("d_model", "n_heads", "n_decoder_layers", "norm")
     given = {
-        "code": web_files()["engine.js"],
+        "code": web_file("engine.js"),
         "module": base64.b64encode(engine_module()).decode(),
         "config": {**{name: getattr(config, name) for name in names}, "eps": engine.EPSILON},
         "places": {**places, "size": len(weights)},
