@@ -30,6 +30,7 @@ from gpu_visit import PartOptions  # noqa: E402
 from measure import (  # noqa: E402
     Profile,
     alternate_while_working,
+    longest_uses,
     matmul_rate,
     print_failure,
     profile_of,
@@ -75,6 +76,7 @@ class Effort:
 
 
 FULL, SMALL = Effort(), Effort(warm_up=1, turn=2, rounds=1, profiled=1)
+TIMED_BATCHES = 5  # that the host makes
 
 
 # The variants: each prepares a new run, which is not compiled
@@ -120,7 +122,7 @@ VARIANTS: dict[str, Callable[[Training], None] | None] = {  # the last may lack 
 
 
 @dataclass
-class Contender:
+class ReadyVariant:
     """A variant that is ready."""
 
     step: CountedStep
@@ -141,10 +143,10 @@ class Contender:
         self.n_steps += n
         return n_tokens, time.perf_counter() - begun
 
-    def batch_milliseconds(self, n: int) -> float:
-        """Return the median time in which the host makes each of the next n batches."""
+    def batch_milliseconds(self) -> float:
+        """Return the median time in which the host makes each of the next TIMED_BATCHES batches."""
         milliseconds = []
-        for i in range(n):
+        for i in range(TIMED_BATCHES):
             begun = time.perf_counter()
             self.make_batch(self.n_steps + i)
             milliseconds.append(1000 * (time.perf_counter() - begun))
@@ -157,13 +159,13 @@ def capture_note(training: Training | None) -> str:
     return "  its capture failed" if is_refused else ""
 
 
-def contender(name: str, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Contender:
+def ready_variant(name: str, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> ReadyVariant:
     """Prepare a variant."""
     training = Training(config, corpus, tokenizer)
     device, plan, prepare = training.device, training.batch_plan, VARIANTS[name]
     if prepare:
         prepare(training)
-        return Contender(
+        return ReadyVariant(
             lambda i: take_step(training, i + 1).n_tokens, lambda i: plan.make_batches(i + 1), device, training
         )
 
@@ -180,7 +182,7 @@ def contender(name: str, config: Config, corpus: Corpus, tokenizer: Tokenizer) -
         step(batch)
         return batch.n_tokens
 
-    return Contender(counted_step, batch_of, device)
+    return ReadyVariant(counted_step, batch_of, device)
 
 
 # The workload
@@ -261,7 +263,7 @@ def step_times(name: str, options: Options, until: float) -> bool:
         flops_per_token = print_workload(name, config, corpus, tokenizer)
 
         # Start the variants, and print at once how that went.
-        contenders: dict[str, Contender] = {}
+        contenders: dict[str, ReadyVariant] = {}
         failed = False
         for variant in VARIANTS:
             if share_of_time() > 0.6:
@@ -269,7 +271,7 @@ def step_times(name: str, options: Options, until: float) -> bool:
                 continue
             variant_begun = time.perf_counter()
             try:
-                made = contender(variant, config, corpus, tokenizer)
+                made = ready_variant(variant, config, corpus, tokenizer)
                 _, warm_up = made.make_steps(effort.warm_up)
                 ready = time.perf_counter() - variant_begun
                 n_tokens, seconds = made.make_steps(effort.turn)
@@ -329,7 +331,7 @@ def step_times(name: str, options: Options, until: float) -> bool:
             profiled = profile_of(partial(made.make_steps, 1), device, effort.profiled)
             print(
                 f"    {variant:<32} {profiled.n_kernels:>8,.0f} {profiled.launches:>9,.0f} {profiled.waits:>6,.1f} "
-                f"{made.batch_milliseconds(5):>16.2f} ms",
+                f"{made.batch_milliseconds():>16.2f} ms",
                 flush=True,
             )
     return not failed
@@ -339,7 +341,7 @@ def print_profile(name: str, options: Options) -> None:
     """Print where the time of a preset's step goes, on the GPU and on the host, and write the trace of a step."""
     effort = SMALL if options.simulate else FULL
     with preset_workload(name, options) as (config, corpus, tokenizer):
-        tapis = contender(DEFAULT, config, corpus, tokenizer)
+        tapis = ready_variant(DEFAULT, config, corpus, tokenizer)
         tapis.make_steps(effort.warm_up)
         _, seconds = tapis.make_steps(effort.turn)
         profiled = profile_of(partial(tapis.make_steps, 1), tapis.device, effort.profiled)
@@ -351,10 +353,10 @@ def print_profile(name: str, options: Options) -> None:
             f"{profiled.launches:,.0f} launches, {profiled.waits:,.1f} waits{capture_note(tapis.training)}\n"
             f"    {'ms':>8} {'calls':>7}  kernel"
         )
-        for kernel, use in profiled.longest_kernels(25):
+        for kernel, use in longest_uses(profiled.kernels, 25):
             print(f"    {1000 * use.seconds:>8.3f} {use.calls:>7,.1f}  {kernel[:110]}")
         print(f"    {'ms':>8} {'calls':>7}  operation of the host, by its own time, under the profiler")
-        for operation, use in profiled.longest_on_host(20):
+        for operation, use in longest_uses(profiled.host, 20):
             print(f"    {1000 * use.seconds:>8.3f} {use.calls:>7,.1f}  {operation[:110]}", flush=True)
         one_step = profile_of(partial(tapis.make_steps, 1), tapis.device, 1)
         write_trace(one_step, options.out / f"{name}.trace.json.gz")

@@ -356,11 +356,10 @@ class Profile:
         """Return how often the host called what has one of these parts in its name."""
         return sum(use.calls for name, use in self.host.items() if any(part in name for part in parts))
 
-    def longest_kernels(self, n: int) -> list[tuple[str, Use]]:
-        return sorted(self.kernels.items(), key=lambda item: -item[1].seconds)[:n]
 
-    def longest_on_host(self, n: int) -> list[tuple[str, Use]]:
-        return sorted(self.host.items(), key=lambda item: -item[1].seconds)[:n]
+def longest_uses(uses: Mapping[str, Use], n: int) -> list[tuple[str, Use]]:
+    """Return the n that took the most time, by name."""
+    return sorted(uses.items(), key=lambda item: -item[1].seconds)[:n]
 
 
 # What marks parts of a step, and is in the profile of a GPU beside the kernels

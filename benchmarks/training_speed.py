@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from operator import attrgetter
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -36,10 +36,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import Contender, LocalContender, Workload, alternate, matmul_rate, ratio, synchronize  # noqa: E402
+from measure import (  # noqa: E402
+    Contender,
+    LocalContender,
+    Workload,
+    alternate,
+    longest_uses,
+    matmul_rate,
+    profile_of,
+    ratio,
+    synchronize,
+)
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from config import Config  # noqa: E402
@@ -328,15 +337,13 @@ def compare(options: Options, config: Config) -> None:
 def print_profile(tapis: Callable[[int, int], object], device: torch.device) -> None:
     """Print the operations that take the most time of a step, from a profile of five steps in this process."""
     tapis(0, 1)
-    on_gpu = device.type == "cuda"
-    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
-        tapis(1, 5)
-    own_time = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
-    table = sorted(profiled.key_averages(), key=own_time, reverse=True)
-    total = sum(map(own_time, table))
+    batches = count(1)
+    profiled = profile_of(lambda: tapis(next(batches), 1), device, 5)
+    uses = profiled.kernels if device.type == "cuda" else profiled.host
+    total = sum(use.seconds for use in uses.values())
     print("\nthe operations that take the most time of a step, the profiler's own work included")
-    for entry in table[:14]:
-        print(f"{entry.key:<50} {own_time(entry) / total:>9.1%} {entry.count // 5:>8,} calls a step")
+    for name, use in longest_uses(uses, 14):
+        print(f"{name:<50} {use.seconds / total:>9.1%} {use.calls:>8,.0f} calls a step")
 
 
 def main() -> None:
