@@ -65,11 +65,11 @@ class Size:
     @classmethod
     def holding(cls, n_sentences: int, n_source: int, longest: int, search: Search) -> "Size":
         """Return the smallest size for this."""
-        return cls(round_up(n_sentences, 1), round_up(n_source, LEAST), round_up(longest, LEAST), search)
+        return cls(power_of_two(n_sentences, 1), power_of_two(n_source, LEAST), power_of_two(longest, LEAST), search)
 
 
-def round_up(n: int, least: int) -> int:
-    """Return the power of two that is n or more, and `least` at least."""
+def power_of_two(n: int, least: int) -> int:
+    """Return the least power of two that is n or more, and `least` or more."""
     return max(least, 1 << (n - 1).bit_length())
 
 
@@ -190,7 +190,7 @@ class CapturedSearch:
             if n_decided == size.n_sentences:
                 break
             n_live = size.n_sentences - n_decided
-            size = replace(size, n_sentences=max(round_up(n_live, 1), min(size.n_sentences, FEW)))
+            size = replace(size, n_sentences=max(power_of_two(n_live, 1), min(size.n_sentences, FEW)))
             if length == size.longest:
                 size = replace(size, longest=2 * size.longest)
             if size != running.size:

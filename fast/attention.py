@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dataset import causal_mask, to_device
-from fast.packing import ROUND, Packing, round_up
+from fast.packing import ROUND, Packing, next_multiple
 from model import MultiHeadAttentionBlock, scaled_dot_product_attention
 from pairs.tables import Ints
 from tapis.system.terminal import in_one_line
@@ -233,7 +233,7 @@ def fault_of_attention(device: torch.device, dtype: torch.dtype, n_heads: int, h
     random = torch.Generator().manual_seed(1)
     for form, key_lengths in ((layout.decoder, tgt_lengths), (layout.source, src_lengths)):
         # Queries, keys and values, (rows, 3 D).
-        plain = torch.randn(round_up(8), 3 * width, generator=random).to(device).requires_grad_()
+        plain = torch.randn(next_multiple(8), 3 * width, generator=random).to(device).requires_grad_()
         tried = plain.detach().to(dtype).requires_grad_()
 
         # The plain formula takes one sentence at a time, as (H, T, K).
@@ -341,7 +341,7 @@ class RangeLayout:
         """Return the layout of sentences of these lengths (B,), on the CPU. The rows are a multiple of unit."""
         src_ends, tgt_ends = np.cumsum(src_lengths), np.cumsum(tgt_lengths)
         src_firsts, tgt_firsts = src_ends - src_lengths, tgt_ends - tgt_lengths
-        m, n = (round_up(int(ends[-1]), unit) for ends in (src_ends, tgt_ends))
+        m, n = (next_multiple(int(ends[-1]), unit) for ends in (src_ends, tgt_ends))
         tgt_row = np.arange(n)
         values = [
             _of_rows(src_firsts, src_lengths, np.arange(m)),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dataset import FlatRows, IdList, to_device
 from fast.attention import Layout, PaddedLayout, RangeLayout
-from fast.packing import ROUND, round_up
+from fast.packing import ROUND, next_multiple
 from pairs.tables import Ints, places_of
 from tapis.config import BOS, EOS, PAD
 
@@ -61,7 +61,7 @@ class PackedBatch:
         """
         src, tgt = FlatRows.of(sources), FlatRows.of(targets)
         src_lengths, tgt_lengths = src.lengths + 1, tgt.lengths + 1
-        m, n = (round_up(int(lengths.sum()), unit) for lengths in (src_lengths, tgt_lengths))
+        m, n = (next_multiple(int(lengths.sum()), unit) for lengths in (src_lengths, tgt_lengths))
         layout = RangeLayout if in_ranges else PaddedLayout
         longest = int(max(src_lengths.max(), tgt_lengths.max()))
         return cls(
@@ -71,7 +71,7 @@ class PackedBatch:
             tgt_positions=_positions(tgt_lengths, n),
             labels=_with_end(tgt, n),
             layout=layout.of(src_lengths, tgt_lengths, unit),
-            longest=round_up(longest) if in_ranges else longest,
+            longest=next_multiple(longest) if in_ranges else longest,
             n_tgt=int(tgt_lengths.sum()),
             n_tokens=int(src_lengths.sum() + tgt_lengths.sum()),
         )

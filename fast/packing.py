@@ -26,9 +26,9 @@ from dataset import to_device
 ROUND = 128  # N is a multiple of it
 
 
-def round_up(n_tokens: int, unit: int = ROUND) -> int:
-    """Return the number of rows for so many tokens: the next multiple of a unit, with one row at least to spare."""
-    return n_tokens + unit - n_tokens % unit
+def next_multiple(n: int, unit: int = ROUND) -> int:
+    """Return the multiple of a unit that follows n. Of as many rows for n tokens, at least one is to spare."""
+    return n + unit - n % unit
 
 
 class _SelectRows(torch.autograd.Function):
@@ -73,7 +73,7 @@ class Packing:
         """is_token (B, T), on the CPU, is True where there is a token. N is a multiple of unit."""
         position_of_row = is_token.flatten().nonzero().squeeze(1)
         n_tokens = len(position_of_row)
-        n_rows = round_up(n_tokens, unit)
+        n_rows = next_multiple(n_tokens, unit)
         row_of_position = torch.full(is_token.shape, n_rows - 1)
         row_of_position[is_token] = torch.arange(n_tokens)
         return cls(n_tokens, row_of_position, F.pad(position_of_row, (0, n_rows - n_tokens)))

@@ -27,7 +27,7 @@ def translated_srt(subtitles: str, translate: Translate) -> str:
 
     Lines of a cue in a row become one, but those of two speakers stay two. Raises DocumentError if there are no times.
     """
-    lines = _lines_of_srt(subtitles)
+    lines = _lines(subtitles)
     kinds = [_kind_of_line(line) for line in lines]
     if "times" not in kinds and subtitles.strip():
         raise DocumentError("these are no subtitles in the format SubRip (.srt): no line has times")
@@ -77,7 +77,7 @@ def translated_vtt(subtitles: str, translate: Translate) -> str:
 
     Identifiers, settings, notes and styles stay. Raises DocumentError if the first line is not that of WebVTT.
     """
-    lines = _lines_of_srt(subtitles)
+    lines = _lines(subtitles)
     if not lines or not _VTT.match(lines[0]):
         raise DocumentError("these are no subtitles in the format WebVTT (.vtt): the first line must be WEBVTT")
     ends = [i for i, line in enumerate(lines) if not line.strip() or "-->" in line]
@@ -98,7 +98,7 @@ def translated_vtt(subtitles: str, translate: Translate) -> str:
 def srt_warnings(subtitles: str) -> Iterator[str]:
     """Yield what of subtitles is not understood, each with the number of its line."""
     has_begun = False  # the first cue
-    for number, line in enumerate(_lines_of_srt(subtitles), 1):
+    for number, line in enumerate(_lines(subtitles), 1):
         kind = _kind_of_line(line)
         has_begun = has_begun or kind in ("times", "damaged times")
         if kind == "damaged times":
@@ -114,7 +114,7 @@ def srt_warnings(subtitles: str) -> Iterator[str]:
 LineKind = Literal["blank", "digits", "times", "damaged times", "text"]
 
 
-def _lines_of_srt(subtitles: str) -> list[str]:
+def _lines(subtitles: str) -> list[str]:
     """Return the lines of subtitles with their endings: LF, CRLF, CR, or the CR CR LF of a file converted twice."""
     return re.findall(r"[^\r\n]*+(?:\r{0,2}\n|\r)|[^\r\n]++", subtitles)
 

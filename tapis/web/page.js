@@ -185,7 +185,7 @@ class Page {
     });
 
     // files
-    const [input, main] = [byId("file-input"), document.documentElement];
+    const [input, root] = [byId("file-input"), document.documentElement];
     on("choose-file", "click", () => input.click());
     input.addEventListener("change", () => {
       if (input.files.length) this.translateFile(input.files[0]);
@@ -193,15 +193,15 @@ class Page {
     });
     on("file-close", "click", () => this.closeFile());
     const hasFile = (event) => this.model?.files.length && event.dataTransfer?.types.includes("Files");
-    main.addEventListener("dragover", (event) => {
+    root.addEventListener("dragover", (event) => {
       if (!hasFile(event)) return;
       event.preventDefault();
       byId("drop").hidden = false;
     });
-    main.addEventListener("dragleave", (event) => {
+    root.addEventListener("dragleave", (event) => {
       if (!event.relatedTarget) byId("drop").hidden = true;
     });
-    main.addEventListener("drop", (event) => {
+    root.addEventListener("drop", (event) => {
       byId("drop").hidden = true;
       if (!hasFile(event)) return;
       event.preventDefault();
