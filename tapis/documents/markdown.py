@@ -69,7 +69,7 @@ def _markdown_parser() -> "MarkdownIt":
 
 
 class _Place(NamedTuple):
-    """A text of a Markdown document, in one line, and where it begins and ends there."""
+    """A text of a Markdown document, in one line, or a line of it, and where it begins and ends there."""
 
     text: str
     start: int
@@ -93,20 +93,17 @@ def _places(body: str) -> Iterator[_Place]:
     references: dict[str, Any] = {}
     blocks = _markdown_parser().parse(body, references)
     full = partial(_with_references, labels=references.get("references", {}))
-    end = 0  # of the text before
+    end = 0  # of the line before
     for before, block in pairwise(blocks):
         if block.type != "inline" or not block.map:
             continue
         is_cell = before.type in ("th_open", "td_open")
-        texts: list[str] = []  # of the lines since the last hard break
-        start = 0
+        texts: list[list[_Place]] = [[]]  # the lines of each, up to a hard break
         parts = block.content.split("\n")
         is_formula = False
         for i, part in enumerate(parts):
             if is_formula or _FENCE.match(part):  # which other programs read
-                if texts:
-                    yield _Place(full(" ".join(texts)), start, end, is_cell)
-                    texts = []
+                texts.append([])
                 is_formula ^= part.count("$$") % 2 == 1
                 continue
             # Where the part is: in a line after the signs of the block, or after the cell before.
@@ -114,9 +111,7 @@ def _places(body: str) -> Iterator[_Place]:
             stripped = _HARD_BREAK.sub(r"\g<escaped>", part).strip() if is_broken else part.strip()
             stripped = stripped if i else _CHECKBOX.sub("", stripped)
             if not is_cell and (sign := _DEFINITION.match(stripped)):
-                if texts:
-                    yield _Place(full(" ".join(texts)), start, end, is_cell)
-                    texts = []
+                texts.append([])
                 stripped = stripped[sign.end() :]
                 if not stripped:  # the footnote begins in the next line
                     continue
@@ -127,13 +122,14 @@ def _places(body: str) -> Iterator[_Place]:
             else:
                 place = body.rfind(stripped, line_start, next_line)
             if place < 0:
+                texts.pop()
                 break
-            start = start if texts else place
-            texts.append(stripped)
             end = place + len(stripped)
-            if is_broken or i + 1 == len(parts):
-                yield _Place(full(" ".join(texts)), start, end, is_cell)
-                texts = []
+            texts[-1].append(_Place(stripped, place, end, is_cell))
+            if is_broken:
+                texts.append([])
+        for lines in filter(None, texts):
+            yield _Place(full(" ".join(line.text for line in lines)), lines[0].start, lines[-1].end, is_cell)
 
 
 def _with_references(text: str, labels: Collection[str]) -> str:
