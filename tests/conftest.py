@@ -70,6 +70,13 @@ def pairs_of(*texts: tuple[str, str]) -> Pairs:
     return Pairs(rows, np.arange(len(texts)), digest(texts))
 
 
+def scrambled(model: Transformer) -> Transformer:
+    """The model with weights that no symmetry hides behind, in evaluation mode."""
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
 def needs_shared(name: str) -> pytest.MarkDecorator:
     """Skips, by name, what needs real data that is not part of the project."""
     return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
@@ -204,11 +211,8 @@ def tokenizer(demo: Corpus) -> Tokenizer:
 
 @pytest.fixture
 def model(tiny: Config, tokenizer: Tokenizer) -> Transformer:
-    """Untrained, with weights of its own that no symmetry hides behind, in evaluation mode."""
-    model = Transformer(len(tokenizer), tiny)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    """Untrained."""
+    return scrambled(Transformer(len(tokenizer), tiny))
 
 
 @pytest.fixture(scope="session")
@@ -295,10 +299,7 @@ def saved_untrained(config: Config, tokenizer: Tokenizer) -> RunFolder:
     """weights/one with this config and an untrained model."""
     folder = RunFolder(Path("weights/one"))
     folder.start(config, tokenizer)
-    model = Transformer(len(tokenizer), config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    folder.save_model(parameters(model))
+    folder.save_model(parameters(scrambled(Transformer(len(tokenizer), config))))
     return folder
 
 

@@ -19,7 +19,7 @@ from tapis.text.tokenizer import Tokenizer
 
 
 def test_it_repeats_the_score_of_training(
-    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command, tmp_path: Path
+    trained: "subprocess.CompletedProcess[str]", command: Command, called: Command
 ) -> None:
     run = str(Path(trained.args[0]) / "weights/demo")
     scored = command("evaluate.py", "--run", run, "--device", "cpu", "--output", "out.fr")
@@ -130,9 +130,7 @@ def test_errors_are_at_most_two_lines(
     assert says in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
-def test_scores_have_a_line_for_each_pair(
-    trained: "subprocess.CompletedProcess[str]", called: Command, tmp_path: Path
-) -> None:
+def test_scores_have_a_line_for_each_pair(trained: "subprocess.CompletedProcess[str]", called: Command) -> None:
     """A right reference is more probable than one of another sentence, also where a line is empty."""
     run = str(Path(trained.args[0]) / "weights/demo")
     sources = (ROOT / "demo/test.en").read_text(encoding="utf-8").splitlines()[:40]

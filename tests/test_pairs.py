@@ -99,7 +99,7 @@ def test_tags_are_tokens_that_no_text_contains(tagged: Tokenizer, tokenizer: Tok
     assert (tagged.merged_from[[4, 5]] == -1).all(), "subword dropout cannot split them"
 
 
-def test_each_source_begins_with_the_tag_of_its_target(corpus: Corpus, tagged: Tokenizer) -> None:
+def test_each_source_begins_with_the_tag_of_its_target(corpus: Corpus) -> None:
     tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 300, ["de", "en", "fr"])
     tags = [tokenizer.tags[origin.target] for origin in corpus.origins]
     tagged_pairs, plain = EncodedPairs.of(corpus.train, tokenizer, tags=tags), EncodedPairs.of(corpus.train, tokenizer)

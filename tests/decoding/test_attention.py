@@ -120,7 +120,7 @@ def test_attention_of_a_beam_search_is_that_of_its_best_translation(translator: 
     assert translator.attention(SENTENCE, search)[0] == translator.n_best([SENTENCE], search)[0][0]
 
 
-def test_tokens_of_any_characters_are_printable(translator: Translator, tokenizer: Tokenizer) -> None:
+def test_tokens_of_any_characters_are_printable(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(["Tu dors, né 猫\t🙂"])[0]
     pieces = tokenizer.pieces(ids)
     assert all(piece.isprintable() and piece for piece in pieces)

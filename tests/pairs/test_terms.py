@@ -8,7 +8,6 @@ from conftest import pairs_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import Config
 from dataset import EncodedPairs
 from pairs.corpus import Corpus
 from pairs.origins import Origin
@@ -163,7 +162,7 @@ def test_a_share_of_the_sources_gets_terms(lexicon: Lexicon) -> None:
     assert sum(UNK in row for row in annotated(1.0)) == len(sources)
 
 
-def test_only_training_batches_have_terms(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+def test_only_training_batches_have_terms(small: Corpus, tokenizer: Tokenizer) -> None:
     pairs = EncodedPairs.of(small.train, tokenizer)
     plain, _ = pairs.ids(pairs.rows)
     sources, targets = pairs.ids(pairs.rows, random=np.random.default_rng(1), terms=0.9, lexicons=lexicons(small))

@@ -202,7 +202,7 @@ def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() 
             assert answer == [f"{kind} {line}" for line in lines]
 
 
-def test_a_request_that_nobody_waits_for_ends_when_it_is_checked(batches: Batches[str, str]) -> None:
+def test_a_request_that_nobody_waits_for_ends_when_it_is_checked() -> None:
     started, ended = threading.Event(), threading.Event()
 
     def endless(lines: list[str], check: Check) -> list[str]:

@@ -127,7 +127,7 @@ def test_the_console_command(args: list[str], code: int, out: str, err: str) -> 
 
 
 @compiled
-def test_the_engine_tells_what_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_tells_what_it_computes_with() -> None:
     done = ran(sys.executable, "from tapis.__main__ import run; run(['info'])", PYTHONPATH=str(ROOT))
     assert f"the engine computes with {variants()[0]}" in done
     done = ran(
