@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.text.tokenizer import Tokenizer
+from tapis.text.tokenizer import BEGINS_WORD, Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def word_alignment(attention: Attention) -> NDArray[np.float64]:
     """
     weights = attention.weights[-1].mean(axis=0)[:-1, :-1].astype(np.float64)
     for axis, pieces in enumerate((attention.target[:-1], attention.source[:-1])):
-        words = np.cumsum([piece.startswith("▁") for piece in pieces]) - 1
+        words = np.cumsum([piece.startswith(BEGINS_WORD) for piece in pieces]) - 1
         of_word = words[None, :] == np.arange(words.max(initial=-1) + 1)[:, None]  # (words, tokens)
         weights = of_word @ weights if axis == 0 else weights @ of_word.T
     return weights

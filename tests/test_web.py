@@ -24,6 +24,7 @@ from exporting.web_page import ENGINE, PAGE_FIELDS, REMAINDERS, web_page
 from model import Transformer
 from pairs.corpus import Corpus
 from tapis import lengths
+from tapis.attention import END, Attention, word_alignment
 from tapis.config import EOS, LENGTH_PENALTY, Learned
 from tapis.doubts import doubts, numbers, words
 from tapis.engine import engine
@@ -673,6 +674,25 @@ def test_repairs_and_directions_are_those_of_python(run_folder: RunFolder, brows
     found = evaluate(browser, exported(run_folder, browser), function, texts)
     for text, one in zip(texts, found, strict=True):
         assert one == [repair(text), list(take_direction(text))], ascii(text)
+
+
+@browsing
+def test_words_are_aligned_as_in_python(run_folder: RunFolder, browser: Any) -> None:
+    pieces = ["▁a", "▁", "b", "⟨20 e2 80⟩", "⟨9c⟩", "⟨20", "é"]
+    choice = random.Random(5)
+    cases = []
+    for _ in range(100):
+        source, target = ([*choice.choices(pieces, k=choice.randint(1, 8)), END] for _ in range(2))
+        cases.append((source, target, [[choice.random() for _ in source] for _ in target]))
+    function = """(cases) => cases.map(([source, target, rows]) => {
+        const { nTarget, nSource, weights } = wordAlignment({ source, target, rows });
+        return [[nTarget, nSource], weights];
+    })"""
+    found = evaluate(browser, exported(run_folder, browser), function, cases)
+    for (source, target, rows), (shape, weights) in zip(cases, found, strict=True):
+        expected = word_alignment(Attention(np.array([[rows]], np.float32), source, target))
+        assert list(expected.shape) == shape, (source, target)
+        assert np.array(weights).reshape(shape) == pytest.approx(expected, abs=1e-5)
 
 
 @browsing

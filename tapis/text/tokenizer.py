@@ -38,8 +38,11 @@ _TO_BYTES = {ord(character): byte for character, byte in _BYTE_OF_CHARACTER.item
 
 MAX_TOKEN_LENGTH = 1000  # bytes; a corpus may have lines of as many dashes
 
+# How a word begins in tokens as readable text: with a space, or with a space and a part of a character (⟨20 e2 80⟩).
+BEGINS_WORD = ("▁", "⟨20 ")
+
 # Of tokens as readable text, in which ▁ is a space and ⟨e2 80⟩ a part of a character: perhaps of a letter.
-_GOES_ON = re.compile(rf"[\w{MARKS}⟨]")
+_GOES_ON = re.compile(rf"[\w{MARKS}]|⟨(?!20 )")
 _BINDS = re.compile(r"(?:['’(\[{„]|▁\W*[“‘]|(?<!▁)[-/])\Z")  # “ closes quotes in German: not directly behind a word
 _ENDS_IN_SIGN = re.compile(rf"\A(?!⟨).*[^\w{MARKS}]\Z", re.DOTALL)
 

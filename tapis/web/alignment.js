@@ -93,12 +93,14 @@ function sameWords(n) {
   return new Array(n).fill({ nTarget: 1, nSource: 1, weights: [[1]] });
 }
 
+const BEGINS_WORD = /^(?:▁|⟨20 )/u; // a space, or a space and a part of a character (⟨20 e2 80⟩)
+
 // The block of a translation, from what its tokens attended to. A word is a token that begins with a space, and the
 // tokens after it that do not. A token before the first of them, such as a tag of the target language, belongs to none.
 function wordAlignment({ source, target, rows }) {
   const wordsOf = (pieces) => {
     let word = -1;
-    return pieces.slice(0, -1).map((piece) => (piece.startsWith("▁") ? (word += 1) : word)); // without the end
+    return pieces.slice(0, -1).map((piece) => (BEGINS_WORD.test(piece) ? (word += 1) : word)); // without the end
   };
   const [ofSource, ofTarget] = [wordsOf(source), wordsOf(target)];
   const [nSource, nTarget] = [ofSource, ofTarget].map((words) => Math.max(-1, ...words) + 1);

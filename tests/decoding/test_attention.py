@@ -18,7 +18,7 @@ from decoding.attention import attentions, cross_attention
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from model import Transformer
-from tapis.attention import END, START, Attention, draw, quiet, to_html
+from tapis.attention import END, START, Attention, draw, quiet, to_html, word_alignment
 from tapis.config import ConfigError
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
@@ -140,6 +140,20 @@ def test_an_empty_translation_has_one_row_of_weights(translator: Translator) -> 
 def random_attention(n_target: int, n_source: int, n_heads: int = 4) -> Attention:
     weights = torch.rand(2, n_heads, n_target, n_source).softmax(dim=-1).numpy()
     return Attention(weights, [f"s<{i}>" for i in range(n_source)], [f"t&{i}" for i in range(n_target)])
+
+
+def test_a_word_may_begin_with_a_part_of_a_character() -> None:
+    """Such as ⟨20 e2 80⟩, the token of a space and the beginning of a quotation mark."""
+    tokenizer = Tokenizer.train(["“a” … – École Ça à"] * 5, 264)
+    source, target = "“Yes”, he says … – at school", "“Oui”, dit-il … – à l'École. Ça va"
+    (source_ids, target_ids) = tokenizer.encode([source, target])
+    begins_word = [piece.startswith("⟨20 ") for piece in tokenizer.pieces(target_ids)]
+    assert sum(begins_word) >= 5
+    weights = random_attention(len(target_ids) + 1, len(source_ids) + 1).weights
+    attention = Attention.of(weights, tokenizer, source_ids, target_ids)
+    assert word_alignment(attention).shape == (len(target.split()), len(source.split()))
+    goes_on, *_ = tokenizer.word_borders
+    assert not goes_on[np.array(target_ids)[begins_word]].any()
 
 
 def test_maps_are_one_head_or_the_mean_and_all_heads() -> None:
