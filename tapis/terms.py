@@ -28,6 +28,7 @@ from tapis.search import Hypothesis, Search, length_penalty
 from tapis.text.alignment import alignment_of
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 from tapis.text.tokenizer import Tokenizer
+from tapis.text.words import MARKS
 
 if TYPE_CHECKING:
     from tapis.translator import Translator
@@ -37,7 +38,13 @@ EXPECTED_TERM = 10.0  # nats that a term may cost in its place: one that costs m
 LENGTHENED = 1.2  # times the tokens of the usual translation: what a search may make of it, besides the terms
 _SPACE = re.compile(r"\s")  # of any kind, as for `str.split`
 _POSSESSIVE = re.compile(r"\A['’]s(?!\w)")
-_AROUND = re.compile(r"(?P<before>\W*(?:\w{1,2}['’](?=\w))?).*?(?P<after>\W*)")  # a word: signs, and an article as l'
+# Languages whose articles, pronouns and prepositions lose their vowel before a word and are written as one with it:
+# l'homme, nell'acqua, jusqu'ici. In others, an apostrophe is a letter: М'яч, to'p.
+ELIDING = {"ca", "co", "fr", "fur", "ga", "it", "lb", "lij", "mt", "oc", "rm", "sc", "scn", "vec", "wa"}
+_ELIDED = r"(?:[bcdfjlmnstvx]|qu|(?:jus|lors|puis|quoi)qu|un|(?:a|co|da|de|ne|que|su)ll|quest)['’](?=\w)"
+_SIGNS = rf"[^\w{MARKS}]*"
+_AROUND = re.compile(rf"(?P<before>{_SIGNS}).*?(?P<after>{_SIGNS})")  # a word: its signs
+_AROUND_ELIDED = re.compile(rf"(?P<before>{_SIGNS}(?:{_ELIDED})?).*?(?P<after>{_SIGNS})", re.IGNORECASE)
 
 
 def say_terms(
@@ -122,7 +129,8 @@ def with_terms_in_place(
     for (row, text), attention in zip(pairs, alignments, strict=True):
         if any(is_part_of_word(sentences[row], placed) for placed in places_of[row]):
             continue
-        new = put_in_place(sentences[row], text, lacking(places_of[row], text), word_alignment(attention))
+        lacked = lacking(places_of[row], text)
+        new = put_in_place(sentences[row], text, lacked, word_alignment(attention), translator.target)
         if not lacking(places_of[row], new):
             changed[row].append(new)
 
@@ -162,7 +170,9 @@ def is_part_of_word(sentence: str, placed: Placed) -> bool:
     return any(map(str.isalnum, before + _POSSESSIVE.sub("", after)))
 
 
-def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weights: NDArray[np.float64]) -> str:
+def put_in_place(
+    sentence: str, translation: str, terms: Sequence[Placed], weights: NDArray[np.float64], language: str
+) -> str:
     """Return a translation with terms in the place of the words that come from them.
 
     Args:
@@ -170,8 +180,10 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
         translation: of which the spaces separate words.
         terms: those to put in, with their places in the source.
         weights: (words of the translation, words of the source), as `tapis.attention.word_alignment` has them.
+        language: of the translation.
 
     """
+    around = _AROUND_ELIDED if base_language(language) in ELIDING else _AROUND
     translated_words = translation.split()
     alignment = alignment_of([weights], len(translated_words), len(sentence.split()))
     for start, end, term in terms:
@@ -179,7 +191,7 @@ def put_in_place(sentence: str, translation: str, terms: Sequence[Placed], weigh
         places = sorted({alignment.best(word) for word in range(first, last + 1)})
         if places[-1] - places[0] >= len(places):  # they are not side by side
             places = [alignment.best(last)]
-        parts = [_AROUND.fullmatch(translated_words[place]) for place in places]
+        parts = [around.fullmatch(translated_words[place]) for place in places]
         assert parts[0] and parts[-1]
         text = term.target
         if not places[0] and translated_words[0][len(parts[0]["before"]) :][:1].isupper():

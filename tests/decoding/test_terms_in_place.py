@@ -23,7 +23,9 @@ from tapis.text.tokenizer import Tokenizer
 CAT = Term("cat", "matou")
 
 
-def put(sentence: str, translation: str, found: list[tuple[str, str]], links: dict[int, int]) -> str:
+def put(
+    sentence: str, translation: str, found: list[tuple[str, str]], links: dict[int, int], language: str = "fr"
+) -> str:
     """Put terms in place. links has the word of the translation that comes from each word of the source."""
     weights = np.full((len(translation.split()), len(sentence.split())), 0.01)
     for source, target in links.items():
@@ -32,7 +34,7 @@ def put(sentence: str, translation: str, found: list[tuple[str, str]], links: di
     for one, other in found:
         start = sentence.index(one)
         places.append(Placed(start, start + len(one), Term(one, other)))
-    return put_in_place(sentence, translation, places, weights)
+    return put_in_place(sentence, translation, places, weights, language)
 
 
 def test_a_term_takes_the_place_of_the_word_that_comes_from_it() -> None:
@@ -43,6 +45,31 @@ def test_a_term_takes_the_place_of_the_word_that_comes_from_it() -> None:
     assert put("the man", "l'homme", [("man", "ouvrier")], {0: 0, 1: 0}) == "l'ouvrier"
     assert put("The man", "L'homme", [("man", "ouvrier")], {0: 0, 1: 0}) == "L'ouvrier"
     assert put('"Cats sleep."', '"Chats dorment."', [("Cats", "matous")], {0: 0, 1: 1}) == '"Matous dorment."'
+
+
+@pytest.mark.parametrize(
+    ("language", "translation", "term", "expected"),
+    [
+        ("it", "nell'acqua", "vino", "nell'vino"),
+        ("it", "Dell’acqua.", "vino", "Dell’vino."),
+        ("fr-CA", "jusqu'ici", "hier", "jusqu'hier"),
+        ("fr", "(Lorsqu'ici)", "hier", "(Lorsqu'hier)"),
+        ("fr", "aujourd'hui", "hier", "hier"),
+        ("uk", "М'яч", "куля", "Куля"),
+        ("uz", "to'p", "shar", "shar"),
+        ("en", "o'clock", "time", "time"),
+    ],
+)
+def test_an_apostrophe_is_an_elision_only_in_languages_that_have_it(
+    language: str, translation: str, term: str, expected: str
+) -> None:
+    assert put("x", translation, [("x", term)], {0: 0}, language) == expected
+
+
+def test_vowel_signs_are_parts_of_the_word_that_gives_way() -> None:
+    assert put("a book", "एक किताबें।", [("book", "पोथी")], {0: 0, 1: 1}, "hi") == "एक पोथी।"
+    assert put("a book", "(நூலை)", [("book", "ஏடு")], {0: 0, 1: 0}, "ta") == "(ஏடு)"
+    assert put("a book", "এক বইটি,", [("book", "পুঁথি")], {0: 0, 1: 1}, "bn") == "এক পুঁথি,"
 
 
 def test_a_term_of_several_words_takes_the_place_of_their_words() -> None:
@@ -74,14 +101,14 @@ def test_a_part_of_a_word_has_no_place_of_its_own() -> None:
 def test_the_words_of_the_source_count_not_those_of_the_entry() -> None:
     placed = Placed(8, 14, Term("e - mail", "courriel"))
     weights = np.eye(4)
-    assert put_in_place("Send an e-mail now.", "Envoyez un mail maintenant.", [placed], weights) == (
+    assert put_in_place("Send an e-mail now.", "Envoyez un mail maintenant.", [placed], weights, "fr") == (
         "Envoyez un courriel maintenant."
     )
 
 
 def test_an_alignment_of_other_words_is_not_used() -> None:
     placed = Placed(2, 5, CAT)
-    assert put_in_place("A cat sleeps.", "Un chat dort.", [placed], np.eye(2)) == "Un matou dort."
+    assert put_in_place("A cat sleeps.", "Un chat dort.", [placed], np.eye(2), "fr") == "Un matou dort."
 
 
 def test_what_is_lacking_is_counted() -> None:
