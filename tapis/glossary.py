@@ -11,6 +11,7 @@ changed (tapis/terms.py).
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +21,10 @@ from typing import NamedTuple, Self
 from tapis.config import UNK, TapisError
 from tapis.doubts import words
 from tapis.system.terminal import in_one_line
+from tapis.text.languages import repair
 from tapis.text.lines import lines
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
-from tapis.text.words import IN_WORD, LETTERS
+from tapis.text.words import IN_WORD, LETTERS, MARKS
 
 MOST_TERMS = 100_000
 LONGEST_TERM = 200  # characters
@@ -32,6 +34,8 @@ LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no 
 _LETTERS = re.compile(LETTERS)
 _WORD = re.compile(rf"{IN_WORD}+|[^\w\s]")
 _OF_WORD = re.compile(IN_WORD)
+# A character with the marks that may be one with it in NFC; of Korean, the vowel and the final consonant of a syllable
+_WITH_MARKS = re.compile(rf".[{MARKS}\u1160-\u11ff]*+", re.DOTALL)
 _BEFORE_WORDS = re.compile(r"\W*")
 # Chinese, Japanese, Thai, Lao, Khmer, Burmese: a text of these has no borders of words
 _SPACELESS = re.compile(
@@ -70,7 +74,7 @@ class Glossary:
         for number, line in enumerate(lines(file), 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            cells = [" ".join(cell.split()) for cell in line.split("\t")]
+            cells = list(map(repair, line.split("\t")))
             where = f"{file} line {number:,}"
             if len(cells) < 2 or not all(cells[:2]):
                 raise TapisError(
@@ -110,9 +114,12 @@ class Glossary:
 
     def places_in(self, sentence: str) -> list[Placed]:
         """Return what `terms_in` returns, each term with its place in the sentence."""
-        sentence = _with_plain_apostrophes(sentence)
-        if _SPACELESS.search(sentence):
-            return self._parts_of(sentence)
+        composed, starts = _composed(_with_plain_apostrophes(sentence))
+        found = self._parts_of(composed) if is_spaceless(composed) else self._words_of(composed)
+        return [Placed(starts[start], starts[end], term) for start, end, term in found]
+
+    def _words_of(self, sentence: str) -> list[Placed]:
+        """Return the terms of a sentence that separates words by spaces: the longest where several begin."""
         matches = list(_WORD.finditer(sentence))
         parts = [match.group() for match in matches]
         found: list[Placed] = []
@@ -192,6 +199,19 @@ def _is_whole(text: str, start: int, end: int) -> bool:
 def is_spaceless(text: str) -> bool:
     """Return whether a text is of a script that separates no words by spaces."""
     return _SPACELESS.search(text) is not None
+
+
+def _composed(text: str) -> tuple[str, Sequence[int]]:
+    """Return a text in NFC, and where each of its characters begins in the text as it was; at last, where that ends."""
+    if unicodedata.is_normalized("NFC", text):
+        return text, range(len(text) + 1)
+    pieces: list[str] = []
+    starts: list[int] = []
+    for match in _WITH_MARKS.finditer(text):
+        piece = unicodedata.normalize("NFC", match.group())
+        pieces.append(piece)
+        starts += [min(match.start() + i, match.end() - 1) for i in range(len(piece))]
+    return "".join(pieces), [*starts, len(text)]
 
 
 def _with_plain_apostrophes(text: str) -> str:

@@ -1,7 +1,7 @@
 """Translation memories: what was translated before is taken as it was, and what is like it is found.
 
-A memory is a TMX file, as computer-aided translation tools export it. Texts are compared with single spaces. Of several
-translations of a text, the last one counts.
+A memory is a TMX file, as computer-aided translation tools export it. Texts are compared in NFC, with single spaces and
+without invisible characters. Of several translations of a text, the last one counts.
 """
 
 import html
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tapis.system.files import write_whole
+from tapis.text.languages import repair
 from tapis.text.lines import Pair, compressed
 from tapis.text.markup import ESCAPES, NOT_OF_XML, Markup, has_markdown, plain
 from tapis.text.tmx import read_tmx, read_tmx_file
@@ -40,7 +41,8 @@ class Memory:
     """Texts with their translations."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
-        self.translations = {_normal(one): other.strip() for one, other in pairs if one.strip() and other.strip()}
+        repaired = ((repair(one), other.strip()) for one, other in pairs)
+        self.translations = {one: other for one, other in repaired if one and other}
 
     @classmethod
     def read(cls, file: Path, source: str, target: str) -> Self:
@@ -52,7 +54,7 @@ class Memory:
 
     def exact(self, text: str) -> str | None:
         """Return the translation of a text; None if the memory does not have it."""
-        return self.translations.get(_normal(text))
+        return self.translations.get(repair(text))
 
     def exact_in(self, line: str, markup: Markup) -> str | None:
         """Return the translation of a line of a document, as its markup; None of one with marks, or that it lacks."""
@@ -88,7 +90,7 @@ class Memory:
 
         The similarity is twice the words in common, in their order, by the words of both texts.
         """
-        text = _normal(text)
+        text = repair(text)
         words = _WORD.findall(text.lower())
         if len(words) > MOST_WORDS:
             return None
@@ -124,10 +126,10 @@ def write_memory(file: Path, pairs: Iterable[Pair], source: str, target: str) ->
     languages, and OSError if it cannot be written.
     """
     memory = read_tmx_file(file, source, target) if file.exists() else None
-    known = {_normal(one): _normal(other) for one, other in memory.pairs} if memory else {}
+    known = {repair(one): _normal(other) for one, other in memory.pairs} if memory else {}
     cleaned = [(_normal(NOT_OF_XML.sub("", one)), _normal(NOT_OF_XML.sub("", other))) for one, other in pairs]
-    last = {one: other for one, other in cleaned if one and other}
-    added = [(one, other) for one, other in last.items() if known.get(one) != other]
+    last = {repair(one): (one, other) for one, other in cleaned if repair(one) and other}
+    added = [(one, other) for key, (one, other) in last.items() if known.get(key) != other]
     units = "".join(f"<tu>{_variant(source, one)}{_variant(target, other)}</tu>\n" for one, other in added)
     if memory and not units:
         return

@@ -133,6 +133,21 @@ def test_a_unit_with_placeholders_is_no_translation_of_the_rest(source: str, tar
     assert len(list(read_tmx(Path("m.tmx"), "en", "de"))) == (1 if is_used else 2)
 
 
+def test_a_text_is_found_in_any_unicode_form() -> None:
+    """What is written stays as it is."""
+    pair = ("Le cafe\u0301 est ici.", "Der Kaffee ist da\u200f.")
+    write_memory(Path("memory.tmx"), [pair], "fr", "de")
+    assert list(read_tmx(Path("memory.tmx"), "fr", "de")) == [pair]
+    memory = Memory.read(Path("memory.tmx"), "fr", "de")
+    for text in (pair[0], "Le café est ici.", "Le\u00a0café  est\u200b ici."):
+        assert memory.exact(text) == pair[1]
+        near = memory.near(text)
+        assert near and near.similarity == 1
+    content = Path("memory.tmx").read_bytes()
+    write_memory(Path("memory.tmx"), [("Le café est ici.", pair[1]), ("\u200b", "x")], "fr", "de")
+    assert Path("memory.tmx").read_bytes() == content
+
+
 def test_texts_that_are_like_each_other_are_found() -> None:
     memory = Memory(
         [("The cat is on the mat.", "a"), ("The dog is on the mat.", "b"), ("Another text altogether.", "c")]

@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,19 @@ def test_an_apostrophe_is_found_in_either_way_to_write_it(written: str, other: s
         assert term == licence and sentence[start:end] == f"driver{other}s licence"
     assert missing_terms([licence], f"une attestation d{other}aptitude") == []
     assert missing_terms([licence], f"Attestation d{other}aptitude") == []
+
+
+def test_a_term_is_found_in_any_unicode_form() -> None:
+    """With its place in the text as it is."""
+    Path("terms.tsv").write_text("cafe\u0301\tKaffee\u00adhaus\n한국\tKorea\n", encoding="utf-8")
+    glossary = Glossary.read(Path("terms.tsv"))
+    assert glossary.terms == (Term("café", "Kaffeehaus"), Term("한국", "Korea"))
+    for text in ("Le café, à 한국.", "\u202aLe (cafe\u0301) de 한국"):
+        for form in ("NFC", "NFD"):
+            written = unicodedata.normalize(form, text)
+            found = [written[start:end] for start, end, _ in glossary.places_in(written)]
+            assert found == [unicodedata.normalize(form, term) for term in ("café", "한국")], ascii(written)
+    assert not glossary.places_in("cafe\u0301\u0301") and not glossary.places_in("cafe\ufe20\u0323")
 
 
 def test_what_is_missing_is_counted() -> None:
