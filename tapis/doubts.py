@@ -12,6 +12,7 @@
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -84,13 +85,13 @@ def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
 def numbers(text: str) -> Counter[str]:
     """Return the numbers of two digits or more in a text, by their digits, however a language writes these.
 
-    A telephone number is one. Signs of currency count, too.
+    A telephone number is one. Signs of currency count, too, whatever their width.
     """
     if not _DIGIT_OR_CURRENCY.search(text):
         return Counter()
     joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
     found = Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
-    return found + Counter(c for c in text if c in CURRENCIES)
+    return found + Counter(unicodedata.normalize("NFKC", c) for c in text if c in CURRENCIES)
 
 
 def words(text: str) -> list[str]:

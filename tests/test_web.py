@@ -103,6 +103,7 @@ PIECES = (
         "@you",
     ),
     *("***", "`", "``", "``x ` y``", "<code>", "</code>", "\\]", "[x]", "](<x y>)", "](x_(y) 'z')", "<b><i>"),
+    *("10–20", "≥10", "~5 €", "±", "<", "￥5", "1️⃣", "*️⃣", "#⃣", "©️", "©", "ℹ️", "〰️", "◾", "\ufe0f"),
     *("{{ x }}", "%{n}", "__x__", "<0>", "</0>", "<1/>", "%-5.2f", "\\n", "C:\\new", "[[n]]", "%name%", "%%", " # "),
     "{\n n,\n select," + " x {a\n b}" * 60 + "}",
     *("https://a.b/犬_(犬)", " www.犬.c, ", "犬", "。", "("),
@@ -596,6 +597,10 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "O'Neil मुझे ",
         "𝟘𝟙",
         " 𝟗𝟎𝟿",
+        " 10–20",
+        "3‑4",
+        "￥5",
+        "¥",
     ]
     texts = ["".join(choice.choices(parts, k=choice.randint(1, 3)) * choice.randint(1, 4)) for _ in range(300)]
     texts += ["The O'Neil मुझे The O'Neil मुझे "]

@@ -5,13 +5,19 @@ from functools import cache
 
 from tapis.text.markup import Markup
 
-# A number that must not change: of two digits or more, with its separators. A single digit may become a word.
-NUMBER = r"\d(?:[.,:/\u00a0\u202f-]?\d)++"
+# A number that must not change: of two digits or more, with its separators, such as the dash of a range. A single digit
+# may become a word.
+_SEPARATOR = r"[.,:/\u00a0\u202f\u2010-\u2013-]"
+NUMBER = rf"\d(?:{_SEPARATOR}?\d)++"
 
-# Pictographs, with their modifiers and joiners, and flags.
+# The end of a keycap, such as 1️⃣
+_KEYCAP = r"\ufe0f?\u20e3"
+# Pictographs, with their modifiers and joiners, flags and keycaps. Some are signs of text unless U+FE0F follows: ©️
 _PICTOGRAPH = (
-    r"(?:[\u231a\u231b\u23e9-\u23fa\u25b6\u25c0\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
-    r"[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)++"
+    r"(?:(?:[\u231a\u231b\u23e9-\u23fa\u25b6\u25c0\u25fd\u25fe\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+    r"|[©®\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u2328\u23cf\u24c2\u25aa\u25ab\u25fb\u25fc\u2934\u2935"
+    rf"\u3030\u303d\u3297\u3299](?=\ufe0f)|[0-9#*](?={_KEYCAP}))"
+    r"[\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)++"
 )
 # Letters that may be directly beside a mark: of scripts without spaces between words, and of Korean, whose particles
 # follow a word without one. Within brackets: Thai to Burmese, Khmer, Korean, Chinese and Japanese
@@ -141,17 +147,17 @@ KEPT = (
 _COMMENT = r"<!--(?:[^<-]++|-(?!->)|<(?!!--))*+-->"
 _OTHER_TAG = rf"<[A-Za-z]{ATTRIBUTES}(?<=/)>|{_COMMENT}|(?<!&lt;)&lt;[A-Za-z]{_IN_ESCAPED_TAG}/&gt;"
 # Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
-_EMPHASIS = r"(?:\*{1,3}+|_{1,3}+|~~)"
+_EMPHASIS = rf"(?:\*{{1,3}}+|_{{1,3}}+|~~)(?!{_KEYCAP})"
 # A sign that is none of Markdown. A name such as snake\_case is kept whole; in don\'t, the sign is part of the word.
 _ESCAPED = r"(?<!\w)[^\W_]++(?:\\_[^\W_]++)++|(?!(?<=\w)\\'\w)\\[!-/:-@\[-`{-~]"
 # Braces or brackets around a tag that has its partner elsewhere
 _AROUND_TAG = r"(?:\[\[|[%#$@]?\{[{%]{0,2}+)[^{}\[\]\n]{0,1000}<[/A-Za-z]"
 # An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
-CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢"
-_DIGITS = r"\d(?:[.,:/\u00a0\u202f-]?\d)*+"
+CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦"
+_DIGITS = rf"\d(?:{_SEPARATOR}?\d)*+"
 TELEPHONE = r"\+\d{1,3}+(?:[ \u00a0\u202f.-]\(?\d{1,4}+\)?){2,8}+"
 _NUMBER = (
-    rf"{_STARTS}(?:{TELEPHONE}|[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
+    rf"{_STARTS}(?:{TELEPHONE}|[~≈≥≤±×<>=]?[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
     rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_SPACED}|[%°])*+)"
 )
 

@@ -1,11 +1,11 @@
 // What makes a translation doubtful, without knowing the right one, as tapis/doubts.py.
 
 const UNSURE_BELOW = -2; // mean log P of a token, for runs that did not learn a limit
-const NUMBER = /\p{Nd}(?:[.,:/\u00a0\u202f-]?\p{Nd})+/gu;
+const NUMBER = /\p{Nd}(?:[.,:/\u00a0\u202f\u2010-\u2013\-]?\p{Nd})+/gu;
 const THOUSANDS = /(?<=\p{Nd})[ \u00a0\u202f](?=\p{Nd}{3}(?!\p{Nd}))/gu; // a space between groups of digits
 
 const TELEPHONE = /\+\p{Nd}{1,3}(?:[ \u00a0\u202f.-]\(?\p{Nd}{1,4}\)?){2,8}/gu;
-const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢]/gu;
+const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦]/gu;
 
 // A run of letters, in scripts that separate words by spaces. [\p{L}\p{Nl}\p{No}] is Python's [^\W\d_].
 const UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}";
@@ -20,12 +20,13 @@ function digitValue(character) {
 }
 
 // The numbers of two digits or more in a text, by their digits and sorted, however the language writes them; and signs
-// of currency. A telephone number is one.
+// of currency, whatever their width. A telephone number is one.
 function numbersOf(text) {
   const joined = text.replace(THOUSANDS, "").replace(TELEPHONE, (number) => number.match(/\p{Nd}/gu).join(""));
   const found = joined.match(NUMBER) ?? [];
   const numbers = found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join(""));
-  return [...numbers, ...(text.match(CURRENCY) ?? [])].sort();
+  const signs = (text.match(CURRENCY) ?? []).map((sign) => sign.normalize("NFKC"));
+  return [...numbers, ...signs].sort();
 }
 
 // Whether a translation has the numbers of a line.

@@ -23,10 +23,17 @@ function atomic(pattern) {
   return `(?=(?<atomic${nAtomic}>${pattern}))\\k<atomic${nAtomic}>`;
 }
 
-const NUMBER_PATTERN = `${D}(?:[.,:/\\u00a0\\u202f-]?${D})+`;
+const NUMBER_SEPARATOR = "[.,:/\\u00a0\\u202f\\u2010-\\u2013\\-]";
+const NUMBER_PATTERN = `${D}(?:${NUMBER_SEPARATOR}?${D})+`;
+const KEYCAP = "\\ufe0f?\\u20e3"; // the end of a keycap, such as 1️⃣
+// Some pictographs are signs of text unless U+FE0F follows.
 const PICTOGRAPH =
-  "(?:[\\u231a\\u231b\\u23e9-\\u23fa\\u25b6\\u25c0\\u2600-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}]" +
-  "[\\ufe0f\\u200d\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
+  "(?:(?:[\\u231a\\u231b\\u23e9-\\u23fa\\u25b6\\u25c0\\u25fd\\u25fe\\u2600-\\u27bf\\u2b00-\\u2bff]|" +
+  "[\\u{1f000}-\\u{1faff}]|" +
+  "[©®\\u203c\\u2049\\u2122\\u2139\\u2194-\\u2199\\u21a9\\u21aa\\u2328\\u23cf\\u24c2\\u25aa\\u25ab](?=\\ufe0f)|" +
+  "[\\u25fb\\u25fc\\u2934\\u2935\\u3030\\u303d\\u3297\\u3299](?=\\ufe0f)|" +
+  `[0-9#*](?=${KEYCAP}))` +
+  "[\\ufe0f\\u200d\\u20e3\\u{1f3fb}-\\u{1f3ff}\\u{e0020}-\\u{e007f}]*)+";
 const EDGE = `${STARTS}(?<![@#$%&./:\\-])`; // where something of its own can begin
 // Where a link can begin that has such letters itself: in a text with spaces
 const STARTS_BEHIND_SPACE = `(?<![${BESIDE_MARKS}\\uff01-\\uff65]\\s)(?<![^\\s(])`;
@@ -141,7 +148,7 @@ const KEPT = ["code", "kbd", "samp", "var", "sub", "sup"]
 const COMMENT = "<!-{2}(?:[^<\\-]|-(?!->)|<(?!!-{2}))*-->";
 const OTHER_TAG = `<[A-Za-z]${ATTRIBUTES}(?<=/)>|${COMMENT}|(?<!&lt;)&lt;[A-Za-z]${inEscapedTag()}/&gt;`;
 // Emphasis of Markdown, not within a word: 2*3, snake_case. Other signs may be beside it: **_so_**
-const EMPHASIS = () => atomic("(?:\\*{1,3}|_{1,3}|~~)");
+const EMPHASIS = () => `${atomic("(?:\\*{1,3}|_{1,3}|~~)")}(?!${KEYCAP})`;
 const MARK_PATTERN =
   `(?<kept>${KEPT})|(?<open>${OPENING_TAG}|!?\\[(?!/(?:${NAMES_OF_BBCODE})\\])(?=${linkText(2)}\\]${TARGET()}))` +
   `|(?<close>${CLOSING_TAG}|\\]${TARGET()})` +
@@ -150,11 +157,11 @@ const MARK_PATTERN =
   `|(?<thing>${OTHER_TAG}|${UNDERSCORED}|${CODE}|${FOOTNOTE}|${THINGS.join("|")})`;
 const MARK = new RegExp(MARK_PATTERN, "gu");
 // An amount of money or a measure, which may have one digit; a telephone number; any number of two digits or more
-const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢";
-const digits = () => atomic(`${D}(?:[.,:/\\u00a0\\u202f-]?${D})*`);
+const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦";
+const digits = () => atomic(`${D}(?:${NUMBER_SEPARATOR}?${D})*`);
 const TELEPHONE_PATTERN = `\\+${D}{1,3}(?:[ \\u00a0\\u202f.\\-]\\(?${D}{1,4}\\)?){2,8}`;
 const MARK_OR_NUMBER = new RegExp(
-  `${MARK_PATTERN}|(?<number>${STARTS}(?:${TELEPHONE_PATTERN}|[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
+  `${MARK_PATTERN}|(?<number>${STARTS}(?:${TELEPHONE_PATTERN}|[~≈≥≤±×<>=]?[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
     `${digits()}|${digits()}[ \\u00a0\\u202f]?[${CURRENCIES}%‰°][CFK]?${ENDS}|${NUMBER_PATTERN})${spaced("%°")}*))`,
   "gu",
 );

@@ -139,6 +139,11 @@ def test_numbers_are_the_same_in_the_digits_of_any_language() -> None:
     assert numbers("In 2020") != numbers("२०२१ में")
 
 
+def test_dashes_and_wide_signs_of_currency_are_compared_alike() -> None:
+    assert numbers("10–20 and 1990–99") == numbers("10-20 und 1990‑99") != numbers("10 and 20 and 1990–99")
+    assert numbers("￥1,000, ￡20 or ＄30") == numbers("¥1.000, £20 oder $30") != numbers("1,000, 20 or 30")
+
+
 def test_the_limit_is_what_two_in_a_hundred_are_below() -> None:
     values = [(-0.01 * i * n, n) for i, n in enumerate([3, 5] * 500, 1)]  # means from -0.01 to -10
     limit = limit_of_unsure(values)

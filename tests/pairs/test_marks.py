@@ -250,6 +250,15 @@ def test_a_line_that_is_plain_at_a_glance_has_no_marks(line: str) -> None:
     assert is_plain("A dog – brown, as I said – isn't here (yet); is it?")
 
 
+def test_emoji_that_are_signs_of_text_too_are_carried_over() -> None:
+    emoji = ("1️⃣", "#️⃣", "*️⃣", "0⃣", "ℹ️", "⏏️", "⌨️", "↗️", "↩️", "©️", "®️", "™️", "‼️", "⁉️", "▪️", "Ⓜ️", "〰️", "㊗️", "◾")
+    for one in emoji:
+        taken = take_out(f"See {one} or")
+        assert (taken.words, [mark.text for mark in taken.marks]) == (["See", "or"], [one])
+    assert [mark.text for mark in take_out("*so* 1️⃣2️⃣").marks] == ["*", "*", "1️⃣2️⃣"]
+    assert not take_out("© 2020 Tapis™, 3 × 4, a ‼ b ↗ c").marks
+
+
 def test_numbers_are_taken_out_only_if_wanted() -> None:
     line = "In 1969, 25 dogs ate 1,234.50 bones at 10:30."
     assert take_out(line).marks == []
@@ -294,6 +303,8 @@ def test_numbers_with_signs_and_units_come_back() -> None:
         ("It is 12,50 € or £5 or 5 $.", ["12,50 €", "£5", "5 $"]),
         ("Call +33 6 12 34 56 78 or +1 (415) 555-0100 now", ["+33 6 12 34 56 78", "+1 (415) 555-0100"]),
         ("At 5 °C, 7 % or -3°F on 2026-11-27", ["5 °C", "7 %", "-3°F", "2026-11-27"]),
+        ("From 10–20, 1990‑99 or ￥1,000 to ￡5", ["10–20", "1990‑99", "￥1,000", "￡5"]),
+        ("Of ≥10 to ±2.5 or ~50 and ≈12 % of <100 dogs", ["≥10", "±2.5", "~50", "≈12 %", "<100"]),
     ],
 )
 def test_amounts_and_telephone_numbers_are_whole(line: str, found: list[str]) -> None:
