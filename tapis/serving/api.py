@@ -47,10 +47,11 @@ from tapis.serving.files import (
 )
 from tapis.serving.limits import FAILED, ApiKeys, BodyLimit, Guard, TooManyKeysError, network_of
 from tapis.serving.metrics import MeasuredRequests, Metrics
-from tapis.serving.models import Answer, Kind, Models
+from tapis.serving.models import Answer, ForeignTextError, Kind, Models
 from tapis.system.terminal import say
-from tapis.text.languages import TAG, foreign_language, language_shares
-from tapis.text.markup import Markup, unescaped
+from tapis.text.languages import foreign_language, language_shares
+from tapis.text.marks import take_out
+from tapis.text.markup import Markup
 from tapis.text.sentences import replace_lone_surrogates
 from tapis.translation import Translation
 from tapis.web import HTML, SCRIPT, STYLE
@@ -276,14 +277,18 @@ class Api:
         detected = None
         sources = [request.source] * len(texts)
         if request.source == AUTO:
-            is_html = request.format == "html"
-            identify = partial(self.identify, target=request.target)
-            visible = [visible_text(text, is_html) for text in texts]
+            documents = [document_of(text, is_html=request.format == "html") for text in texts]
+            is_list = not isinstance(request.q, str)
+            identify = partial(self.identify, target=request.target, may_be_foreign=is_list)
             client = self.client_of(http, request.api_key)
             n_characters = sum(map(len, texts)) + len(texts) * TEXT_TO_IDENTIFY
-            shares = await self.call(lambda: list(map(identify, visible)), n_characters, client)
+            shares = await self.call(
+                lambda: [identify(text_to_identify(one.lines(), one.markup)) for one in documents], n_characters, client
+            )
             detected = [DetectedLanguage(language=source, confidence=round(100 * share)) for source, share in shares]
-            sources = [source for source, _ in shares]
+            # A text in a foreign language stays as it is, as does one in the target language.
+            known = self.models.languages_of_texts(request.target)
+            sources = [source if source in known else request.target for source, _ in shares]
         ranked = await self.translate_texts(http, texts, sources, request)
 
         best = [translations[0] for translations in ranked]
@@ -296,11 +301,16 @@ class Api:
             alternatives=others[0] if others else None,
         )
 
-    def identify(self, text: str, target: str) -> tuple[str, float]:
-        """`Models.identify`. Raises RequestError."""
+    def identify(self, text: str, target: str, *, may_be_foreign: bool = False) -> tuple[str, float]:
+        """`Models.identify`. Raises RequestError.
+
+        With may_be_foreign, it returns the language of a text that is clearly in another one, instead of raising.
+        """
         try:
             return self.models.identify(text, target)
         except ConfigError as error:
+            if may_be_foreign and isinstance(error, ForeignTextError):
+                return error.language, 1.0
             raise RequestError(400, str(error)) from None
 
     def run_for(self, source: str, target: str) -> str:
@@ -390,18 +400,20 @@ class Api:
         if request.target not in self.models.target_languages:
             self.run_for(request.source, request.target)  # raises
         source, detected, notices = request.source, None, []
+        lines = text.split("\n")
+        client = self.client_of(http, request.api_key)
         languages = self.models.languages_of_texts(request.target)
-        foreign = foreign_language(text, languages)
+        unmarked = await self.call(partial(text_to_identify, lines), len(text), client)
+        foreign = foreign_language(unmarked, languages)
         if foreign:
             notices.append(
                 f"This seems to be {name_of(foreign)}, from which no model here translates into "
                 f"{name_of(request.target)}."
             )
         if source == AUTO:
-            source, share = language_shares(text, languages)[0]
+            source, share = language_shares(unmarked, languages)[0]
             found = (foreign, 1.0) if foreign else (source, share)
             detected = {"language": found[0], "confidence": round(100 * found[1])}
-        lines = text.split("\n")
         if source == request.target:
             return page_answer([Answer([Translation(line, 0.0)]) for line in lines], detected, notices)
 
@@ -409,7 +421,7 @@ class Api:
         search = PAGE_SEARCH_OF_LINE if len(lines) == 1 else PAGE_SEARCH
         run = self.run_for(source, request.target)
         kind = Kind(run, source, request.target, search, with_details=True, with_attention=len(lines) == 1)
-        (answers,) = await self.answers(self.client_of(http, request.api_key), [kind], [lines])
+        (answers,) = await self.answers(client, [kind], [lines])
         unknown = "".join(dict.fromkeys("".join(answer.unknown for answer in answers)))
         if unknown:
             notices.append(f"The model has not learned: {' '.join(unknown[:20])}. They may be lost or mistranslated.")
@@ -429,7 +441,8 @@ class Api:
             raise RequestError(400, f"the file {error}" if str(error).startswith("is ") else str(error)) from None
         source = request.source
         if source == AUTO:
-            source, _ = self.identify(visible_text("\n".join(lines), document.markup == "html"), request.target)
+            unmarked = await self.call(partial(text_to_identify, lines, document.markup), len(text), client)
+            source, _ = self.identify(unmarked, request.target)
         if source == request.target and source in self.models.languages:
             result = document.content
         else:
@@ -475,12 +488,17 @@ class Api:
 
     async def detect(self, http: Request) -> list[DetectedLanguage]:
         """Answer /detect. Raises RequestError."""
-        request = await self.read(http, DetectRequest)
+        return await self.answer(http, DetectRequest, self.detected)
+
+    async def detected(self, http: Request, request: DetectRequest) -> list[DetectedLanguage]:
+        """Return the languages that a text may be in. Raises RequestError."""
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
-        if foreign := foreign_language(text, self.models.languages):
+        client = self.client_of(http, request.api_key)
+        unmarked = await self.call(partial(text_to_identify, text.split("\n")), len(text), client)
+        if foreign := foreign_language(unmarked, self.models.languages):
             return [DetectedLanguage(language=foreign, confidence=100)]
-        shares = language_shares(text, self.models.languages)
+        shares = language_shares(unmarked, self.models.languages)
         return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
 
     def languages(self) -> list[Language]:
@@ -596,9 +614,9 @@ def line_answer(line: Translation) -> dict[str, Any]:
     return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
 
 
-def visible_text(text: str, is_html: bool) -> str:
-    """Return the text of a fragment of a page, roughly, to identify its language by."""
-    return unescaped(TAG.sub(" ", text)) if is_html else text
+def text_to_identify(lines: Sequence[str], markup: Markup = "") -> str:
+    """Return lines of a text or document without what is in no language: tags, links, codes, pictographs."""
+    return "\n".join(take_out(line, markup=markup).text for line in lines)
 
 
 def name_of(language: str) -> str:

@@ -58,6 +58,14 @@ class Answer(NamedTuple):
     """What the memory has that is like the line"""
 
 
+class ForeignTextError(ConfigError):
+    """A text is clearly in a language that no model translates into the target language."""
+
+    def __init__(self, message: str, language: str) -> None:
+        super().__init__(message)
+        self.language = language
+
+
 class Models:
     """Trained runs by name, of which the last used are in memory.
 
@@ -109,15 +117,16 @@ class Models:
         """Return the language of a text to translate, and its probability.
 
         It is one of those that are translated into the target language, or that language itself. Raises ConfigError if
-        nothing is translated into it, or if the text is clearly in another language.
+        nothing is translated into it, and ForeignTextError if the text is clearly in another language.
         """
         if target not in self.target_languages:
             raise ConfigError(f"no model translates into {target}, but into {', '.join(self.target_languages)}")
         languages = self.languages_of_texts(target)
         if foreign := foreign_language(text, languages):
-            raise ConfigError(
+            raise ForeignTextError(
                 f"the text seems to be in another language ({foreign}) than the server's models translate into "
-                f"{target}: {', '.join(languages)}; name its source language to have it translated all the same"
+                f"{target}: {', '.join(languages)}; name its source language to have it translated all the same",
+                foreign,
             )
         return language_shares(text, languages)[0]
 

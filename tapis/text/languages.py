@@ -14,6 +14,10 @@ from tapis.config import base_language
 # Evidence required of the identifier, as a difference of log-likelihoods in nats: in a text alone, for another
 # language; in a pair, on each side, for one and the same language.
 LANGUAGE_MARGIN = 10.0
+NO_LANGUAGE = "zxx"  # the identifier's label of what is in none, such as codes
+# Bytes that the distinct letters of a text in a clearly foreign language have in UTF-8: seven letters of Latin script,
+# or three Chinese ones. Laughter and hexadecimal digits have fewer, and look like languages that few people write.
+LEAST_LETTERS = 7
 
 _LOADING = threading.Lock()
 TAG = re.compile(r"<[^<>]*>")
@@ -64,14 +68,17 @@ def foreign_language(text: str, languages: Sequence[str]) -> str | None:
     """Return the language of a text that is clearly in none of some languages; None where it may be in one of them.
 
     It is clear where another language is more probable by LANGUAGE_MARGIN: of 4,000 short English and French sentences
-    of Tatoeba none is foreign to these two languages, and of 1,014 German ones of Multi30k all are. None also where
-    py3langid does not cover all of the languages.
+    of Tatoeba none is foreign to these two languages, and of 1,014 German ones of Multi30k all are. None also for a
+    text of few distinct letters, and where py3langid does not cover all of the languages.
     """
+    letters = set(filter(str.isalpha, text.lower()))
+    if len("".join(letters).encode()) < LEAST_LETTERS:
+        return None
     bases = {base_language(language) for language in languages}
     identifier = language_identifier()
     if not bases <= set(identifier.labels):
         return None
-    ranked = identifier.rank(text)  # by log P(text, language)
+    ranked = [one for one in identifier.rank(text) if one[0] != NO_LANGUAGE]  # by log P(text, language)
     best, best_log_p = ranked[0]
     known_log_p = max(log_p for language, log_p in ranked if language in bases)
     return str(best) if best_log_p - known_log_p > LANGUAGE_MARGIN else None

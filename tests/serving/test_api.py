@@ -119,14 +119,31 @@ def test_the_first_run_for_a_pair_translates_it(client: TestClient, models: Echo
 
 def test_a_language_is_identified_for_each_text(client: TestClient, models: Echo) -> None:
     texts = ["The weather is very nice today.", "Das Wetter ist heute sehr schön."]
-    answer = ask(client, texts, "auto", "fr")  # nothing translates from German into French
+    answer = ask(client, texts[1], "auto", "fr")  # nothing translates from German into French
     assert answer.status_code == 400 and "another language (de)" in answer.json()["error"] and not models.kinds
+    answer = ask(client, texts, "auto", "fr").json()  # in a list, it fails no other text
+    assert answer["translatedText"] == [f"fr:{texts[0]}", texts[1]]
+    assert answer["detectedLanguage"][1] == {"language": "de", "confidence": 100}
+    models.kinds.clear()
     answer = ask(client, [*texts, "Il fait très beau aujourd'hui."], "auto", "en").json()
     assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "de", "fr"]
     assert answer["translatedText"] == [texts[0], f"en:{texts[1]}", "en:Il fait très beau aujourd'hui."]
     assert {kind.source for kind in models.kinds} == {"de", "fr"}
     one = ask(client, texts[1], "auto", "en").json()["detectedLanguage"]
     assert one["language"] == "de" and 50 < one["confidence"] <= 100
+
+
+def test_what_is_in_no_language_is_not_foreign(client: TestClient) -> None:
+    for text in (
+        "🎉🎉🎉🎉🎉🎉🎉🎉",
+        "Ha ha ha ha ha!",
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "https://example.org/ein/hund",
+    ):
+        assert ask(client, text, "auto").json()["translatedText"] in (f"fr:{text}", text)
+        assert client.post("/detect", data={"q": text}).json()[0]["language"] in ("en", "fr", "de")
+        page = client.post("/page/translate", json={"q": text, "source": "en", "target": "fr"}).json()
+        assert page["notices"] == []
 
 
 def test_fields_without_a_value_are_absent(client: TestClient) -> None:
@@ -141,6 +158,16 @@ def test_markup_has_no_language(client: TestClient) -> None:
     page = '<p class="the house of the cat that is"><a href="/the/house/is/here">.</a> Bonjour à tous</p>'
     answer = ask(client, page, "auto", "en", format="html").json()
     assert answer["detectedLanguage"]["language"] == "fr"
+
+
+def test_scripts_styles_and_links_have_no_language(client: TestClient) -> None:
+    page = (
+        "<style>.the-house-of-the-cat { background: white; color: red }</style>"
+        "<script>if (this.house && this.cat) { alert('there is a cat in the house') }</script><p>Bonjour à tous</p>"
+    )
+    assert ask(client, page, "auto", "en", format="html").json()["detectedLanguage"]["language"] == "fr"
+    text = "https://example.org/the/house/of/the/cat/that/is/here Bonjour à tous"
+    assert ask(client, text, "auto", "en").json()["detectedLanguage"]["language"] == "fr"
 
 
 def test_a_text_in_the_target_language_stays(client: TestClient, models: Echo) -> None:
