@@ -33,6 +33,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from tapis.config import ConfigError, TapisError
+from tapis.constrained import LEAST_BEAM
+from tapis.glossary import Glossary
 from tapis.search import Search
 from tapis.serving.batches import Awaited, Batches, Lanes, QueueFullError, Translate
 from tapis.serving.files import (
@@ -52,7 +54,7 @@ from tapis.system.terminal import say
 from tapis.text.languages import foreign_language, language_shares
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup
-from tapis.text.sentences import replace_lone_surrogates
+from tapis.text.sentences import replace_lone_surrogates, split_line
 from tapis.translation import Translation
 from tapis.web import HTML, SCRIPT, STYLE
 
@@ -69,6 +71,9 @@ PATHS = ("/translate", "/detect", "/translate_file", "/page/translate", "/langua
 TOKEN_WORK = 3  # characters that a token stands for at least: rare characters have several tokens each
 LINE_WORK = 20  # what a line takes beside its characters, in characters
 MARKUP_WORK = 1.5  # times the work of plain text
+# Times the work of a sentence, for each term of a glossary in it: measured with a `multi30k` model and one to three
+# terms a sentence. Half of the sentences were searched for anew.
+TERM_WORK = 2
 LONG_TEXT = 2_000  # characters; of more, the languages are identified and the lines found in another thread
 TEXT_TO_IDENTIFY = 250  # what identifying the language of a text takes beside its characters, in characters
 PAGE_SEARCH = Search(beam=5)
@@ -192,6 +197,23 @@ def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: 
     """
     n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
     return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + len(lines) * search.n_best
+
+
+def work_of_terms(
+    lines: Sequence[str], language: str, glossary: Glossary, search: Search, n_tokens_of: Callable[[list[str]], int]
+) -> float:
+    """Estimate the work of the terms of a glossary, in the unit of `work_of`, which is that of the rest of the lines.
+
+    A sentence may be searched for anew, until it has its terms, with a beam that grows with their number.
+    """
+    wider = Search(max(search.beam, LEAST_BEAM))
+    work = 0.0
+    with_terms = filter(glossary.places_in, lines)
+    for sentence in (unit for line in with_terms for unit in split_line(line, language, lambda _: True).units):
+        if places := glossary.places_in(sentence):
+            n_tokens = n_tokens_of([sentence])
+            work += TERM_WORK * len(places) * work_of([sentence], wider, is_marked_up=False, n_tokens=n_tokens)
+    return work
 
 
 def calls(work: Callable[[], T]) -> Translate[T]:
@@ -365,10 +387,8 @@ class Api:
 
         Raises RequestError if they are too much work, and QueueFullError. If it is cancelled, their translation ends.
         """
-        works = [
-            work_of(lines, kind.search, kind.markup == "html", self.models.n_tokens(kind.run, lines))
-            for kind, lines in zip(kinds, parts, strict=True)
-        ]
+        n_characters = sum(len(line) for lines in parts for line in lines)
+        works = await self.call(lambda: list(map(self.estimated_work, kinds, parts)), n_characters, client)
         if sum(works) > self.limits.max_work:
             # The page has alternatives that nobody asked for.
             has_alternatives = any(kind.search.n_best > 1 and not kind.with_details for kind in kinds)
@@ -386,6 +406,13 @@ class Api:
         finally:
             for answer in answers:
                 answer.cancel()  # does nothing once it is translated
+
+    def estimated_work(self, kind: Kind, lines: Sequence[str]) -> float:
+        """Return the work of lines of one kind, with that of the terms of its glossary."""
+        n_tokens_of = partial(self.models.n_tokens, kind.run)
+        work = work_of(lines, kind.search, kind.markup == "html", n_tokens_of(lines))
+        glossary = self.models.glossaries.get((kind.source, kind.target))
+        return work + (work_of_terms(lines, kind.source, glossary, kind.search, n_tokens_of) if glossary else 0)
 
     def client_of(self, http: Request, key: str) -> str:
         """Return who sends a request: the owner of its key or, where the server has no keys, an address."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import eventually
 
@@ -25,9 +26,10 @@ from starlette.types import Message, Receive, Scope, Send
 from config import Config
 from tapis.commands.serve import application, behind_proxies, url_of
 from tapis.config import ConfigError, TapisError
+from tapis.glossary import Glossary, Term
 from tapis.search import Search
 from tapis.serving.api import LONG_TEXT, work_of
-from tapis.serving.batches import Check, Lanes, Translate
+from tapis.serving.batches import QUICK_WORK, Check, Lanes, Translate
 from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads, Upload, joined_file
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from tapis.serving.models import Answer, Kind, Models
@@ -710,6 +712,36 @@ def test_rare_characters_blank_lines_and_further_answers_are_work(
     lines: list[str], n_tokens: int, search: Search, expected: float
 ) -> None:
     assert work_of(lines, search, is_marked_up=False, n_tokens=n_tokens) == expected
+
+
+def test_sentences_with_terms_are_work(models: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a translation with the terms of a glossary takes many times as long."""
+    models.glossaries["en", "fr"] = Glossary((Term("cat", "matou"), Term("dog", "toutou")))
+    works: list[float] = []
+    submit = Lanes.submit
+
+    def noting(self: Lanes[Kind, Answer], kind: Kind, lines: Sequence[str], client: str = "", work: float = 0.0) -> Any:
+        works.append(work)
+        return submit(self, kind, lines, client, work)
+
+    monkeypatch.setattr(Lanes, "submit", noting)
+    sentences = ["A mouse sleeps.", "The cat sleeps.", "The cat and the dog."]
+    with client_of(models) as client:
+        for text in (*sentences, " ".join(sentences)):
+            ask(client, text)
+            ask(client, text, target="de")
+        others = [work_of([text], Search(), is_marked_up=False) for text in (*sentences, " ".join(sentences))]
+        assert works[1::2] == others
+        terms = [
+            n * work_of([text], Search(5), is_marked_up=False) for n, text in zip((0, 2, 4), sentences, strict=True)
+        ]
+        assert works[::2] == pytest.approx(np.add(others, [*terms, sum(terms)]))
+        lines = "\n".join(["The cat and the dog are sleeping on the big mat."] * 8)
+        ask(client, lines)
+        assert works[-1] > QUICK_WORK
+        answer = ask(client, "\n".join([lines] * 20))
+        assert answer.status_code == 400 and "more work than the server accepts" in answer.json()["error"]
+        assert ask(client, "\n".join([lines] * 20), target="de").status_code == 200
 
 
 @pytest.mark.parametrize(
