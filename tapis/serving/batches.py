@@ -212,9 +212,9 @@ class Batches(Generic[K, R]):
         """Translate requests of one kind together."""
         try:
             translate = self.translator_of(batch[0].kind)
-        except Exception as error:
+        except BaseException as error:
             for request in batch:
-                request.answer.set_exception(error)
+                request.answer.set_exception(_as_exception(error))
         else:
             self._answer_by(translate, batch)
 
@@ -230,10 +230,10 @@ class Batches(Generic[K, R]):
         try:
             check()
             results = translate(lines, check)
-        except Exception as error:
+        except BaseException as error:
             if len(batch) == 1 or isinstance(error, AbandonedError):
                 for request in batch:
-                    request.answer.set_exception(error)
+                    request.answer.set_exception(_as_exception(error))
                 return
             for request in batch:
                 self._answer_by(translate, [request])
@@ -245,6 +245,16 @@ class Batches(Generic[K, R]):
             end = begin + len(request.lines)
             request.answer.set_result(results[begin:end])
             begin = end
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return an error as an exception: a panic of a library in Rust is none, and would end the thread of a queue.
+
+    Python raises KeyboardInterrupt in the main thread only, and SystemExit would end the thread, not the process.
+    """
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
 
 
 class Lanes(Generic[K, R]):

@@ -118,6 +118,29 @@ def test_a_request_that_fails_fails_alone(batches: Batches[str, str], slow: Slow
         answers[1].result(20)
 
 
+class PanicError(BaseException):
+    """A panic of a library in Rust is no Exception either."""
+
+
+@pytest.mark.parametrize("error", [PanicError, SystemExit])
+def test_no_error_ends_the_thread_of_a_queue(error: type[BaseException]) -> None:
+    def translator_of(kind: str) -> Translate[str]:
+        if kind == "damaged":
+            raise error(kind)
+        return translate
+
+    def translate(lines: list[str], check: Check) -> list[str]:
+        if "bad" in lines:
+            raise error("bad")
+        return lines
+
+    with Batches[str, str](translator_of, max_waiting=5) as batches:
+        for kind, line, message in (("damaged", "x", "damaged"), ("fr", "bad", "bad")):
+            with pytest.raises(RuntimeError, match=f"{error.__name__}: {message}"):
+                batches.submit(kind, [line]).result(20)
+        assert batches.submit("fr", ["good"]).result(20) == ["good"]
+
+
 def test_closing_answers_what_waits_and_accepts_no_more(slow: Slow) -> None:
     batches = slow_batches(slow)
     begin(batches, slow)
