@@ -471,6 +471,14 @@ def test_a_proxy_of_ipv4_is_trusted_also_where_the_server_listens_on_ipv6() -> N
     assert clients == [("203.0.113.1", 0), ("203.0.113.1", 0), ("192.0.2.8", 9), ("2001:db8::1", 9), None]
 
 
+def test_the_address_of_a_file_is_https_if_the_proxy_says_so(models: Echo) -> None:
+    app = behind_proxies(application(ServeOptions(no_page=True), models, ApiKeys()), ["testclient"])
+    client = TestClient(app, base_url="http://localhost", headers={"X-Forwarded-For": "203.0.113.1"})
+    for scheme in ("http", "https"):
+        assert translated_file(client, "a.txt", b"A cat.").json()["translatedFileUrl"].startswith(f"{scheme}://")
+        client.headers["X-Forwarded-Proto"] = "https"
+
+
 def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
     origin = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
     for cors, allowed in (((), None), (("https://example.org",), "https://example.org"), (("https://a.org",), None)):
