@@ -738,10 +738,13 @@ def test_sentences_with_terms_are_work(models: Echo, monkeypatch: pytest.MonkeyP
         for text in (*sentences, " ".join(sentences)):
             ask(client, text)
             ask(client, text, target="de")
-        others = [work_of([text], Search(), is_marked_up=False) for text in (*sentences, " ".join(sentences))]
+        others = [
+            work_of([text], Search(), is_marked_up=False, n_tokens=0) for text in (*sentences, " ".join(sentences))
+        ]
         assert works[1::2] == others
         terms = [
-            n * work_of([text], Search(5), is_marked_up=False) for n, text in zip((0, 2, 4), sentences, strict=True)
+            n * work_of([text], Search(5), is_marked_up=False, n_tokens=0)
+            for n, text in zip((0, 2, 4), sentences, strict=True)
         ]
         assert works[::2] == pytest.approx(np.add(others, [*terms, sum(terms)]))
         lines = "\n".join(["The cat and the dog are sleeping on the big mat."] * 8)

@@ -134,7 +134,7 @@ def test_no_error_ends_the_thread_of_a_queue(error: type[BaseException]) -> None
             raise error("bad")
         return lines
 
-    with Batches[str, str](translator_of, max_waiting=5) as batches:
+    with Batches[str, str](translator_of, max_waiting=5, max_lines=4) as batches:
         for kind, line, message in (("damaged", "x", "damaged"), ("fr", "bad", "bad")):
             with pytest.raises(RuntimeError, match=f"{error.__name__}: {message}"):
                 batches.submit(kind, [line]).result(20)
