@@ -27,6 +27,8 @@ COMMANDS = {
     "serve.py": ServeOptions,
     "tapis info": InfoOptions,
 }
+NOT_FLAGS = ("open_fields", "gives_length")  # what options have besides flags
+
 HEAD = """\
 # Flags
 
@@ -63,7 +65,7 @@ def table(options: type, shown: list[Field[Any]]) -> str:
     hints = get_type_hints(options)
     rows = []
     for one in shown:
-        if one.name not in said or one.name == "open_fields":
+        if one.name not in said or one.name in NOT_FLAGS:
             continue
         choices = [str(choice) for choice in get_args(hints[one.name]) if isinstance(choice, str)]
         is_said = all(choice in said[one.name] for choice in choices)

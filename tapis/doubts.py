@@ -40,6 +40,7 @@ MOST_BYTES_OF_WORDS = 2**20  # beyond which the words of the training's targets 
 
 _DIGIT_OR_CURRENCY = re.compile(rf"[\d{CURRENCIES}]")
 _NUMBER = re.compile(NUMBER)
+_DASH = re.compile(r"[\u2010-\u2013-]")
 _TELEPHONE = re.compile(TELEPHONE)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 
@@ -85,12 +86,13 @@ def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:
 def numbers(text: str) -> Counter[str]:
     """Return the numbers of two digits or more in a text, by their digits, however a language writes these.
 
-    A telephone number is one. Signs of currency count, too, whatever their width.
+    A telephone number is one, a range is two, and so may be a date. Signs of currency count, too, whatever their width.
     """
     if not _DIGIT_OR_CURRENCY.search(text):
         return Counter()
     joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
-    found = Counter("".join(str(int(c)) for c in number if c.isdecimal()) for number in _NUMBER.findall(joined))
+    parts = [list(filter(str.isdecimal, part)) for number in _NUMBER.findall(joined) for part in _DASH.split(number)]
+    found = Counter("".join(str(int(c)) for c in digits) for digits in parts if len(digits) > 1)
     return found + Counter(unicodedata.normalize("NFKC", c) for c in text if c in CURRENCIES)
 
 

@@ -40,7 +40,10 @@ _SPACE = re.compile(r"\s")  # of any kind, as for `str.split`
 _POSSESSIVE = re.compile(r"\A['’]s(?!\w)")
 # Languages whose articles, pronouns and prepositions lose their vowel before a word and are written as one with it:
 # l'homme, nell'acqua, jusqu'ici. In others, an apostrophe is a letter: М'яч, to'p.
-ELIDING = {"ca", "co", "fr", "fur", "ga", "it", "lb", "lij", "mt", "oc", "rm", "sc", "scn", "vec", "wa"}
+ELIDING = {
+    *("an", "ast", "ca", "co", "eml", "fr", "frp", "fur", "ga", "it", "lb", "lij"),
+    *("lld", "lmo", "mt", "nap", "oc", "pms", "rm", "sc", "scn", "vec", "wa"),
+}
 _ELIDED = r"(?:[bcdfjlmnstvx]|qu|(?:jus|lors|puis|quoi)qu|un|(?:a|co|da|de|ne|que|su)ll|quest)['’](?=\w)"
 _SIGNS = rf"[^\w{MARKS}]*"
 _AROUND = re.compile(rf"(?P<before>{_SIGNS}).*?(?P<after>{_SIGNS})")  # a word: its signs

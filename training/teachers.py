@@ -30,10 +30,11 @@ class Teacher:
 
 
 def load_teachers(config: Config, tokenizer: Tokenizer, device: torch.device) -> dict[str, Teacher]:
-    """Load the runs that --teacher names, by their names. Returns none if one has another vocabulary than the student.
+    """Load the runs that --teacher names, by their names.
 
-    Nor if one is an export, does not know the terms that the student learns to obey (--terms), or cannot be read any
-    more: a run that is resumed may no longer need it.
+    Returns none of them if one cannot teach: if it has another vocabulary than the student, or no vectors of its tags
+    for terms (--terms) and for sources that a machine wrote (--monolingual), if it is an export, or if it cannot be
+    read any more. A run that is resumed may no longer need it.
     """
     teachers = {}
     for name in config.teacher:
@@ -45,7 +46,8 @@ def load_teachers(config: Config, tokenizer: Tokenizer, device: torch.device) ->
         except TapisError:
             return {}
         knows_terms = bool(their_config.terms) or not config.terms
-        if their_tokenizer.to_json() != tokenizer.to_json() or not knows_terms:
+        knows_tag = bool(their_config.monolingual) or not config.monolingual
+        if their_tokenizer.to_json() != tokenizer.to_json() or not (knows_terms and knows_tag):
             return {}
         teachers[name] = Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))
     return teachers

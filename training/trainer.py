@@ -190,6 +190,7 @@ class Training:
         """Learn from these teachers alone."""
         self.teachers = {name: teacher for name, teacher in self.teachers.items() if name in names}
         self.model_loss.teachers = tuple(teacher.model for teacher in self.teachers.values())
+        self.captured = self.captured or self._captured()  # which is possible without teachers
 
     def _objective(self) -> torch.nn.Module:
         """Return what a step calls: the model with its loss; of several processes, with the exchange of gradients."""
@@ -301,7 +302,10 @@ class Training:
         return self.n_rounds > (self.translated.n_rounds if self.translated else 0)
 
     def plan_steps(self, steps: int, warmup_steps: int) -> None:
-        """Set the number of steps in all. To the steps of their first half it makes no difference."""
+        """Set the number of steps in all.
+
+        To the steps of their first half it makes no difference, unless the warm-up is longer than a tenth of them all.
+        """
         self.resolved = replace(self.resolved, steps=min(steps, MOST_STEPS), warmup_steps=warmup_steps)
 
     def advance(self, record: StepRecord) -> None:

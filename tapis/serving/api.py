@@ -389,30 +389,32 @@ class Api:
         """
         n_characters = sum(len(line) for lines in parts for line in lines)
         works = await self.call(lambda: list(map(self.estimated_work, kinds, parts)), n_characters, client)
-        if sum(works) > self.limits.max_work:
+        if (plain := sum(work for work, _ in works)) > self.limits.max_work:
             # The page has alternatives that nobody asked for.
             has_alternatives = any(kind.search.n_best > 1 and not kind.with_details for kind in kinds)
             what = "this text, with this many alternatives," if has_alternatives else "this text"
-            advice = f"send about {int(100 * self.limits.max_work / sum(works))} % of it at a time"
+            advice = f"send about {int(100 * self.limits.max_work / plain)} % of it at a time"
             if has_alternatives:
                 advice += ", or ask for fewer alternatives"
             raise RequestError(400, f"{what} is more work than the server accepts at once: {advice}")
 
         answers: list[Awaited[list[Answer]]] = []
         try:
-            for kind, lines, work in zip(kinds, parts, works, strict=True):
-                answers.append(self.batches.submit(kind, lines, client, work))
+            for kind, lines, (work, of_terms) in zip(kinds, parts, works, strict=True):
+                answers.append(self.batches.submit(kind, lines, client, work + of_terms))
             return await asyncio.gather(*map(asyncio.wrap_future, answers))
         finally:
             for answer in answers:
                 answer.cancel()  # does nothing once it is translated
 
-    def estimated_work(self, kind: Kind, lines: Sequence[str]) -> float:
-        """Return the work of lines of one kind, with that of the terms of its glossary."""
+    def estimated_work(self, kind: Kind, lines: Sequence[str]) -> tuple[float, float]:
+        """Return the work of lines of one kind, and that of its glossary's terms, which --work-limit leaves out."""
         n_tokens_of = partial(self.models.n_tokens, kind.run)
         work = work_of(lines, kind.search, kind.markup == "html", n_tokens_of(lines))
         glossary = self.models.glossaries.get((kind.source, kind.target))
-        return work + (work_of_terms(lines, kind.source, glossary, kind.search, n_tokens_of) if glossary else 0)
+        if not glossary or self.models.configs[kind.run].terms:  # such a model needs no second search
+            return work, 0.0
+        return work, work_of_terms(lines, kind.source, glossary, kind.search, n_tokens_of)
 
     def client_of(self, http: Request, key: str) -> str:
         """Return who sends a request: the owner of its key or, where the server has no keys, an address."""

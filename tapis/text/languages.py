@@ -17,7 +17,7 @@ LANGUAGE_MARGIN = 10.0
 NO_LANGUAGE = "zxx"  # the identifier's label of what is in none, such as codes
 # Bytes that the distinct letters of a text in a clearly foreign language have in UTF-8: seven letters of Latin script,
 # or three Chinese ones. Laughter and hexadecimal digits have fewer, and look like languages that few people write.
-LEAST_LETTERS = 7
+LEAST_LETTER_BYTES = 7
 
 _LOADING = threading.Lock()
 TAG = re.compile(r"<[^<>]*>")
@@ -72,7 +72,7 @@ def foreign_language(text: str, languages: Sequence[str]) -> str | None:
     text of few distinct letters, and where py3langid does not cover all of the languages.
     """
     letters = set(filter(str.isalpha, text.lower()))
-    if len("".join(letters).encode()) < LEAST_LETTERS:
+    if len("".join(letters).encode()) < LEAST_LETTER_BYTES:
         return None
     bases = {base_language(language) for language in languages}
     identifier = language_identifier()

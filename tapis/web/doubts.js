@@ -20,11 +20,12 @@ function digitValue(character) {
 }
 
 // The numbers of two digits or more in a text, by their digits and sorted, however the language writes them; and signs
-// of currency, whatever their width. A telephone number is one.
+// of currency, whatever their width. A telephone number is one, a range is two, and so may be a date.
 function numbersOf(text) {
   const joined = text.replace(THOUSANDS, "").replace(TELEPHONE, (number) => number.match(/\p{Nd}/gu).join(""));
-  const found = joined.match(NUMBER) ?? [];
-  const numbers = found.map((number) => Array.from(number.match(/\p{Nd}/gu), digitValue).join(""));
+  const parts = (joined.match(NUMBER) ?? []).flatMap((number) => number.split(/[\u2010-\u2013-]/u));
+  const found = parts.map((part) => part.match(/\p{Nd}/gu) ?? []).filter((digits) => digits.length > 1);
+  const numbers = found.map((digits) => digits.map(digitValue).join(""));
   const signs = (text.match(CURRENCY) ?? []).map((sign) => sign.normalize("NFKC"));
   return [...numbers, ...signs].sort();
 }

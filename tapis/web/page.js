@@ -342,7 +342,8 @@ class Page {
 
   swapLanguages() {
     const [source, target] = [this.knownSource(), this.target.value];
-    const isOfText = this.result?.isFinished && this.result.asked.text === this.text.value;
+    const { asked, isFinished } = this.result ?? {};
+    const isOfText = isFinished && asked.text === this.text.value && asked.target === target;
     const translation = isOfText ? this.translation() : "";
     this.source.value = target;
     this.detected = "";

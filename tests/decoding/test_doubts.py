@@ -140,7 +140,8 @@ def test_numbers_are_the_same_in_the_digits_of_any_language() -> None:
 
 
 def test_dashes_and_wide_signs_of_currency_are_compared_alike() -> None:
-    assert numbers("10–20 and 1990–99") == numbers("10-20 und 1990‑99") != numbers("10 and 20 and 1990–99")
+    assert numbers("10–20 and 1990–99") == numbers("10-20 und 1990‑99") == numbers("10 bis 20 und 1990 bis 99")
+    assert numbers("10–20") != numbers("10–21") and numbers("7-10") == numbers("sieben bis 10")
     assert numbers("￥1,000, ￡20 or ＄30") == numbers("¥1.000, £20 oder $30") != numbers("1,000, 20 or 30")
 
 
