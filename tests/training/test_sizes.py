@@ -80,7 +80,7 @@ def test_the_sizes_of_another_run_are_its(run_folder: RunFolder, typed: str) -> 
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [("my.pairs.csv", "my-en-fr"), ("../a/news", "news-en-fr"), ("Owner/Set", "Set-en-fr"), ("..", "opus_books-en-fr")],
+    [("my.pairs.csv", "my-en-fr"), ("../a/news", "news-en-fr"), ("Owner/Set", "Set-en-fr"), ("/", "opus_books-en-fr")],
 )
 def test_a_run_of_own_data_is_named_by_them(data: str, name: str) -> None:
     assert resolve(["--data", data]).config.name == name
