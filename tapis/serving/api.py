@@ -432,15 +432,14 @@ class Api:
         lines = text.split("\n")
         client = self.client_of(http, request.api_key)
         languages = self.models.languages_of_texts(request.target)
-        unmarked = await self.call(partial(text_to_identify, lines), len(text), client)
-        foreign = foreign_language(unmarked, languages)
+        foreign, shares = await self.call(partial(languages_of, lines, "", languages), len(text), client)
         if foreign:
             notices.append(
                 f"This seems to be {name_of(foreign)}, from which no model here translates into "
                 f"{name_of(request.target)}."
             )
         if source == AUTO:
-            source, share = language_shares(unmarked, languages)[0]
+            source, share = shares[0]
             found = (foreign, 1.0) if foreign else (source, share)
             detected = {"language": found[0], "confidence": round(100 * found[1])}
         if source == request.target:
@@ -470,8 +469,9 @@ class Api:
             raise RequestError(400, f"the file {error}" if str(error).startswith("is ") else str(error)) from None
         source = request.source
         if source == AUTO:
-            unmarked = await self.call(partial(text_to_identify, lines, document.markup), len(text), client)
-            source, _ = self.identify(unmarked, request.target)
+            source, _ = await self.call(
+                lambda: self.identify(text_to_identify(lines, document.markup), request.target), len(text), client
+            )
         if source == request.target and source in self.models.languages:
             result = document.content
         else:
@@ -524,10 +524,10 @@ class Api:
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
         client = self.client_of(http, request.api_key)
-        unmarked = await self.call(partial(text_to_identify, text.split("\n")), len(text), client)
-        if foreign := foreign_language(unmarked, self.models.languages):
+        what = partial(languages_of, text.split("\n"), "", self.models.languages)
+        foreign, shares = await self.call(what, len(text), client)
+        if foreign:
             return [DetectedLanguage(language=foreign, confidence=100)]
-        shares = language_shares(unmarked, self.models.languages)
         return [DetectedLanguage(language=language, confidence=round(100 * share)) for language, share in shares]
 
     def languages(self) -> list[Language]:
@@ -641,6 +641,14 @@ def line_answer(line: Translation) -> dict[str, Any]:
     """Return what the page shows of a line's translation: of each sentence, so that it underlines these alone."""
     sentences = [{"text": sentence.text, "doubts": sentence.doubts} for sentence in line.sentences]
     return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
+
+
+def languages_of(
+    lines: Sequence[str], markup: Markup, languages: Sequence[str]
+) -> tuple[str | None, list[tuple[str, float]]]:
+    """Return what `foreign_language` and `language_shares` say of the lines of a text."""
+    text = text_to_identify(lines, markup)
+    return foreign_language(text, languages), language_shares(text, languages)
 
 
 def text_to_identify(lines: Sequence[str], markup: Markup = "") -> str:
