@@ -57,7 +57,7 @@ SHORTER = {
     r"--target en --name back": "--target en --name back --steps 2 --batch-tokens 512",
     r"--back-translator back": f"--back-translator back --least-bleu 0 {BRIEF}",
     r"--drop-unrelated": f"--drop-unrelated {BRIEF}",
-    r"--data best": f"--data best --source en --target fr {BRIEF}",
+    r"--data best": f"--data best {BRIEF}",
     r"--license NAME": "--license mit",
     r"--name better$": "--name better --steps 2 --overwrite",
     r"^(python export.py .* --to (ctranslate2|huggingface) OUT\b)": r"rm -rf OUT; \1",
