@@ -24,7 +24,7 @@ from tapis.config import (
     setting,
 )
 
-TAUGHT = 0.8  # share of what teachers say in the target of a token
+TAUGHT = 0.8  # share of the teachers' probabilities in the target of a token
 
 RuleName = Literal[
     "unicode",

@@ -230,7 +230,10 @@ def loop(
 
 
 def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda: Agenda) -> None:
-    """Score the model that other data have taught, or that a moved end leaves without a score. Save if work follows."""
+    """Score a run that has no score and needs one: it starts from another run, or its end was moved to where it is.
+
+    Save it then, and before other runs translate for it.
+    """
     is_unscored = training.best is None and (training.is_over or bool(training.config.init_from and not training.step))
     if is_unscored:
         with agenda.once():

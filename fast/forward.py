@@ -59,7 +59,7 @@ class PackedBatchLoss(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
-        self.teachers = tuple(teachers)  # which are no parts of the module: nothing of them is learned or saved
+        self.teachers = tuple(teachers)  # not parts of the module: their weights are neither trained nor saved
         self.is_compiled = False
         self.run_stack: Callable[..., Tensor] = run_stack
 
@@ -87,7 +87,7 @@ class PackedBatchLoss(nn.Module):
         return projected_cross_entropy(vectors, weight, packed.labels, self.smoothing, of_chunk, lessons)
 
     def lessons(self, packed: PackedBatch) -> list[Lesson]:
-        """Return what each teacher says of the tokens."""
+        """Return of each teacher what its probabilities are computed from."""
         with torch.no_grad():
             rows = [self.vectors(teacher, packed) for teacher in self.teachers]
         matrices = [teacher.projection.linear.weight.detach() for teacher in self.teachers]

@@ -27,7 +27,7 @@ Lesson: TypeAlias = tuple[Tensor, Tensor]
 
 
 def mean_probabilities(lessons: Sequence[Lesson]) -> Tensor:
-    """Return the mean of what teachers say of each token: (n, V)."""
+    """Return the mean of the probabilities that teachers give to each token: (n, V)."""
     return torch.stack([(rows @ matrix.T).float().softmax(dim=-1) for rows, matrix in lessons]).mean(dim=0)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapis.text.loops import loops
-from tapis.text.mark_patterns import CURRENCIES, NUMBER, TELEPHONE
+from tapis.text.mark_patterns import CURRENCIES, DASHES, NUMBER, TELEPHONE
 from tapis.translation import Doubt
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ MOST_BYTES_OF_WORDS = 2**20  # beyond which the words of the training's targets 
 
 _DIGIT_OR_CURRENCY = re.compile(rf"[\d{CURRENCIES}]")
 _NUMBER = re.compile(NUMBER)
-_DASH = re.compile(r"[\u2010-\u2013-]")
+_DASH = re.compile(f"[{DASHES}]")
 _TELEPHONE = re.compile(TELEPHONE)
 _THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 

@@ -235,7 +235,7 @@ def _n_best_without_loops(
         best_loops = loops(sentences[i], results[i][0].text)
         candidates = [*results[i], *others]
         good = [one for one in candidates if not loops(sentences[i], one.text)]
-        good.sort(key=lambda one: -one.score)  # of greedy search, whose score is NaN, there is none
+        good.sort(key=lambda one: -one.score)  # no score is NaN: the one result of greedy search loops
         cut = [one._replace(text=without_loops(one.text)) for one in candidates]
         by_text: dict[str, Translation] = {}
         for one in (*good, *cut):

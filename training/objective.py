@@ -39,7 +39,7 @@ class BatchLoss(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = smoothing
-        self.teachers = tuple(teachers)  # which are no parts of the module: nothing of them is learned or saved
+        self.teachers = tuple(teachers)  # not parts of the module: their weights are neither trained nor saved
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Both losses of a batch, summed over its target tokens."""

@@ -1,8 +1,8 @@
-"""Runs that teach a new one (--teacher): at each step, what they say of each token is most of the target.
+"""Runs that teach a new one (--teacher): at each step, their probabilities are most of the target of each token.
 
-This is word-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947, section 3.1): a student learns what its
-teachers hold possible, beside what the reference has. Teachers must have the student's vocabulary. Those of another
-translate the training part before the first step instead (own_translations.py).
+This is word-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947, section 3.1): a student learns which
+tokens its teachers find probable, besides the token of the reference. Teachers must have the student's vocabulary.
+Those of another translate the training part before the first step instead (own_translations.py).
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class Teacher:
 def load_teachers(config: Config, tokenizer: Tokenizer, device: torch.device) -> dict[str, Teacher]:
     """Load the runs that --teacher names, by their names.
 
-    Returns none of them if one cannot teach: if it has another vocabulary than the student, or no vectors of its tags
-    for terms (--terms) and for sources that a machine wrote (--monolingual), if it is an export, or if it cannot be
-    read any more. A run that is resumed may no longer need it.
+    Returns none of them if one cannot teach: if it has another vocabulary than the student, if it is an export, if it
+    has not learned the tags of the student's sources (--terms, --monolingual), or if it cannot be read any more. A
+    resumed run may no longer need it.
     """
     teachers = {}
     for name in config.teacher:

@@ -5,9 +5,11 @@ from functools import cache
 
 from tapis.text.markup import Markup
 
+# Within brackets
+DASHES = r"\u2010-\u2013-"
 # A number that must not change: of two digits or more, with its separators, such as the dash of a range. A single digit
 # may become a word.
-_SEPARATOR = r"[.,:/\u00a0\u202f\u2010-\u2013-]"
+_SEPARATOR = rf"[.,:/\u00a0\u202f{DASHES}]"
 NUMBER = rf"\d(?:{_SEPARATOR}?\d)++"
 
 # The end of a keycap, such as 1️⃣
