@@ -26,7 +26,7 @@ test: .venv/dev
 	@echo "The whole suite takes about 12 minutes on two cores of 2021 (11.4 measured), less on newer ones; make quick takes two to five."
 	$(BIN)/python -m pytest
 
-# The tests that need no trained model, no other process and no browser: an answer in two minutes.
+# The tests that need no trained model, no other process and no browser: an answer in two to five minutes.
 quick: .venv/dev
 	$(BIN)/python -m pytest -m "not slow and not browser"
 

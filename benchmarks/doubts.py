@@ -65,7 +65,7 @@ def without_two_words(text: str, choose: random.Random) -> str:
 
 
 def with_a_number(text: str, choose: random.Random) -> str:
-    """Return a number that the source does not have."""
+    """Return the text behind a number that the source does not have."""
     return f"{choose.randrange(10, 1000)} {text}"
 
 

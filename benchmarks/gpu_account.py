@@ -209,7 +209,7 @@ def ids_of(config: Config, length: int) -> tuple[Sequence[Ints], Sequence[Ints]]
     return sources, targets
 
 
-def record_step(config: Config, length: int, in_ranges: bool, is_compiled: bool) -> tuple[list[Kernel], int]:
+def record_step(config: Config, length: int, in_ranges: bool) -> tuple[list[Kernel], int]:
     """Return the kernels of a step that is not the first, and its tokens."""
     packed = PackedBatch.of(*ids_of(config, length), in_ranges)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(GPU):
@@ -273,29 +273,22 @@ def is_alone(kernel: Kernel) -> bool:
 def print_account(name: str, options: Options) -> None:
     """Print the forms of one preset."""
     config = replace(PRESETS[name], device="cuda", precision="bf16")
-    forms = [
-        ("padded", False, False),
-        ("padded, compiled", False, True),
-        ("ranges", True, False),
-        ("ranges, compiled", True, True),
-    ]
-    for form, in_ranges, is_compiled in forms:
-        kernels, n_tokens = record_step(config, options.length, in_ranges, is_compiled)
-        if is_compiled:
-            kernels = fuse(kernels)
-        if form == "padded":
-            print(f"\n{name}: {n_tokens:,} tokens a step")
-            print(f"{'':<22} {'kernels':>8} {'GB':>7} {'TFLOP':>7} {'ms':>7} {'tokens/s':>11} {'of the peak':>12}")
-        seconds = sum(kernel.seconds(options) for kernel in kernels)
-        gigabytes = sum(sum(kernel.reads.values()) + sum(kernel.writes.values()) for kernel in kernels) / 1e9
-        flops = sum(kernel.flops for kernel in kernels if kernel.name in OWN_KERNELS)
-        n_kernels = sum(1 + kernel.extra for kernel in kernels)
-        print(
-            f"{form:<22} {n_kernels:>8,} {gigabytes:>7.1f} {flops / 1e12:>7.2f} {1000 * seconds:>7.1f} "
-            f"{n_tokens / seconds:>11,.0f} {flops / seconds / PEAK:>12.1%}"
-        )
-        if options.details:
-            print_details(kernels, options)
+    for layout, in_ranges in ("padded", False), ("ranges", True):
+        recorded, n_tokens = record_step(config, options.length, in_ranges)
+        for form, kernels in (layout, recorded), (f"{layout}, compiled", fuse(recorded)):
+            if form == "padded":
+                print(f"\n{name}: {n_tokens:,} tokens a step")
+                print(f"{'':<22} {'kernels':>8} {'GB':>7} {'TFLOP':>7} {'ms':>7} {'tokens/s':>11} {'of the peak':>12}")
+            seconds = sum(kernel.seconds(options) for kernel in kernels)
+            gigabytes = sum(sum(kernel.reads.values()) + sum(kernel.writes.values()) for kernel in kernels) / 1e9
+            flops = sum(kernel.flops for kernel in kernels if kernel.name in OWN_KERNELS)
+            n_kernels = sum(1 + kernel.extra for kernel in kernels)
+            print(
+                f"{form:<22} {n_kernels:>8,} {gigabytes:>7.1f} {flops / 1e12:>7.2f} {1000 * seconds:>7.1f} "
+                f"{n_tokens / seconds:>11,.0f} {flops / seconds / PEAK:>12.1%}"
+            )
+            if options.details:
+                print_details(kernels, options)
 
 
 def print_details(kernels: Sequence[Kernel], options: Options) -> None:

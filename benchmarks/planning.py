@@ -1,6 +1,6 @@
 """What more GPUs would give: tokens a second on 1, 8 and 64, from the speed of one and published link speeds.
 
-    python benchmarks/planning.py --base 900000 --big 300000       measured on one GPU by benchmarks/training_speed.py
+    python benchmarks/planning.py --base 1269000 --big 300000      measured by benchmarks/gpu_steps.py times
     python benchmarks/planning.py                                  modelled by benchmarks/gpu_account.py
 
 This is a model, not a measurement: nothing was measured on more than one GPU. It assumes the following.
@@ -33,7 +33,7 @@ NVLINK = 450e9  # bytes/s each way and GPU: H100 and H200, NVLink 4 (NVIDIA data
 INFINIBAND = 50e9  # bytes/s each way and GPU: NDR, 400 Gbit/s, one adapter for each GPU
 PEAK = 989e12  # FLOP/s in bf16 of an H100 or H200, dense (NVIDIA data sheet)
 GPUS_PER_MACHINE = 8
-# Tokens/s of one H200 by the last form of benchmarks/gpu_account.py, 2026-11-24.
+# Tokens/s of one H200 by benchmarks/gpu_account.py of 2026-11-24. An H100 was then measured with base: 1,269,000.
 MODELLED = {"base": 1_807_000, "big": 666_000}
 HEADER = f"{'GPUs':>6} {'step, ms':>10} {'exch., ms':>10} {'hidden, tok/s':>14} {'':>7} {'in line, tok/s':>14}"
 

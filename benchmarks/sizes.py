@@ -1,10 +1,10 @@
-"""Which sizes of a model suit so many pairs: each line of flags is trained on the first pairs of a folder.
+"""Which sizes of a model suit so many pairs: each line of flags is trained on pairs drawn from a folder.
 
     python benchmarks/sizes.py FOLDER en fr RUNS.txt OUT.md --pairs 2000
 
 FOLDER has train and valid in two languages, as text. RUNS.txt has a run's flags of train.py in each of its lines. The
-pairs are drawn from a fixed seed, and no test part is looked at. OUT.md gets a row for each run as
-soon as it ends: steps, passes, tokens a second, minutes, and the best validation.
+pairs are drawn from a fixed seed, and no test part is looked at. OUT.md gets a row for each run as soon as it ends:
+parameters, steps, minutes, and the best validation.
 """
 
 import json

@@ -7,7 +7,7 @@ The contenders take turns, each in a process of its own; on a GPU, in one proces
 models of the same sizes, with dropout, label smoothing, clipping, Adam and the same precision. Tokens are source and
 target tokens without padding.
 
-- "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a run of 2,000 steps or more, and attention
+- "Tapis" is `train.take_step`. On a GPU its parts are compiled, as in a run of more than five minutes, and attention
   works without padding, if it can. "Tapis, not compiled" and "Tapis, with padding" leave out one of these.
 - "Tapis, --plain" computes with the formulas of model.py alone. The difference is what fast/ is worth.
 - "torch.nn.Transformer" is a loop as in tutorials, with cross-entropy over all positions. It gets the batches of Tapis.

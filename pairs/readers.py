@@ -125,7 +125,11 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
 
     raise DataError(
         f"--data {data}: no such file or folder{'' if guess else ', and not a hub id (OWNER/NAME)'}\n"
-        + (guess or "pass a file or a folder of train/valid/test.<language> files, or try: python train.py demo")
+        + (
+            guess
+            or f"there are no {path}.{source} and {path}.{target} either; pass such a NAME of two files, a file or a "
+            "folder of train/valid/test.<language> files, or try: python train.py demo"
+        )
     )
 
 

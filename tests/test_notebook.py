@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,52 @@ def test_the_notebook_of_own_pairs_goes_from_two_files_to_a_page(tmp_path: Path)
     assert [bool(cell) for cell in outputs] == [bool(cell) for cell in before]
     assert "BLEU" in printed(outputs[5])
     assert (tmp_path / "notebooks/mine.html").stat().st_size > 500_000
+
+
+def test_the_notebook_takes_the_files_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "train.py").touch()
+    (tmp_path / "mine.en").write_text("A cat.\n", encoding="utf-8")
+    (tmp_path / "mine.de").write_text("Eine Katze.\n", encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    for cell in [cell for cell in committed("own_pairs").cells if cell.cell_type == "code"][:2]:
+        exec(cell.source.replace('"en", "fr"\n', '"en", "de"\n'), namespace)
+    assert (namespace["sources"], namespace["targets"]) == (["A cat."], ["Eine Katze."])
+    assert (tmp_path / "mine.en").read_text(encoding="utf-8") == "A cat.\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals on Windows")
+def test_interrupting_the_notebook_lets_a_script_end(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    handled = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where it is ignored
+    slow = """
+import pathlib, time
+print("begun", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path("saved").touch()
+"""
+    (tmp_path / "slow.py").write_text(handled + slow, encoding="utf-8")
+    install = next(cell for cell in committed("own_pairs").cells if cell.cell_type == "code")
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", f"{handled}{install.source}\nrun('slow.py')"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "begun\n"  # at once, not when the script ends
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    until = time.monotonic() + 30
+    while not (tmp_path / "saved").exists():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_the_walkthrough_prints_the_sections_of_its_page(trained: "subprocess.CompletedProcess[str]") -> None:
