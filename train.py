@@ -64,7 +64,7 @@ from training.history import add_to_history
 from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import check_other_runs
-from training.records import Numbers, StepRecord, Validation, mean_loss, tokens_per_second
+from training.records import Numbers, RoundReport, StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
 from training.sharding import check_shardable
@@ -73,7 +73,7 @@ from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, training_lines, round_lines, validation_lines, warnings
 from training.trainer import Training
-from training.state import restore, state_of
+from training.state import restore, state_of, teachers_of
 from training.unrelated import Unrelated
 from training.validation import sample_rows, unsure_below, validate
 
@@ -199,8 +199,8 @@ def loop(
                 for round_report in round_reports:
                     for line in round_lines(round_report, training):
                         say(line)
-                    if isinstance(round_report, Unrelated) and is_main():
-                        record(folder, replace(load_metrics(folder), unrelated=round_report.report))
+                if is_main():
+                    record_rounds(folder, round_reports)
                 agenda.save_soon()  # translating takes long
 
             recent.append(take_step(training, training.step + 1))
@@ -227,6 +227,17 @@ def loop(
             if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
                 raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
+
+
+def record_rounds(folder: RunFolder, reports: Sequence[RoundReport | Unrelated]) -> None:
+    """Add to metrics.json what was done between two steps."""
+    metrics = load_metrics(folder)
+    for report in reports:
+        if isinstance(report, Unrelated):
+            metrics.unrelated = report.report
+        elif report not in metrics.rounds:  # a run that is killed before it is saved has the round again
+            metrics.rounds.append(report)
+    record(folder, metrics)
 
 
 def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda: Agenda) -> None:
@@ -299,7 +310,13 @@ def report(
         example = training.valid_texts[0][0], hypotheses[0]
         for line in (
             *validation_lines(result, recent, epochs, example, training.n_graphs),
-            *warnings(result, best, mean_loss(recent), hypotheses, training.validations_since_best),
+            *warnings(
+                result,
+                best,
+                math.nan if training.teachers else mean_loss(recent),
+                hypotheses,
+                training.validations_since_best,
+            ),
         ):
             say(line)
     logs.validation(result, [(*training.valid_texts[row], hypotheses[row]) for row in sample_rows(training, SAMPLES)])
@@ -454,7 +471,7 @@ def load_training(
         tokenizer = folder.load_tokenizer()
     else:
         tokenizer = ancestor.tokenizer if ancestor else tokenizer_for(config, corpus, group)
-    training = Training(config, corpus, tokenizer, group, resolved, learned)
+    training = Training(config, corpus, tokenizer, group, resolved, learned, teachers_of(state) if state else None)
     if state is not None:
         restore(training, state)
     elif budget.is_open:
@@ -497,7 +514,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
         report = replace(
             report,
             resumed=[*before.resumed, resumption],
-            **{name: getattr(before, name) for name in ("unrelated", "last", "seconds", "test", "examples")},
+            **{name: getattr(before, name) for name in ("unrelated", "rounds", "last", "seconds", "test", "examples")},
             best=training.best or before.best,  # a kill may have come between saving it and its report
         )
         if before.init_from:  # the run that it started from is not read again, and need not exist

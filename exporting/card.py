@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from config import Config
 from exporting.naming import language_pairs
-from pairs.report import DataReport
 from tapis.config import Learned
 from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
 from tapis.system.terminal import escape_controls, listed
+from training.records import RoundKind
 from training.report import AncestorRecord, Metrics
 
 
@@ -58,7 +58,7 @@ def card(config: Config, learned: Learned, metrics: Metrics, license: str) -> st
             target=" --target LANGUAGE" if config.tagged_languages else "",
             towards='.towards("LANGUAGE")' if config.tagged_languages else "",
         ),
-        "Data": about_data(config, metrics.data, as_text(data)),
+        "Data": about_data(config, metrics, as_text(data)),
         "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
         "Scores": about_scores(metrics.test, metrics.data.test),
         "Examples": about_examples(metrics.examples),
@@ -100,8 +100,9 @@ def as_text(text: str) -> str:
     return re.sub(r"[\\`*_\[\]<>&|~]", r"\\\g<0>", " ".join(escape_controls(text).split()))
 
 
-def about_data(config: Config, report: DataReport, data: str) -> str:
-    """Describe the data: how many pairs there are for what, and which cleaning rules applied."""
+def about_data(config: Config, metrics: Metrics, data: str) -> str:
+    """Describe the data: how many pairs there are for what, who translated or taught, which cleaning rules applied."""
+    report = metrics.data
     if not report.read:
         return ""
     purposes = {"training": report.trained_on, "validation": report.valid, "testing": report.test}
@@ -110,13 +111,25 @@ def about_data(config: Config, report: DataReport, data: str) -> str:
     for source in report.sources:
         if source.monolingual:
             summary += f" {as_text(source.name)}: {source.trained_on:,} sentences without translations."
-    if config.monolingual:
+    if config.monolingual and was_learned(metrics, "back-translation"):
         summary += f" {as_text(config.back_translator) or 'The model'} has translated these for the training."
-    if config.teacher:
-        summary += f" It was taught by {as_text(listed(config.teacher))}."
+    if teachers := teachers_of(config, metrics):
+        summary += f" It was taught by {as_text(listed(teachers))}."
 
     rows = "\n".join(f"| {as_text(name)} | {rule.pairs:,} |" for name, rule in report.rules.items() if rule.pairs)
     return f"{summary}\n\n| cleaning rule | pairs affected |\n|---|---|\n{rows}" if rows else summary
+
+
+def was_learned(metrics: Metrics, kind: RoundKind) -> bool:
+    """Return whether a run learned from a round of this kind. Earlier versions did not record rounds; then it did."""
+    return not metrics.rounds or any(one.n_sentences for one in metrics.rounds if one.kind == kind)
+
+
+def teachers_of(config: Config, metrics: Metrics) -> list[str]:
+    """Return the teachers of a run, without those that translated too badly to learn from."""
+    judged = [one for report in metrics.rounds if report.kind in ("distillation", "teaching") for one in report.judged]
+    bad = {one.by for one in judged if not one.is_good} - {one.by for one in judged if one.is_good}
+    return [name for name in config.teacher if name not in bad]
 
 
 def about_training(config: Config, metrics: Metrics) -> str:

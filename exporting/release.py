@@ -3,6 +3,7 @@
 import gzip
 import shutil
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pairs.origins import origins
 from pairs.report import DataReport
 from tapis.system.files import write_whole
 from tapis.system.hub import write_sums
+from training.records import RoundReport
 from training.report import AncestorRecord, load_metrics, save_metrics
 
 
@@ -32,6 +34,8 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
     sources = [public_report(report, name) for name, report in zip(names, metrics.data.sources, strict=False)]
     metrics.data = replace(public_report(metrics.data, ", ".join(released_config.data)), sources=sources)
     metrics.init_from = public_ancestor(metrics.init_from)
+    teachers = dict(zip(config.teacher, released_config.teacher, strict=True))
+    metrics.rounds = [public_round(report, teachers) for report in metrics.rounds]
 
     released = RunFolder(into)
     released.save_config(released_config)
@@ -47,6 +51,11 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
 def public_report(report: DataReport, name: str) -> DataReport:
     """Return the report of some data under another name, without the rows that could not be read: it says where."""
     return replace(report, name=name, unreadable=replace(report.unreadable, examples=[]))
+
+
+def public_round(report: RoundReport, teachers: Mapping[str, str]) -> RoundReport:
+    """Return what a round did, with the public names of teachers."""
+    return replace(report, judged=[replace(one, by=teachers.get(one.by, "")) for one in report.judged])
 
 
 def public_ancestor(record: AncestorRecord | None) -> AncestorRecord | None:

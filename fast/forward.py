@@ -64,8 +64,10 @@ class PackedBatchLoss(nn.Module):
         self.run_stack: Callable[..., Tensor] = run_stack
 
     def compile_parts(self, backend: str | Callable[..., Any]) -> None:
-        """Fuse the operations of the two stacks, once for all shapes."""
+        """Fuse the operations of the two stacks, once for all shapes, of the model and of each teacher."""
         self.is_compiled = True
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, 4 * (1 + len(self.teachers)))
         self.run_stack = Compiled(run_stack, backend)
 
     def vectors(self, model: Transformer, packed: PackedBatch) -> Tensor:

@@ -14,6 +14,7 @@ from tapis.system.terminal import in_one_line
 
 CHUNK = 1024  # target tokens whose logits exist at once
 LOGITS_AT_ONCE = 2**29  # with the kernel for GPUs, which takes longer for many small products than for few large ones
+SIZE_OF_LESSONS = 9  # times the bytes of logits, as far as they exist at once: five times fp32 instead of bf16 alone
 ALIGNED = 64  # on a GPU, the products with V columns take two to four times as long if V is odd
 
 
@@ -28,7 +29,16 @@ Lesson: TypeAlias = tuple[Tensor, Tensor]
 
 def mean_probabilities(lessons: Sequence[Lesson]) -> Tensor:
     """Return the mean of the probabilities that teachers give to each token: (n, V)."""
-    return torch.stack([(rows @ matrix.T).float().softmax(dim=-1) for rows, matrix in lessons]).mean(dim=0)
+    first, *others = lessons
+    mean = probabilities(*first)
+    for lesson in others:
+        mean += probabilities(*lesson)
+    return mean.div_(len(lessons))
+
+
+def probabilities(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows (n, D) of one teacher, its matrix (V, D) → (n, V)."""
+    return (rows @ matrix.T).float().softmax(dim=-1)
 
 
 def part_of(lessons: Sequence[Lesson], start: int, size: int) -> list[Lesson]:
@@ -137,7 +147,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         size = CHUNK
         if of_chunk is losses_and_gradient_on_gpu:
             matrix = F.pad(matrix, (0, 0, 0, -vocab_size % ALIGNED))
-            size = max(CHUNK, LOGITS_AT_ONCE // len(matrix) // (1 + 2 * len(lessons)))  # lessons are in fp32
+            size = max(CHUNK, LOGITS_AT_ONCE // len(matrix) // (SIZE_OF_LESSONS if lessons else 1))
         weight_grad = torch.zeros_like(weight)
         vector_grads = []
         loss = torch.zeros((), device=labels.device)

@@ -22,6 +22,7 @@ def loss_kernel(
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
     start = logits + row * stride
+    chosen = tl.load(start + label).to(tl.float32)  # before any warp writes the gradient over it
     largest = -float("inf")
     total = 0.0
     plain_sum = 0.0
@@ -33,7 +34,6 @@ def loss_kernel(
         plain_sum += tl.sum(tl.where(columns < vocab_size, scores, 0.0), 0)
         largest = new_largest
     log_sum = largest + tl.log(total)
-    chosen = tl.load(start + label).to(tl.float32)
     is_scored = (label != PAD).to(tl.float32)
     tl.store(cross_entropies + row, (log_sum - chosen) * is_scored)
     loss = log_sum - (1 - smoothing) * chosen - smoothing * plain_sum / vocab_size

@@ -21,7 +21,7 @@ validation pairs are scored, and below --least-bleu it teaches nothing.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from tapis.scoring import closest, score
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from tapis.threads import chunks
+from training.records import Judged, RoundKind
 from training.unrelated import DROPPED_AT
 
 SEARCH = Search(beam=5, n_best=5)  # of distillation
@@ -56,35 +57,6 @@ JUDGED_PAIRS = 200  # of the validation part, by which translations are judged b
 # The tag of back-translated sources. Every vocabulary has <s>, also that of a run to start from, and no other source
 # contains it.
 TAG = BOS
-
-RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation", "teaching"]
-
-
-class Judged(NamedTuple):
-    """How well one language was translated into another before a round."""
-
-    source: str
-    target: str
-    bleu: float
-    """Of validation pairs"""
-    is_good: bool
-    """Whether its translations are worth learning from"""
-    by: str = ""
-    """Another run that translated"""
-
-    def __str__(self) -> str:
-        by = f"{self.by} " if self.by else ""
-        return f"{by}{self.source}-{self.target} BLEU {self.bleu:.1f}"
-
-
-class RoundReport(NamedTuple):
-    """What a round did, to be told."""
-
-    kind: RoundKind
-    judged: list[Judged]
-    """By the languages that were translated"""
-    n_sentences: int
-    """That are learned from in their new form"""
 
 
 @dataclass(frozen=True)
@@ -270,11 +242,18 @@ def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
     """Return the inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
-    for tensor in (tensors["rows"], tensors["lengths"], tensors["ids"]):
-        # A tensor whose numbers do not lie in a row may have one number for any length.
-        if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.dtype not in (torch.int32, torch.int64):
-            raise ValueError("the translations are not in rows of integers")
-    rows, lengths, ids = tensors["rows"].tolist(), tensors["lengths"].tolist(), tensors["ids"]
-    if sum(lengths) != len(ids) or len(rows) != len(lengths):
+    rows, lengths, ids = (row_of_integers(tensors[name]) for name in ("rows", "lengths", "ids"))
+    n_ids: list[int] = lengths.tolist()
+    if sum(n_ids) != len(ids) or len(rows) != len(n_ids):
         raise ValueError("the lengths of the translations do not add up")
-    return dict(zip(rows, (part.tolist() for part in torch.split(ids, lengths)), strict=True))
+    return dict(zip(rows.tolist(), (part.tolist() for part in torch.split(ids, n_ids)), strict=True))
+
+
+def row_of_integers(tensor: Tensor) -> Tensor:
+    """Return a tensor of a state. Raises ValueError unless it has integers that lie in a row.
+
+    A tensor whose numbers do not may have one number for any length.
+    """
+    if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.dtype not in (torch.int32, torch.int64):
+        raise ValueError("the translations are not in rows of integers")
+    return tensor

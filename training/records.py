@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,7 +59,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores on the whole validation part after `step` steps. The loss is comparable with that of training."""
+    """Scores on the whole validation part after `step` steps.
+
+    The loss is comparable with that of training, unless teachers are most of the targets there.
+    """
 
     step: int
     loss: float
@@ -72,6 +75,40 @@ class Validation:
     def rank(self) -> tuple[float, float]:
         """Return what the best model is chosen by: BLEU, then loss, since every BLEU is 0 early on."""
         return self.bleu, -self.loss
+
+
+# What a run does between two steps: drop pairs, translate monolingual text, learn the translations of teachers or its
+# own, or learn the probabilities of teachers.
+RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation", "teaching"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How well one language was translated into another before a round."""
+
+    source: str
+    target: str
+    bleu: float
+    """Of validation pairs"""
+    is_good: bool
+    """Whether it is worth learning from"""
+    by: str = ""
+    """Another run that translated"""
+
+    def __str__(self) -> str:
+        by = f"{self.by} " if self.by else ""
+        return f"{by}{self.source}-{self.target} BLEU {self.bleu:.1f}"
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a round did."""
+
+    kind: RoundKind
+    judged: list[Judged]
+    """By the languages that were translated"""
+    n_sentences: int
+    """Of the training part, that the run learns otherwise from now on"""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from checkpoint import RunFolder
 from pairs.report import DataReport, RuleReport
 from tapis.scoring import Scores
 from tapis.system.json_records import from_json_value, to_json_value
-from training.records import Validation
+from training.records import RoundReport, Validation
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Metrics:
     resumed: list[Resumption] = field(default_factory=list)
 
     # On its way
+    rounds: list[RoundReport] = field(default_factory=list)
+    """Of translating and teaching"""
     unrelated: RuleReport | None = None
     """Training pairs that --drop-unrelated dropped"""
 

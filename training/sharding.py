@@ -73,11 +73,11 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def part(name: str, value: Tensor, weight: Tensor) -> Tensor:
+        if value.shape != (() if name == "step" else weight.shape):
+            raise ValueError("the state of an optimizer has other shapes than the weights")
         check_numbers(value, "the state of an optimizer")
         if name in ("step", "exp_avg_sq") and bool((value < 0).any()):
             raise ValueError("the state of an optimizer has numbers below 0")
-        if value.shape != (() if name == "step" else weight.shape):
-            raise ValueError("the state of an optimizer has other shapes than the weights")
         return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
 
     if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):

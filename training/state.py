@@ -1,4 +1,7 @@
-"""The state of a run: everything that a resumed run needs to make the same steps as one that never stopped."""
+"""The state of a run: what a resumed run needs to make the same steps as one that never stopped.
+
+Besides, it needs the same data, and the same teachers, whose weights the state does not have but their digests.
+"""
 
 import copy
 from collections.abc import Callable
@@ -8,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from checkpoint import load_parameters, parameters
+from checkpoint import check_fit, load_parameters, parameters
 from config import FACTS
 from machine.distributed import collected, local_part
 from tapis.config import ConfigError
@@ -16,7 +19,7 @@ from tapis.release import CheckpointError, with_pairs
 from tapis.system.cli import is_out_of_memory
 from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
-from training.own_translations import from_tensors, rounds, to_tensors
+from training.own_translations import from_tensors, rounds, row_of_integers, to_tensors
 from training.records import Position
 from training.sharding import check_numbers, load_optimizer_state
 from training.trainer import Training
@@ -66,6 +69,7 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         )
     _check_signature(training, signature)
     try:
+        check_fit(training.model, {name: weight.shape for name, weight in state["model"].items()}, "the training state")
         for weight in state["model"].values():
             check_numbers(weight, "its model")
         load_parameters(training.model, state["model"], "the training state")
@@ -145,11 +149,12 @@ def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
         raise ValueError("the rounds of its translations are out of range")
     n_rounds = min(n_saved, training.n_rounds)
     made = {kind for _, kind in rounds(training.config)[:n_rounds]}
+    _restore_teachers(training, saved.get("teachers", {}))  # first: how batches are made depends on them
     if made:
         after_step = after_step if n_rounds == n_saved else training.step
         sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
         targets = from_tensors(saved["targets"]) if made & {"distillation", "self-distillation"} else {}
-        dropped = saved["dropped"].tolist() if "dropping" in made else []
+        dropped = row_of_integers(saved["dropped"]).tolist() if "dropping" in made else []
         if not {*sources, *targets, *dropped} <= set(training.train_pairs.rows.tolist()):
             raise ValueError("there are translations of pairs that the data lack")
         if len(set(dropped)) == len(training.train_pairs):
@@ -160,7 +165,13 @@ def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
             if not all(0 <= token < len(training.tokenizer) for token in ids):
                 raise ValueError("a translation has tokens that the vocabulary lacks")
         training.learn_from(n_rounds, after_step, sources, targets, dropped)
-    _restore_teachers(training, saved.get("teachers", {}))
+
+
+def teachers_of(state: dict[str, Any]) -> list[str] | None:
+    """Return the runs whose probabilities a state's run learned; None if it had not begun to learn."""
+    translated = state.get("translated")
+    saved = translated.get("teachers", {}) if isinstance(translated, dict) else None
+    return [name for name in saved if isinstance(name, str)] if isinstance(saved, dict) else None
 
 
 def _restore_teachers(training: Training, saved: dict[str, str]) -> None:

@@ -2,9 +2,10 @@
 
 This is word-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947, section 3.1): a student learns which
 tokens its teachers find probable, besides the token of the reference. Teachers must have the student's vocabulary.
-Those of another translate the training part before the first step instead (own_translations.py).
+If one has another, all of them translate the training part before the first step instead (own_translations.py).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -29,25 +30,28 @@ class Teacher:
     """Of its weights"""
 
 
-def load_teachers(config: Config, tokenizer: Tokenizer, device: torch.device) -> dict[str, Teacher]:
-    """Load the runs that --teacher names, by their names.
+def load_teachers(
+    config: Config, tokenizer: Tokenizer, device: torch.device, taught_by: Collection[str] | None = None
+) -> dict[str, Teacher]:
+    """Load the runs that --teacher names, by their names; of a run that is resumed, those that it was taught by.
 
-    Returns none of them if one cannot teach: if it has another vocabulary than the student, if it is an export, if it
-    has not learned the tags of the student's sources (--terms, --monolingual), or if it cannot be read any more. A
-    resumed run may no longer need it.
+    A run cannot teach if it has another vocabulary than the student, if it is an export, if it has not learned the tags
+    of the student's sources (--terms, --monolingual), or if it cannot be read any more. A new run has either all
+    teachers or none, whose translations it learns then.
     """
+    names = [name for name in config.teacher if taught_by is None or name in taught_by]
     teachers = {}
-    for name in config.teacher:
+    for name in names:
         try:
             folder = RunFolder.find(name)
             if is_exported(folder.path):
-                return {}
+                continue
             their_config, their_tokenizer, model = folder.load_model(device)
         except TapisError:
-            return {}
+            continue
         knows_terms = bool(their_config.terms) or not config.terms
         knows_tag = bool(their_config.monolingual) or not config.monolingual
-        if their_tokenizer.to_json() != tokenizer.to_json() or not (knows_terms and knows_tag):
-            return {}
-        teachers[name] = Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))
-    return teachers
+        if their_tokenizer.to_json() == tokenizer.to_json() and knows_terms and knows_tag:
+            teachers[name] = Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))
+    is_new = taught_by is None
+    return {} if is_new and len(teachers) < len(names) else teachers

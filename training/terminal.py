@@ -1,12 +1,12 @@
 """What a run prints on standard error: the report of its data and model, its validations, and warnings."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
 from pairs.report_lines import data_lines, example_lines, rule_lines
-from training.own_translations import RoundReport
-from training.records import StepRecord, Validation, mean_loss, tokens_per_second
+from training.records import RoundReport, StepRecord, Validation, mean_loss, tokens_per_second
 from training.report import Metrics
 from training.trainer import Training
 from training.unrelated import FEWEST_JUDGED, Unrelated
@@ -165,7 +165,8 @@ def warnings(
 ) -> list[str]:
     """Return what a validation shows to be wrong, and the usual causes; nothing if all seems well.
 
-    train_loss is the mean since the validation before; NaN if no step was made.
+    train_loss is the mean since the validation before; NaN if no step was made, or if teachers are most of the targets,
+    so that it is not comparable.
     """
     lines = []
     if len(set(hypotheses)) == 1 < len(hypotheses):
@@ -174,12 +175,12 @@ def warnings(
             "          if it persists, lower --lr and check that the sides are translations of each other"
         )
     if validations_since_best and validations_since_best % 5 == 0:
-        is_overfitting = train_loss < now.loss - 0.5
-        cause = (
-            "the training loss is much lower: more data, a higher --dropout or a smaller model"
-            if is_overfitting
-            else "the training loss is not much lower: another --lr, or a larger model"
-        )
+        if math.isnan(train_loss):
+            cause = "another --lr, more data, or another size"
+        elif train_loss < now.loss - 0.5:
+            cause = "the training loss is much lower: more data, a higher --dropout or a smaller model"
+        else:
+            cause = "the training loss is not much lower: another --lr, or a larger model"
         lines.append(
             f"warning   none of the last {validations_since_best} validations was better than that of step "
             f"{best.step:,};\n          {cause} may help, and --patience ends such runs"

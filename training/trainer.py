@@ -2,9 +2,9 @@
 
 train.py advances a `Training` step by step. What happens at a step is a pure function of the config, the data and the
 number of the step: the batch order depends on seed and epoch (batch_plan.py), dropout on seed, step and the batch's
-place in the step. Resuming therefore needs the weights, the moments of the optimizers, that number and the translations
-that were made (state.py); and however many processes share the batches of a step, they make the same step
-(`machine.distributed.Group`).
+place in the step. Resuming therefore needs the weights, the moments of the optimizers, that number, the translations
+that were made (state.py) and the same teachers; and however many processes share the batches of a step, they make the
+same step (`machine.distributed.Group`).
 """
 
 import math
@@ -49,8 +49,8 @@ from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss
 from training.optimizers import make_optimizers
-from training.own_translations import Judged, Round, RoundKind, RoundReport, Translated, rounds
-from training.records import Progress, StepRecord, Validation
+from training.own_translations import Round, Translated, rounds
+from training.records import Progress, RoundKind, RoundReport, StepRecord, Validation
 from training.resolved import Resolved
 from training.sharding import shard
 from training.teachers import load_teachers
@@ -75,8 +75,13 @@ class Training:
         group: Group = ALONE,
         resolved: Resolved | None = None,
         learned: Learned | None = None,
+        taught_by: Collection[str] | None = None,
     ) -> None:
-        """Prepare a run at its start. Of a run to resume, resolved and learned are those that it saved."""
+        """Prepare a run at its start.
+
+        Of a run to resume, resolved and learned are those that it saved, and taught_by are the runs whose probabilities
+        it learned, if it had begun to learn.
+        """
         self.config = config
         self.corpus = corpus
         self.tokenizer = tokenizer
@@ -106,7 +111,7 @@ class Training:
             keep_freed_memory()  # not sooner: the memory that preparing the data took goes back to the system
         torch.manual_seed(config.seed)
         self.model = Transformer(len(tokenizer), config).to(self.device)
-        self.teachers = load_teachers(config, tokenizer, self.device)
+        self.teachers = load_teachers(config, tokenizer, self.device, taught_by)
         self.model_loss = self._with_loss(self.model, [teacher.model for teacher in self.teachers.values()])
         self.is_sharded = config.shard and group.size > 1
         self.objective = self._objective()
@@ -298,7 +303,7 @@ class Training:
 
     @property
     def is_round_due(self) -> bool:
-        """Whether the steps to come learn from translations that do not exist yet."""
+        """Whether something is to be done before the steps to come: pairs judged, text translated, teachers chosen."""
         return self.n_rounds > (self.translated.n_rounds if self.translated else 0)
 
     def plan_steps(self, steps: int, warmup_steps: int) -> None:
@@ -374,41 +379,49 @@ class Training:
         sources, targets, dropped = (now.sources, now.targets, now.dropped) if now else ({}, {}, [])
         reports: list[RoundReport | Unrelated] = []
         with torch.compiler.set_stance("force_eager"):
+            # Which pairs are kept, as this model judges them.
             if "dropping" in due:
                 unrelated = unrelated_pairs(self.corpus, self.train_pairs, self.group, self.translator())
                 dropped = unrelated.rows
                 reports.append(unrelated)
             kept = self.train_pairs.without(dropped)
             a_round = Round(self.config, self.corpus, kept, self.tokenizer, self.group)
+
+            # Sources of monolingual text, translated by this model or by another run.
             if "back-translation" in due:
                 run = self.config.back_translator
                 translator = Translator.load(run, self.config.device) if run else self.translator()
                 judged = a_round.judge(translator, "back-translation")
                 sources = a_round.back_translations(translator, judged)
                 reports.append(RoundReport("back-translation", judged, len(sources)))
-            distillation: RoundKind = "distillation" if self.config.teacher else "self-distillation"
-            if distillation in due:
-                runs = self.config.teacher
-                teachers = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
-                judged_of = [
-                    a_round.judge(teacher, distillation, run)
-                    for teacher, run in zip(teachers, runs or [""], strict=True)
-                ]
-                if self.teachers:
-                    reports.append(self._judged_teachers(judged_of))
-                else:
-                    targets = a_round.closest_translations(list(zip(teachers, judged_of, strict=True)))
-                    all_judged = [one for judged in judged_of for one in judged]
-                    reports.append(RoundReport(distillation, all_judged, len(targets)))
+
+            # What the targets are: translations of this model, or what teachers translate or find probable.
+            if due & {"distillation", "self-distillation"}:
+                report, targets = self._distill(a_round)
+                reports.append(report)
         self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
         return reports
 
-    def _judged_teachers(self, judged_of: Sequence[Sequence[Judged]]) -> RoundReport:
-        """Keep the teachers that translate well in all directions. judged_of are those of each."""
+    def _distill(self, a_round: Round) -> tuple[RoundReport, dict[int, list[int]]]:
+        """Translate the targets, or choose the teachers that are asked at each step.
+
+        Returns what was done, and the translations that are the targets now, in token ids, by row.
+        """
+        runs = self.config.teacher
+        kind: RoundKind = "distillation" if runs else "self-distillation"
+        translators = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
+        judged_of = [
+            a_round.judge(translator, kind, run) for translator, run in zip(translators, runs or [""], strict=True)
+        ]
+        if not self.teachers:
+            targets = a_round.closest_translations(list(zip(translators, judged_of, strict=True)))
+            return RoundReport(kind, [one for judged in judged_of for one in judged], len(targets)), targets
+
+        # Teachers that are asked at each step must translate well in all directions.
         good = [judged[0].by for judged in judged_of if all(one.is_good for one in judged)]
         self.keep_teachers(good)
         told = [one for judged in judged_of for one in judged if one.by in good or not one.is_good]
-        return RoundReport("teaching", told, len(self.train_pairs) if good else 0)
+        return RoundReport("teaching", told, len(self.train_pairs) if good else 0), {}
 
     def learn_from(
         self,

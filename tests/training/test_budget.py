@@ -20,8 +20,7 @@ from training.agenda import COMPILED_AFTER, Agenda
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
-from training.own_translations import RoundReport
-from training.records import StepRecord, Validation
+from training.records import RoundReport, StepRecord, Validation
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.trainer import Training

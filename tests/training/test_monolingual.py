@@ -23,7 +23,8 @@ from pairs.readers import DataError
 from pairs.vocabulary import learn_tokenizer
 from tapis.config import ConfigError
 from training.batch_plan import weights_of_origins
-from training.own_translations import TAG, Round, RoundReport, rounds
+from training.own_translations import TAG, Round, rounds
+from training.records import RoundReport
 from training.state import restore, state_of
 from training.terminal import round_lines
 from training.trainer import Training

@@ -17,16 +17,20 @@ from checkpoint import RunFolder
 from config import Config
 from dataset import collate
 from decoding.translator import Translator
+from exporting.card import about_data
 from fast.attention import PaddedLayout
 from fast.packed_batch import PackedBatch
 from pairs.corpus import Corpus
+from pairs.report import DataReport
 from tapis.config import EOS, PAD
 from tapis.release import CheckpointError
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.own_translations import Judged, Round, RoundReport, closest_translations, from_tensors, to_tensors
+from training.own_translations import Round, closest_translations, from_tensors, to_tensors
+from training.records import Judged, RoundReport
+from training.report import Metrics
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.terminal import round_lines
@@ -276,6 +280,20 @@ def test_a_student_learns_from_its_teachers_translations(taught: list[str], call
     done = called("export.py", "--run", "student", "--release", "released", "--license", "mit")
     assert done.returncode == 0, done.stderr
     assert "It was taught by demo." in Path("released/README.md").read_text("utf-8")
+
+
+def test_the_card_names_the_teachers_that_taught(tiny: Config) -> None:
+    config = replace(tiny, teacher=("good", "bad"), monolingual=("text.fr",), back_translator="back")
+    bad = Judged("en", "fr", 20.0, is_good=False, by="bad")
+    teaching = RoundReport("teaching", [Judged("en", "fr", 40.0, is_good=True, by="good"), bad], 10)
+    translating = RoundReport("back-translation", [Judged("fr", "en", 9.0, is_good=False)], 0)
+    metrics = Metrics(data=DataReport(read=9), rounds=[teaching, translating])
+    text = about_data(config, metrics, "pairs")
+    assert "taught by good." in text and "bad" not in text and "has translated" not in text
+    alone = replace(config, teacher=("bad",))
+    assert "taught by" not in about_data(alone, replace(metrics, rounds=[RoundReport("teaching", [bad], 0)]), "pairs")
+    earlier = about_data(config, replace(metrics, rounds=[]), "pairs")
+    assert "taught by good, bad." in earlier and "back has translated" in earlier
 
 
 def test_a_teacher_that_is_left_out_is_named(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:

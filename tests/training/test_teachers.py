@@ -26,7 +26,8 @@ from tapis.config import PAD
 from tapis.release import CheckpointError
 from tapis.text.tokenizer import Tokenizer
 from training.objective import BatchLoss
-from training.state import restore, state_of
+from training.report import load_metrics
+from training.state import restore, state_of, teachers_of
 from training.teachers import load_teachers
 from training.trainer import Training
 
@@ -141,6 +142,23 @@ def test_a_run_does_not_go_on_with_another_teacher(
         restore(taught_training(tiny, small, tokenizer), state_of(begun))
 
 
+def test_a_run_goes_on_without_a_teacher_that_was_left_out(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer, teacher: RunFolder
+) -> None:
+    """It may be gone by then. A state cannot name other runs than --teacher does."""
+    begun = taught_training(tiny, small, tokenizer)
+    begun.config = replace(begun.config, teacher=("one", "gone"))
+    begun.learn_from(1, 0, {}, {})
+    state = state_of(begun)
+    assert teachers_of(state) == ["one"] and teachers_of({"translated": None}) is None
+
+    again = Training(begun.config, begun.corpus, tokenizer, taught_by=teachers_of(state))
+    restore(again, state)
+    assert list(again.teachers) == ["one"]
+    other = Training(replace(begun.config, teacher=("gone",)), begun.corpus, tokenizer, taught_by=["one"])
+    assert not other.teachers
+
+
 def test_a_state_of_an_earlier_version_goes_on_with_translations(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, teacher: RunFolder
 ) -> None:
@@ -172,3 +190,5 @@ def test_a_run_says_who_teaches_it(trained: "subprocess.CompletedProcess[str]", 
     assert done.returncode == 0, done.stderr
     line = "targets   from step 1: the probabilities of --teacher, beside the references (demo en-fr BLEU "
     assert done.stderr.count(line) == 1
+    (taught,) = load_metrics(RunFolder(Path("weights/student"))).rounds
+    assert taught.kind == "teaching" and taught.judged[0].by == "demo" and taught.judged[0].is_good

@@ -1,5 +1,7 @@
 """Lines on standard error: warnings with their usual causes."""
 
+import math
+
 from pairs.report_lines import shortened
 from training.records import Validation
 from training.terminal import epochs_line, warnings
@@ -20,6 +22,8 @@ def test_equal_translations_are_warned_of() -> None:
 def test_a_training_that_gets_no_better_is_told_the_usual_cause() -> None:
     assert "--dropout" in warnings(NOW, BEST, 2.0, ["a", "b"], validations_since_best=5)[0]
     assert "--lr" in warnings(NOW, BEST, 3.9, ["a", "b"], validations_since_best=10)[0]
+    cannot_tell = warnings(NOW, BEST, math.nan, ["a", "b"], validations_since_best=5)[0]
+    assert "training loss" not in cannot_tell and "more data" in cannot_tell
 
 
 def test_long_examples_are_shortened() -> None:

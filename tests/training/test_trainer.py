@@ -414,6 +414,9 @@ def test_the_main_process_has_rank_zero(
         (("translated", "after_step"), -1000),
         (("translated", "targets", "rows"), torch.zeros(1, dtype=torch.int64).expand(2 * 10**8)),
         (("translated", "targets", "ids"), torch.zeros(1, dtype=torch.int32).expand(2 * 10**8)),
+        (("translated", "dropped"), torch.zeros(1, dtype=torch.int64).expand(2 * 10**8)),
+        (("model", "encoder.norm.bias"), torch.zeros(1).expand(2 * 10**11)),
+        (("optimizers", 0, "state", 0, "exp_avg"), torch.zeros(1).expand(2 * 10**11)),
         (("translated", "targets"), to_tensors({10**9: [5]})),
         (("translated", "targets"), to_tensors({0: [5] * 1000})),
         (("translated", "targets"), to_tensors({0: [10**6]})),
@@ -422,11 +425,11 @@ def test_the_main_process_has_rank_zero(
 def test_a_state_of_other_types_is_refused_in_words(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, place: tuple[str | int, ...], value: object
 ) -> None:
-    config = replace(tiny, precision="fp16", self_distillation=0.5)
+    config = replace(tiny, precision="fp16", self_distillation=0.5, drop_unrelated=True)
     training, again = Training(config, small, tokenizer), Training(config, small, tokenizer)
     training.advance(take_step(training, 1))
     training.step = training.total_steps
-    training.learn_from(1, 1, {}, {0: [5, 6]})
+    training.learn_from(2, 1, {}, {0: [5, 6]})
     state: Any = state_of(training)
     restore(again, state)
     assert again.translated
