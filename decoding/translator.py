@@ -59,7 +59,7 @@ class Translator(tapis.translator.Translator):
         config, tokenizer, model = RunFolder(folder.path).load_model(where)
         searcher = searcher_of(model, where, precision, plain, list(tokenizer.tags.values()))
         found = nonstandard_part(model) if is_edited else ""
-        if trained is not None and bool(trained) != bool(found):
+        if trained is not None and trained != found:
             say(
                 f"warning   {found or trained} of model.py is not as it was when {folder.path.name} was trained: "
                 "expect wrong translations"

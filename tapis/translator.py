@@ -7,6 +7,7 @@ weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar, overload
 
@@ -72,7 +73,7 @@ class Translator:
         self.unsure_below = learned.unsure_below or UNSURE_BELOW
         self.target = target or config.target
         self.source = source
-        of_target = [one for one, into in config.directions if into == target]
+        of_target = [one for one, into in config.directions if into == self.target]
         self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
         self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
         self.check = check
@@ -114,7 +115,9 @@ class Translator:
     ) -> tuple[ModelConfig, Tokenizer, Searcher]:
         """Load a run. Raises what `load` raises."""
         if plain or device not in ("auto", "cpu") or precision not in ("auto", "int8"):
-            wanted = "--plain" if plain else f"--device {device}, --precision {precision}"
+            flags = {"--device": (device, ("auto", "cpu")), "--precision": (precision, ("auto", "int8"))}
+            given = [f"{name} {value}" for name, (value, known) in flags.items() if value not in known]
+            wanted = "--plain" if plain else ", ".join(given)
             raise ConfigError(f"{wanted}: this installation computes on the CPU, in int8; for more, use a checkout")
         if part := folder.nonstandard_part():
             raise ConfigError(
@@ -256,16 +259,20 @@ class Translator:
     def n_best(
         self, sentences: str | Iterable[str], search: Search, batch_tokens: int = 0, bar: str = ""
     ) -> list[Translation] | list[list[Translation]]:
-        """Return the search.n_best best translations of each sentence, best first; of one string, those alone.
+        """Return up to search.n_best translations of each sentence that differ, best first; of one string, those alone.
 
-        batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a beam beyond 4.
-        Memory grows with it; 0 is the searcher's number. bar describes the progress bar;
-        without a description, none is shown.
+        They are fewer if the beam found fewer, as it does of short sentences: hypotheses may differ in their tokens and
+        give the same text. batch_tokens limits the size of a batch: sentences times source tokens, times a quarter of a
+        beam beyond 4. Memory grows with it; 0 is the searcher's number. bar describes the progress bar; without a
+        description, none is shown.
         """
         if isinstance(sentences, str):
             return self.n_best([sentences], search, batch_tokens, bar)[0]
         sentences = without_line_ends(sentences)
         batch_tokens = batch_tokens or self.searcher.batch_tokens
+        n_best = search.n_best
+        if n_best > 1:
+            search = replace(search, n_best=search.beam)  # of which some give the same text
 
         # Batches of sentences of similar length, the longest first, so that memory runs out at once or not at all.
         sources = self.source_ids(sentences)
@@ -296,8 +303,10 @@ class Translator:
         translations, start = [], 0
         for row_hypotheses in hypotheses:
             end = start + len(row_hypotheses)
-            pairs = zip(texts[start:end], row_hypotheses, strict=True)
-            translations.append([Translation(text, hypothesis.score) for text, hypothesis in pairs])
+            distinct: dict[str, Translation] = {}
+            for text, hypothesis in zip(texts[start:end], row_hypotheses, strict=True):
+                distinct.setdefault(text, Translation(text, hypothesis.score))
+            translations.append(list(distinct.values())[:n_best])
             start = end
         return translations
 

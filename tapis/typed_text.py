@@ -33,7 +33,7 @@ from tapis.text.letter_case import is_in_capitals, uppercase
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
-from tapis.text.messages import messages_in, texts_of, with_texts
+from tapis.text.messages import exchanged, messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
 from tapis.text.sentences import Line, has_letters, take_direction
 from tapis.translation import DOUBTS, Doubt, Translation
@@ -59,10 +59,11 @@ def translate_lines(
     """Translate lines of real text: N lines in, N lists out, of which each has the best translations, best first.
 
     A line may have several sentences, markup, links and capitals. The k-th translation of a line joins the k-th best of
-    its sentences; its score is the mean of theirs. A list is shorter than search.n_best if the searcher found fewer
-    translations of one of the sentences. What a document of this markup would take for markup is escaped in a
-    translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for some work more.
-    Lines and sentences found in the memory get its translation. Raises ConfigError for a markup that there is not.
+    its sentences; its score is the mean of theirs. A sentence that has fewer has its last one again. A list is shorter
+    than search.n_best if fewer translations of the line differ. What a document of this markup would take for markup is
+    escaped in a translation; tags of the line stay tags. Only with_doubts have translations all of their doubts, for
+    some work more. Lines and sentences found in the memory get its translation. Raises ConfigError for a markup that
+    there is not.
     """
     if markup not in ESCAPES:
         raise ConfigError(f"markup {markup!r}: it must be one of {', '.join(map(repr, ESCAPES))}")
@@ -71,13 +72,14 @@ def translate_lines(
     lines = [text for _, text, _ in directions]
 
     # Translate the lines that are not blank, but for those that the memory has.
-    results = [[Translation("", 0.0)] * search.n_best for _ in lines]
+    results = [[Translation("", 0.0)] for _ in lines]
     remembered = {i: text for i, line in enumerate(lines) if memory and (text := memory.exact_in(line, markup))}
     for i, text in remembered.items():
         results[i] = [Translation(text, 0.0, is_remembered=True)]
     rows = [i for i, line in enumerate(lines) if line.strip() and i not in remembered]
     words = {i: translator.places_of_terms(lines[i]) for i in rows}
     taken = [take_out(lines[i], markup=markup, words=words[i]) for i in rows]
+    messages_of = {i: messages_in(lines[i], one.marks) for i, one in zip(rows, taken, strict=True)}
     for i, result in zip(rows, translated(taken), strict=True):
         results[i] = result
 
@@ -92,7 +94,7 @@ def translate_lines(
                 results[i] = result
 
     # Translate the texts of messages, which have stayed as they are.
-    messages = list(dict.fromkeys(message for i in rows for message in messages_in(lines[i])))
+    messages = list(dict.fromkeys(message for i in rows for message in messages_of[i]))
     if messages:
         texts = list(dict.fromkeys(text for message in messages for text in texts_of(message)))
         ranked_of_texts = translate_lines(
@@ -102,8 +104,9 @@ def translate_lines(
             text: without_added_stop(text, ranked[0], markup)
             for text, ranked in zip(texts, ranked_of_texts, strict=True)
         }
-        changed_messages = {message: _translated_message(message, best) for message in messages}
-        results = [[_with_messages(one, changed_messages) for one in ranked] for ranked in results]
+        for i in rows:
+            new = {message: _translated_message(message, best) for message in messages_of[i]}
+            results[i] = [_with_messages(one, new) for one in results[i]]
 
     # Put back what sets the direction of writing.
     return [
@@ -141,11 +144,8 @@ def _translated_message(message: str, best: Mapping[str, Translation]) -> Transl
 
 def _with_messages(translation: Translation, changed: Mapping[str, Translation]) -> Translation:
     """Return a translation with the messages in it translated, and with their doubts."""
-    text, all_doubts = translation.text, set(translation.doubts)
-    for message, translated in changed.items():
-        if message in text:
-            text = text.replace(message, translated.text)
-            all_doubts.update(translated.doubts)
+    text = exchanged(translation.text, {message: translated.text for message, translated in changed.items()})
+    all_doubts = {doubt for one in (translation, *changed.values()) for doubt in one.doubts}
     return translation._replace(text=text, doubts=_in_order(all_doubts))
 
 
@@ -196,10 +196,12 @@ def _translated(
     alignments = _alignments(translator, pairs) if pairs else {}
     results = []
     for line, line_taken, units in zip(lines, taken, of_lines, strict=True):
-        n_ranks = min((len(ranked) for _, ranked in units if ranked), default=search.n_best)
-        results.append(
-            [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
-        )
+        n_ranks = max((len(ranked) for _, ranked in units), default=1) or 1
+        joined = [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
+        distinct: dict[str, Translation] = {}
+        for one in joined:
+            distinct.setdefault(one.text, one)
+        results.append(list(distinct.values()))
     return results
 
 
@@ -277,9 +279,9 @@ def _joined(
 ) -> Translation:
     """Return one translation of a line. of_units has each of its sentences, as translated, with its translations.
 
-    A sentence without translations is copied.
+    A sentence with fewer translations has its last one again. One without is copied.
     """
-    sentences = [ranked[rank] if ranked else Translation(source, 0.0) for source, ranked in of_units]
+    sentences = [ranked[: rank + 1][-1] if ranked else Translation(source, 0.0) for source, ranked in of_units]
     all_doubts = {doubt for sentence in sentences for doubt in sentence.doubts}
     cased = tuple(
         sentence._replace(text=uppercase(sentence.text, translator.target))

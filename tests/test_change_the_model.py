@@ -207,6 +207,10 @@ def test_a_run_from_after_an_edit_needs_it(
     assert "warning   FeedForwardBlock of model.py is not as it was when" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"an edited model\.py \(FeedForwardBlock\)"):
         PackageTranslator.load(run_folder.path)
+    monkeypatch.setattr("decoding.standard.nonstandard_part", lambda model: "LayerNormalization")  # another edit
+    monkeypatch.setattr("decoding.translator.edited_parts", lambda: ("LayerNormalization",))
+    Translator.load(run_folder.path, "cpu")
+    assert "warning   LayerNormalization of model.py is not as it was when" in capsys.readouterr().err
 
 
 def test_a_run_that_does_not_say_so_is_asked_after_an_edit_alone(

@@ -476,3 +476,5 @@ def test_a_pair_that_was_not_learned_is_refused_with_a_way_around(tiny: Config, 
         translator.towards("fr", "de")
     assert translator.towards("fr", "en").tag == [tokenizer.tags["fr"]]
     assert translator.towards("fr").sources == ["en"] and translator.towards("en").sources == ["de"]
+    one_target = Translator(translator.searcher, tokenizer, replace(tiny, pairs=("en-fr", "de-fr")), Learned())
+    assert one_target.sources == one_target.towards("fr").sources == ["en", "de"]

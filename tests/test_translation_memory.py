@@ -46,6 +46,17 @@ def test_a_memory_is_of_one_source_language() -> None:
             check_source_of_memory(Mock(sources=["en", "de"], target="fr"), options)
 
 
+@pytest.mark.usefixtures("run_folder")
+def test_a_file_that_cannot_be_made_is_told_before_the_work(called: Command) -> None:
+    Path("in.txt").write_text("A cat.\n", encoding="utf-8")
+    Path("file").touch()
+    for flag in ("--write-memory", "--output"):
+        ending = "tmx" if flag == "--write-memory" else "txt"
+        done = called(*FLAGS, "--input", "in.txt", flag, f"file/new.{ending}")
+        assert done.returncode == 1 and f"file/new.{ending}" in done.stderr and "Traceback" not in done.stderr
+        assert done.stdout == "", "nothing was translated"
+
+
 def test_the_last_translation_of_a_text_counts() -> None:
     write_memory(Path("memory.tmx"), [("A <b>cat</b> & a dog.", "Un <b>chat</b>."), ("A cat.", "Un chat.")], "en", "fr")
     write_memory(Path("memory.tmx"), [("A cat.", "Un matou."), ("", "x"), ("y", " ")], "en", "fr")

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
 from tapis.commands.documents import Documents, check_report, format_of, read_document, write_document
-from tapis.config import ConfigError, TapisError, flag
+from tapis.config import ConfigError, TapisError, TranslatingPrecision, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary
@@ -22,7 +23,7 @@ from tapis.memory import Memory, write_memory
 from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, check_written, parse
-from tapis.system.files import digest, digest_files, is_within, write_text, write_whole
+from tapis.system.files import check_writable, digest, digest_files, is_within, write_text, write_whole
 from tapis.system.parts import Part
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
@@ -48,9 +49,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     task = task_of(options)
     glossary = Glossary.read(options.glossary) if options.glossary else None
     search = Search(options.beam, options.n_best, options.length_penalty)
-    # PyTorch alone shows the attention within a stack of layers.
-    is_for_torch = options.attention_of != "source" and options.precision == "auto"
-    precision = "fp32" if is_for_torch else options.precision
+    precision = precision_for(kind, options)
     folder = kind.files.find(options.run)
     translator = kind.load(folder.path, options.device, precision, plain=options.plain)
     translator = translator.towards(options.target, options.source)
@@ -67,6 +66,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     memory = Memory.read(options.memory, source, translator.target) if options.memory else None
     if options.write_memory and options.write_memory.exists():
         read_tmx_file(options.write_memory, source, translator.target)  # an error comes now, not after the work
+    check_outputs(options, task)
     lines = LineTranslation(translator, options, search, memory)
     n_failed = 0
     if task.kind == "sentences":
@@ -96,6 +96,15 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         )
 
 
+def precision_for(kind: type[Translator], options: TranslateOptions) -> TranslatingPrecision:
+    """Return the precision to translate in. PyTorch alone shows the attention within a stack of layers."""
+    if options.attention_of == "source" or options.precision != "auto":
+        return options.precision
+    if kind is Translator:
+        raise ConfigError(f"--attention-of {options.attention_of} needs PyTorch: use translate.py of a checkout")
+    return "fp32"
+
+
 def check_source_of_memory(translator: Translator, options: TranslateOptions) -> None:
     """Raise ConfigError if texts for a translation memory may be in several languages."""
     if (options.memory or options.write_memory) and len(translator.sources) > 1:
@@ -121,6 +130,8 @@ def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTra
         else:
             result = documents.translated_archive(content, name)
         if sys.stdout.isatty() and not options.output:
+            if b"\0" in result:
+                raise ConfigError(f"{name} is no text: name a file for its translation, with --output")
             result = escape_controls(result.decode("utf-8", "replace")).encode()
         write_answer(result, options.output)
     if options.report:
@@ -167,6 +178,11 @@ def task_of(options: TranslateOptions) -> Task:
     check_report(options, is_document=task.kind not in ("sentences", "lines"))
 
     # Flags that do not belong together
+    given = [
+        name for name in ("attention_of", "layer", "head") if getattr(options, name) != getattr(TranslateOptions, name)
+    ]
+    if given and not options.attention:
+        raise ConfigError(f"{flag(given[0])} is for --attention FILE")
     if task.kind in ("sentences", "lines"):
         if options.shard and not task.file:
             raise ConfigError("--shard is for the lines of a file, named by --input")
@@ -181,6 +197,14 @@ def task_of(options: TranslateOptions) -> Task:
             raise ConfigError(f"{first} is for lines, and {task.file or options.format} is a document: see --format")
     check_files(options, task)
     return task
+
+
+def check_outputs(options: TranslateOptions, task: Task) -> None:
+    """Raise OSError if a file that is written after the work cannot be made."""
+    output = None if task.kind in ("lines", "folder") else options.output  # which are written in between
+    for file in (output, options.report, options.write_memory):
+        if file:
+            check_writable(file)
 
 
 def check_files(options: TranslateOptions, task: Task) -> None:
@@ -435,6 +459,10 @@ def draw_attention(translator: Translator, options: TranslateOptions, search: Se
             raise ConfigError(f"--{name} is {number}; the model has {n}: 1 to {n}, or 0")
     if file.suffix not in (".png", ".html"):
         raise ConfigError(f"--attention {file}: the name must end in .png or .html")
+    if file.suffix == ".png" and not find_spec("matplotlib"):
+        raise ConfigError(
+            f"--attention {file}: pictures need matplotlib: pip install matplotlib, or name an .html file"
+        )
     sentences = [sentence for text in options.sentences for sentence in sentences_as_translated(translator, text)]
     if len(sentences) != 1:
         raise ConfigError(f"--attention draws one sentence, given in quotes; these are {len(sentences)}")

@@ -144,6 +144,7 @@ def has_text(part: str, markup: Markup) -> bool:
     """Return whether there are letters outside of marks, or in the texts of a message."""
     if not part or part.isspace():
         return False
-    if any(map(str.isalpha, re.sub(CHARACTER, "", take_out(part, markup=markup).text))):
+    taken = take_out(part, markup=markup)
+    if any(map(str.isalpha, re.sub(CHARACTER, "", taken.text))):
         return True
-    return any(has_text(text, markup) for message in messages_in(part) for text in texts_of(message))
+    return any(has_text(text, markup) for message in messages_in(part, taken.marks) for text in texts_of(message))

@@ -150,6 +150,16 @@ def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = 
         raise
 
 
+def check_writable(path: Path) -> None:
+    """Raise OSError, as `write_whole` does, if no file can be made beside `path`. Makes its folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def flush_to_disk(file: Path) -> None:
     """Wait until a file's content is on the disk."""
     with file.open("rb+") as opened:

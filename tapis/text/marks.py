@@ -27,7 +27,7 @@ PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
 _SENTENCE_ENDS = ".!?…"
 _LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
-_BRACKETS = {"(": ")", "[": "]", "«": "»", "“": "”", '"': '"'}
+_BRACKETS = {"(": ")", "[": "]", "«": "»", "‹": "›", "“": "”", "‘": "’", "„": "“", "‚": "‘", '"': '"', "'": "'"}
 _DASHES = ("-", "–", "—", "|")
 
 

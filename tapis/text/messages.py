@@ -5,16 +5,22 @@ texts. A text may have placeholders, and further messages.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tapis.text.mark_patterns import MESSAGE
+from tapis.text.marks import Mark
 
 _MESSAGE = re.compile(MESSAGE)
 
 
-def messages_in(line: str) -> list[str]:
-    """Return the messages of a line."""
-    return _MESSAGE.findall(line) if "{" in line else []
+def messages_in(line: str, marks: Iterable[Mark]) -> list[str]:
+    """Return the messages among the marks of a line. Those within code or an attribute are none."""
+    return [found[0] for mark in marks if (found := _MESSAGE.match(line, mark.start))]
+
+
+def exchanged(text: str, others: Mapping[str, str]) -> str:
+    """Return a text with other messages."""
+    return _MESSAGE.sub(lambda found: others.get(found[0], found[0]), text) if others else text
 
 
 def texts_of(message: str) -> list[str]:

@@ -6,7 +6,9 @@ const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|sourc
 const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
 const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
-const BRACKETS = { "(": ")", "[": "]", "«": "»", "“": "”", '"': '"' };
+const BRACKETS = {
+  "(": ")", "[": "]", "«": "»", "‹": "›", "“": "”", "‘": "’", "„": "“", "‚": "‘", '"': '"', "'": "'",
+};
 const DASHES = ["-", "–", "—", "|"];
 
 function isTag({ kind }) {

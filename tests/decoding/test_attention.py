@@ -229,6 +229,15 @@ def test_the_command_writes_png_and_html(trained: Trained, called: Command) -> N
     assert "encoder layer 2 of 2" in Path("c.html").read_text(encoding="utf-8")
 
 
+def test_a_picture_needs_matplotlib(trained: Trained, called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the package tapis comes without."""
+    monkeypatch.setattr("tapis.commands.translate.find_spec", lambda name: None)
+    run = ["--run", f"{trained.args[0]}/weights/demo", SENTENCE]
+    done = called("translate.py", *run, "--attention", "a.png")
+    assert done.returncode == 2 and "pip install matplotlib, or name an .html file" in done.stderr
+    assert called("translate.py", *run, "--attention", "a.html").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -239,6 +248,8 @@ def test_the_command_writes_png_and_html(trained: Trained, called: Command) -> N
         (["", "--attention", "a.png"], "one sentence"),
         ([SENTENCE, "--attention", "a.png", "--attention-of", "decoder", "--precision", "int8"], "--precision fp32"),
         (["2. 1914", "--attention", "a.png"], "one sentence"),
+        ([SENTENCE, "--layer", "1"], "--layer is for --attention FILE"),
+        ([SENTENCE, "--attention-of", "encoder"], "--attention-of is for --attention FILE"),
     ],
 )
 def test_attention_that_cannot_be_drawn_is_an_error(

@@ -22,6 +22,7 @@ from tapis.config import NEVER_GENERATED, ConfigError, Learned, TapisError
 from tapis.engine.engine import Engine
 from tapis.search import Hypothesis, Search, go_on
 from tapis.text.tokenizer import Tokenizer
+from tapis.translation import Translation
 from tapis.translator import SHORTEST, at_least
 from tapis.typed_text import translate_lines
 
@@ -51,6 +52,21 @@ def test_one_string_is_one_sentence(untrained: Translator) -> None:
     assert untrained.n_best(sentence, search) == untrained.n_best([sentence], search)[0]
     assert untrained.text(sentence, search) == untrained.text([sentence], search)[0]
     assert untrained("") == ""
+
+
+def test_translations_of_a_list_differ(translator: Translator, demo: Corpus) -> None:
+    """Hypotheses may differ in their tokens alone."""
+    sources = [source for source, _ in demo.test[:20]]
+    n_fewer = 0
+    for two, all_of_beam in zip(
+        translator.n_best(sources, Search(5, 2)), translator.n_best(sources, Search(5, 5)), strict=True
+    ):
+        texts = [one.text for one in all_of_beam]
+        assert len(set(texts)) == len(texts) and two == all_of_beam[:2]
+        n_fewer += len(texts) < 5
+    line = translator.text(f"{sources[0]} {sources[1]} Oui.", Search(5, 5))
+    assert len({one.text for one in line}) == len(line) > 1
+    assert translator.n_best("", Search(5, 5)) == [Translation("", 0.0)] == translator.text("", Search(5, 5))
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

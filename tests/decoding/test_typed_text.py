@@ -135,6 +135,18 @@ def test_the_texts_of_a_message_are_translated(translator: Translator, plain: st
     assert all(f"other {{{plain}" in one.text for one in ranked)
 
 
+def test_a_message_within_code_stays_and_one_within_another_is_translated(translator: Translator, plain: str) -> None:
+    inner = f"{{n, plural, other {{{SENTENCE}}}}}"
+    outer = f"{{g, select, male {{{SENTENCE} {inner}}} other {{{SENTENCE}}}}}"
+    expected_inner = f"{{n, plural, other {{{plain}}}}}"
+    expected_outer = f"{{g, select, male {{{plain} {expected_inner}}} other {{{plain}}}}}"
+    for order in ([inner, outer], [outer, inner]):
+        found = [one.text for (one,) in translate_lines(translator, order)]
+        assert found == [expected_inner if line == inner else expected_outer for line in order]
+    code, in_prose = translate_lines(translator, [f"{SENTENCE} `{inner}`", f"{SENTENCE} {inner}"], markup="markdown")
+    assert f"`{inner}`" in code[0].text and expected_inner in in_prose[0].text
+
+
 def test_the_doubts_of_a_messages_texts_are_told(translator: Translator) -> None:
     """Where a sentence is doubtful, a message with it is."""
     nonsense = "Xq zkw vvqx pwq jjx."

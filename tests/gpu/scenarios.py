@@ -7,6 +7,7 @@ and, on a simulated GPU, its waits for the GPU by reason and place. The names al
 import json
 import os
 import sys
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ sys.path[:0] = [str(ROOT)]
 from simulated_gpu import JOURNAL, SimulatedGpu, simulate  # noqa: E402
 from simulated_graph import CAPTURING  # noqa: E402
 
+from checkpoint import RunFolder, parameters  # noqa: E402
 from config import PRESETS, Config  # noqa: E402
 from decoding.captured import CapturedSearch  # noqa: E402
 from decoding.torch_searcher import TorchSearcher  # noqa: E402
@@ -33,6 +35,7 @@ from fast.capture import LateNumbers  # noqa: E402
 from fast.graphs import GraphPool  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
 from machine.distributed import Group  # noqa: E402
+from model import Transformer  # noqa: E402
 from pairs.corpus import Corpus, load_corpus  # noqa: E402
 from pairs.vocabulary import learn_tokenizer  # noqa: E402
 from tapis.config import DeviceName  # noqa: E402
@@ -166,7 +169,7 @@ def run_all(corpus: Corpus, tokenizer: Tokenizer, can_compile: bool) -> None:
     run_and_report("state and restore", lambda: restore(training, state_of(training)))
     run_and_report("greedy search", partial(longest_search, training, sentences, Search()))
     run_and_report("beam search", partial(longest_search, training, sentences, Search(beam=5)))
-    run_and_report("self-distillation", training.make_rounds)
+    run_and_report("self-distillation", lambda: len(training.make_rounds()))
     run_and_report("a step after it", partial(losses, training, [3]))
     training = Training(replace(SHALLOW, steps=4), few, tokenizer)
     training.step = 2
@@ -294,7 +297,8 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Run what must not depend on the device: fp32, without dropout."""
     config = replace(TINY, device=device, precision="fp32", dropout=0.0, optimizer="muon", batch_tokens=1024)
     training = Training(config, corpus, tokenizer)
-    run_and_report(f"losses on {device}", partial(losses, training, range(1, 21)))
+    run_and_report(f"losses on {device}", partial(losses, training, range(1, 11)))
+    run_and_report(f"taught on {device}", partial(taught, config, corpus, tokenizer))
     searcher = TorchSearcher(training.model.eval(), training.device, "fp32")
     translator = Translator(searcher, tokenizer, config, training.learned)
     sentences = [source for source, _ in corpus.valid]
@@ -311,6 +315,20 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
         run_and_report("a failed capture", partial(translate_where_no_capture_succeeds, translator, sentences))
         searcher.captured = None
         run_and_report("greedy search by the plain functions", partial(translator, sentences))
+
+
+def taught(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the losses of steps beside a teacher, and of others once it was left out, with the notes of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        teacher = RunFolder(Path(folder) / "teacher")
+        narrow = replace(config, d_ff=64, device="cpu")
+        teacher.start(narrow, tokenizer)
+        torch.manual_seed(2)
+        teacher.save_model(parameters(Transformer(len(tokenizer), narrow)))
+        training = Training(replace(config, teacher=(str(teacher.path),)), corpus, tokenizer)
+    with_teacher, notes = losses(training, range(1, 4)), notes_on_kernels(training)
+    training.keep_teachers([])
+    return {"losses": [*with_teacher, *losses(training, [4, 4, 4, 4])], "notes": [notes, notes_on_kernels(training)]}
 
 
 def translate_where_no_capture_succeeds(translator: Translator, sentences: Sequence[str]) -> list[str]:

@@ -137,6 +137,7 @@ def test_a_run_says_why_its_steps_are_not_captured(report: dict[str, Any]) -> No
         assert report[f"notes, {name}"]["result"] == expected
     expected = [f"{start}several processes exchange their gradients", f"{start}no kernels"]
     assert report["notes of other runs"]["result"] == expected
+    assert report["taught on cuda"]["result"]["notes"] == [[f"{start}teachers compute, too"], []]
 
 
 def test_captured_steps_learn_as_the_others_do(report: dict[str, Any]) -> None:
@@ -180,6 +181,8 @@ def test_a_gpu_computes_what_a_cpu_does(report: dict[str, Any]) -> None:
     """A real one rounds otherwise, and a run amplifies that."""
     on_cpu, on_gpu = (report[f"losses on {device}"]["result"] for device in ("cpu", "cuda"))
     assert on_gpu == pytest.approx(on_cpu, rel=0.02 if HAS_GPU else 1e-4)
+    by_cpu, by_gpu = (report[f"taught on {device}"]["result"] for device in ("cpu", "cuda"))
+    assert by_gpu["losses"] == pytest.approx(by_cpu["losses"], rel=0.02 if HAS_GPU else 1e-4)
     for search in ("greedy search", "beam search"):
         translations, others = (report[f"{search} on {device}"]["result"] for device in ("cuda", "cpu"))
         n_same = sum(one == other for one, other in zip(translations, others, strict=True))
