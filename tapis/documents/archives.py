@@ -19,7 +19,8 @@ Change = Callable[[str, bytes], bytes]
 def changed_archive(content: bytes, change: Change, must_have: str = "") -> bytes:
     """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
-    Raises DocumentError if it is damaged, encrypted, far larger than it seems, or has no member must_have.
+    Raises DocumentError if it is damaged, encrypted, far larger than it seems, compressed by a rare method, or has no
+    member must_have.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -30,7 +31,10 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
                 raise DocumentError("it is encrypted: save it without a password")
             if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * len(content)):
                 raise DocumentError("it expands to far more than documents do")
-            before = [archive.read(member) for member in members]
+            if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+                # Python decompresses bzip2 and LZMA in pieces of any size.
+                raise DocumentError("it is compressed by a rare method")
+            before = [_content(archive, member) for member in members]
             comment = archive.comment
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise DocumentError(f"this is no whole zip archive: {error}") from None
@@ -51,6 +55,12 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
         for member, one in zip(members, after, strict=True):
             archive.writestr(member, one, member.compress_type)
     return written.getvalue()
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return the content of a member. One that has more than the archive says is not decompressed further."""
+    with archive.open(member) as file:
+        return file.read(member.file_size + 1)  # without a limit, all of it would be decompressed before it is cut
 
 
 def _is_link(member: zipfile.ZipInfo) -> bool:

@@ -9,6 +9,7 @@ import json
 import random
 import re
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Sequence
 from dataclasses import fields
@@ -1059,6 +1060,22 @@ def test_an_encrypted_archive_is_an_error() -> None:
     encrypted[place + 8] |= 1
     with pytest.raises(DocumentError, match="encrypted"):
         FORMATS["docx"].translated(bytes(encrypted), list)
+
+
+@pytest.mark.parametrize(
+    ("method", "says"), [(zipfile.ZIP_DEFLATED, "no whole zip archive"), (zipfile.ZIP_BZIP2, "a rare method")]
+)
+def test_an_archive_that_understates_its_size_cannot_fill_the_memory(method: int, says: str) -> None:
+    size = 30_000_000
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as archive:
+        archive.writestr("word/document.xml", bytes(size))
+    document = content.getvalue().replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+    tracemalloc.start()
+    with pytest.raises(DocumentError, match=says):
+        changed_archive(document, lambda name, one: one)
+    assert tracemalloc.get_traced_memory()[1] < size / 10
+    tracemalloc.stop()
 
 
 def test_names_in_an_archive_are_no_paths() -> None:
