@@ -991,6 +991,14 @@ def test_the_author_in_a_table_of_contents_keeps_the_name() -> None:
     assert seen_in("epub", book)[2:] == ["Two dogs", "The parts", "A man"]
 
 
+def test_the_doctype_of_a_table_of_contents_is_kept() -> None:
+    doctype = '<!DOCTYPE ncx PUBLIC "-//NISO//DTD ncx 2005-1//EN" "http://x.org/ncx-2005-1.dtd">'
+    contents = f"{doctype}<ncx><docTitle><text>Two dogs</text></docTitle></ncx>"
+    book = zipped({"META-INF/container.xml": "<a/>", "a.xhtml": XHTML, "toc.ncx": contents})
+    with zipfile.ZipFile(io.BytesIO(FORMATS["epub"].translated(book, upper))) as archive:
+        assert archive.read("toc.ncx").decode() == contents.replace("Two dogs", "TWO DOGS")
+
+
 def test_the_ending_of_a_table_says_its_separator() -> None:
     table = b"text\nHello, my man\nA dog, a cat\n"
     assert table_format(["text"], "\t").translated(table, upper) == b"text\nHELLO, MY MAN\nA DOG, A CAT\n"
@@ -1000,6 +1008,7 @@ def test_the_ending_of_a_table_says_its_separator() -> None:
 
 BOMB = zipped({"word/document.xml": "<a/>", "x": "0" * 50_000_000})
 ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><w:document>&b;</w:document>'
+DEFAULTS = '<!DOCTYPE xliff [<!ATTLIST g z CDATA "aaaaaaaaaa">]><xliff><g/></xliff>'
 OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
 
 
@@ -1033,6 +1042,7 @@ def docx_of(paragraph: str) -> bytes:
         ("epub", ODT, "has no META-INF/container.xml"),
         ("xliff", b"<tmx/>", "no XLIFF"),
         ("xliff", OUTSIDE.encode(), "declares entities"),
+        ("xliff", DEFAULTS.encode(), "declares entities or attributes"),
         ("xliff", XLIFF.encode("utf-16"), "UTF-16"),
         ("xliff", b'<?xml version="1.0" encoding="iso-8859-1"?><xliff>\xe9</xliff>', "in iso-8859-1"),
         ("xliff", b"\xff\x00\x01", "XML is damaged"),
