@@ -7,9 +7,11 @@ carry over.
 
 import html
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -201,30 +203,31 @@ class Line:
 
         things returns what has become of the bytes of the document from one place to another.
         """
-        result, end = b"", 0
+        written: list[bytes] = []
+        end = 0
         styles, open_pairs, seen = [self.base], [], []
         for tag in _TAG_OF_LINE.finditer(translation):
-            result += self._text(translation[end : tag.start()], styles[-1])
+            written.append(self._text(translation[end : tag.start()], styles[-1]))
             end = tag.end()
             number = int(tag["thing"] or tag["pair"])
             if number >= len(self.things if tag["thing"] else self.pairs):
                 return None
             if tag["thing"]:
                 thing = self.things[number]
-                result += thing.before + things(thing.start, thing.end) + thing.after
+                written += [thing.before, things(thing.start, thing.end), thing.after]
             elif not tag["slash"]:
-                result += self.pairs[number][0]
+                written.append(self.pairs[number][0])
                 styles.append(self.pairs[number][2])
                 open_pairs.append(number)
             elif not open_pairs or open_pairs.pop() != number:
                 return None
             else:
-                result += self.pairs[number][1]
+                written.append(self.pairs[number][1])
                 styles.pop()
             seen.append(tag.group())
         if len(seen) != len(set(seen)) or len(seen) != len(self.things) + 2 * len(self.pairs):
             return None
-        return result + self._text(translation[end:], styles[-1])
+        return b"".join([*written, self._text(translation[end:], styles[-1])])
 
     def _text(self, text: str, style: bytes) -> bytes:
         return self.styled(html.unescape(text), style) if text else b""
@@ -383,7 +386,8 @@ def with_translations(content: bytes, places: Sequence[Place], translate: Transl
 def _with_changes(content: bytes, changes: Sequence[tuple[int, int, bytes]], start: int, end: int) -> bytes:
     """Return bytes of a document, from one place to another, with the changes between them, which are in order."""
     parts = []
-    for change_start, change_end, changed in changes:
+    first, last = bisect_left(changes, start, key=itemgetter(0)), bisect_right(changes, end, key=itemgetter(0))
+    for change_start, change_end, changed in changes[first:last]:
         if start <= change_start and change_end <= end:
             parts += [content[start:change_start], changed]
             start = change_end

@@ -1140,6 +1140,26 @@ def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> No
     assert long < 8 * short + 0.5
 
 
+NOTE = "<text:note><text:note-body><text:p>b</text:p></text:note-body></text:note>"
+
+
+STYLED = f'<w:r><w:rPr><w:rFonts w:ascii="{"a" * 3000}"/></w:rPr><w:t>b</w:t></w:r>'
+
+
+@pytest.mark.parametrize(("kind", "part"), [("docx", f"{RUN}{STYLED}"), ("odt", f"a{NOTE}" * 2)])
+def test_a_long_paragraph_is_written_in_time_in_proportion(kind: str, part: str) -> None:
+    def seconds(n_parts: int) -> float:
+        text = part * n_parts
+        odt = zipped({"content.xml": ODT_BODY.replace("<text:p/>", f"<text:p>{text}</text:p>")})
+        document = docx_of(text) if kind == "docx" else odt
+        before = time.process_time()
+        FORMATS[kind].translated(document, upper)
+        return time.process_time() - before
+
+    short, long = seconds(500), seconds(4000)
+    assert long < 16 * short + 0.1
+
+
 def test_changed_documents_are_read_or_refused_in_words() -> None:
     draw = random.Random(1)
     for kind, (document, _) in SAMPLES.items():
