@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, leave, splice, translated_texts
+from tapis.text.mark_patterns import BESIDE_MARKS
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
-# What programs read: without spaces, and with something else than letters, or small letters before a capital
-_NAME = re.compile(r"(?=\S*[^\W\d_]?[\d_/\\.:#@=|<>{}()\[\]$%&+*~^-]\S)\S+|[a-z]+[A-Z]\w*")
+# What programs read: without spaces, and with something else than letters, or small letters before a capital. In
+# scripts without spaces between words, only paths, addresses and names with an underscore.
+_NAME = re.compile(
+    rf"(?=\S*[\d_/\\.:#@=|<>{{}}()\[\]$%&+*~^-]\S)[^\s{BESIDE_MARKS}]+"
+    r"|(?=\S*[/\\_]\S|\S*\.[A-Za-z]\w*\Z)\S+|[a-z]+[A-Z]\w*"
+)
+# Tags and placeholders of a text, not those of a name: List<String>, item_{n}, key:{n}
+_TAG_OR_PLACEHOLDER = re.compile(
+    r"(?<!\w)<[A-Za-z][^<>]*>|</[A-Za-z][^<>]*>|(?<![\w/.:=&@?-])(?:\{\{?[\w .]+\}\}?|%\w)(?!\w)"
+)
 _PLAIN_YAML = re.compile(r"[^\W\d_][\w .;!?'’()«»\u2013\u2014-]*")  # a text that YAML needs no quotation marks for
 _STANDARD_TAG = "tag:yaml.org,2002:"
 _WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
@@ -17,7 +26,11 @@ _WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 def is_prose(text: str) -> bool:
     """Return whether a value is for people to read: no name, date, address, colour or path."""
-    return any(map(str.isalpha, text)) and not _NAME.fullmatch(text.strip())
+    # without tags, placeholders, and the punctuation and brackets around a text: Loading..., *required, (optional)
+    words = _TAG_OR_PLACEHOLDER.sub("", text).strip().rstrip(".…!?:;,*\"'").lstrip("*\"'¿¡")
+    if words[:1] + words[-1:] in ("()", "[]"):
+        words = words[1:-1]
+    return any(map(str.isalpha, words)) and not _NAME.fullmatch(words)
 
 
 def _is_translated(text: str) -> bool:

@@ -23,16 +23,16 @@ _PICTOGRAPH = (
 )
 # Letters that may be directly beside a mark: of scripts without spaces between words, and of Korean, whose particles
 # follow a word without one. Within brackets: Thai to Burmese, Khmer, Korean, Chinese and Japanese
-_BESIDE_MARKS = (
+BESIDE_MARKS = (
     r"\u0e00-\u109f\u1780-\u17ff\u1100-\u11ff\uac00-\ud7ff\u2e80-\ua4cf\uf900-\ufaff\uff66-\uffdc"
     r"\U00020000-\U0003ffff"
 )
-_SPACED = rf"[^\W{_BESIDE_MARKS}]"  # any other letter, a digit or an underscore
+_SPACED = rf"[^\W{BESIDE_MARKS}]"  # any other letter, a digit or an underscore
 _STARTS = rf"(?<!{_SPACED})"
 _ENDS = rf"(?!{_SPACED})"
 _EDGE = _STARTS + r"(?<![@#$%&./:-])"  # where something of its own can begin
 # Where a link can begin that has such letters itself: in a text with spaces
-_STARTS_BEHIND_SPACE = rf"(?<![{_BESIDE_MARKS}\uff01-\uff65]\s)(?<![^\s(])"
+_STARTS_BEHIND_SPACE = rf"(?<![{BESIDE_MARKS}\uff01-\uff65]\s)(?<![^\s(])"
 _OF_LINK = r"[^\s<>\"«»()\[\]*\u3000-\u303f\uff01-\uff65]"
 
 # A placeholder of i18next: __name__. In Markdown, these are the signs of bold text.
@@ -90,8 +90,8 @@ _THINGS = (
     # has letters of scripts without spaces only between spaces: otherwise these are of the text behind it.
     rf"{_STARTS_BEHIND_SPACE}(?:https?://|ftp://|www\.){_OF_LINK}+(?:\({_OF_LINK}*\){_OF_LINK}*)*"
     r"(?<![.,;:!?'_])(?=[.,;:!?)\"']*(?:\s|\Z))",
-    rf"{_EDGE}(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]\uff01-\uff65{_BESIDE_MARKS}]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
-    rf"(?:[^\s<>\"«».,;:!?'()\[\]*_\uff01-\uff65{_BESIDE_MARKS}]|\([^\s<>\"«»()]*\))",
+    rf"{_EDGE}(?:https?://|ftp://|www\.)(?:[^\s<>\"«»()\]\uff01-\uff65{BESIDE_MARKS}]|\](?![(\[])|\([^\s<>\"«»()]*\))*"
+    rf"(?:[^\s<>\"«».,;:!?'()\[\]*_\uff01-\uff65{BESIDE_MARKS}]|\([^\s<>\"«»()]*\))",
     rf"{_STARTS}(?<![.+-])(?:{_SPACED}++|[.+-]++)++@(?:{_SPACED}++|-++)++(?:\.(?:{_SPACED}++|-++)++)++",
     *_PLACEHOLDERS,
     r"&(?:\w++|#\w++);",  # entities of HTML

@@ -214,17 +214,53 @@ def test_translations_in_yaml_are_texts_whatever_they_say(text: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["en-US", "a_b", "x.y", "#fff", "/usr/bin", "2024-01-02T10:00Z", "userName", "a@b.c", "{x}"]
+NAMES = (
+    *(
+        "en-US",
+        "a_b",
+        "x.y",
+        "#fff",
+        "/usr/bin",
+        "2024-01-02T10:00Z",
+        "userName",
+        "a@b.c",
+        "{x}",
+        "{n}px",
+        "{{ count }}",
+    ),
+    *(
+        "https://x.org/{id}?q=%s",
+        "${user}",
+        "item_{n}",
+        "user:{id}",
+        "%Y-%m-%d",
+        "rgba(0,0,0)",
+        "foo()",
+        "List<String>",
+    ),
+    *(":smile:", "*.txt", "<br/>", "图片/猫.png", "猫.png", "https://ja.wikipedia.org/wiki/猫"),
 )
+TEXTS_OF_PROGRAMS = (
+    *("The cat", "Save", "Save!", "well-known cat", "Loading...", "Search…", "(optional)", "[Draft]", "*required"),
+    *("Password:*", "<b>Save</b>", "Hello,{name}!", "删除{name}吗？", "最多3个", "(可选)", "파일3개를", "ไฟล์{n}"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_names_are_no_prose(name: str) -> None:
-    assert (
-        not is_prose(name)
-        and is_prose("The cat")
-        and is_prose("Save")
-        and is_prose("Save!")
-        and is_prose("well-known cat")
-    )
+    assert not is_prose(name)
+
+
+@pytest.mark.parametrize("text", TEXTS_OF_PROGRAMS)
+def test_short_texts_of_programs_are_prose(text: str) -> None:
+    assert is_prose(text)
+
+
+@pytest.mark.parametrize("part", ["<a", "</a", "{", "{a", "{a}", "%a", ".a", "/", "_", "a", "一.", "(", "'"])
+def test_names_are_told_in_time_in_proportion(part: str) -> None:
+    before = time.process_time()
+    is_prose(part * 50_000)
+    assert time.process_time() - before < 1
 
 
 @pytest.mark.parametrize(
