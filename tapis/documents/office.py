@@ -57,7 +57,7 @@ def _translated_part_of_docx(part: bytes, translate: Translate) -> bytes:
                 children = children[1:]
             start = children[0].start if children else element.inner_end
             styled = partial(_run, prefix=element.prefix(part))
-            parts = with_ranges(part, _parts_of_docx(part, children))
+            parts = with_ranges(_parts_of_docx(part, children))
             places.append(Place(Line(parts, styled), start, element.inner_end))
     return with_translations(part, places, translate)
 

@@ -26,10 +26,18 @@ MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
 _RANGES = {
     **{"bpt": "ept", "bx": "ex", "sc": "ec"},
     **{"bookmarkStart": "bookmarkEnd", "commentRangeStart": "commentRangeEnd", "permStart": "permEnd"},
-    **{"bookmark-start": "bookmark-end", "reference-mark-start": "reference-mark-end"},
+    **{"moveFromRangeStart": "moveFromRangeEnd", "moveToRangeStart": "moveToRangeEnd"},
+    **{"bookmark-start": "bookmark-end", "reference-mark-start": "reference-mark-end", "change-start": "change-end"},
+    **{
+        "annotation": "annotation-end",
+        "toc-mark-start": "toc-mark-end",
+        "user-index-mark-start": "user-index-mark-end",
+    },
+    **{"alphabetical-index-mark-start": "alphabetical-index-mark-end"},
 }
 # Attributes that both codes of a range have; the first that is there counts
-_NUMBERS_OF_RANGES = ("rid", "startRef", "id", "name")
+_NUMBERS_OF_RANGES = ("rid", "startRef", "id", "name", "change-id")
+_OF_XML = "http://www.w3.org/XML/1998/namespace "  # begins the name of xml:id, which one code alone has
 _START_TAG = re.compile(rb"<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 _NO_TEXT = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<cdata>.*?)\]\]>", re.DOTALL)
 _BREAK = "\x1e"  # between the texts of a line; XML cannot have it
@@ -142,11 +150,11 @@ class Thing(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What is before and after a part of a line that it is around, such as the tags of a link."""
+    """What is before and after a part of a line that it is around, such as the tags of a link, or codes of a range."""
 
-    before: bytes
+    before: bytes | Thing
     parts: "list[Part]"
-    after: bytes
+    after: bytes | Thing
 
 
 Part = Text | Thing | Pair
@@ -167,7 +175,7 @@ class Line:
         self.styled = styled
         self.keeps_lines = keeps_lines
         self.things: list[Thing] = []
-        self.pairs: list[tuple[bytes, bytes, bytes]] = []  # what is before and after, and the style within
+        self.pairs: list[tuple[bytes | Thing, bytes | Thing, bytes]] = []  # what is around, and the style within
         self.pairs_around = 0
         self.base = _usual_style(parts)
         line = self._line(parts, self.base)
@@ -190,7 +198,7 @@ class Line:
                 result += self._tagged((b"", b"", part.style), [part])
         return result
 
-    def _tagged(self, pair: tuple[bytes, bytes, bytes], parts: list[Part]) -> str:
+    def _tagged(self, pair: tuple[bytes | Thing, bytes | Thing, bytes], parts: list[Part]) -> str:
         number = len(self.pairs)
         self.pairs.append(pair)
         self.pairs_around += 1
@@ -213,16 +221,15 @@ class Line:
             if number >= len(self.things if tag["thing"] else self.pairs):
                 return None
             if tag["thing"]:
-                thing = self.things[number]
-                written += [thing.before, things(thing.start, thing.end), thing.after]
+                written.append(_written(self.things[number], things))
             elif not tag["slash"]:
-                written.append(self.pairs[number][0])
+                written.append(_written(self.pairs[number][0], things))
                 styles.append(self.pairs[number][2])
                 open_pairs.append(number)
             elif not open_pairs or open_pairs.pop() != number:
                 return None
             else:
-                written.append(self.pairs[number][1])
+                written.append(_written(self.pairs[number][1], things))
                 styles.pop()
             seen.append(tag.group())
         if len(seen) != len(set(seen)) or len(seen) != len(self.things) + 2 * len(self.pairs):
@@ -231,6 +238,11 @@ class Line:
 
     def _text(self, text: str, style: bytes) -> bytes:
         return self.styled(html.unescape(text), style) if text else b""
+
+
+def _written(part: bytes | Thing, things: Callable[[int, int], bytes]) -> bytes:
+    """Return what is written for a thing, or for a tag of a pair. things is that of `Line.written`."""
+    return part if isinstance(part, bytes) else part.before + things(part.start, part.end) + part.after
 
 
 def escaped(text: str) -> bytes:
@@ -285,7 +297,7 @@ def inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[
 
     Texts before and after those whose tags are among breaks are translated one by one. Ranges are pairs.
     """
-    return with_ranges(content, _inline_parts(content, element, pairs, breaks))
+    return with_ranges(_inline_parts(content, element, pairs, breaks))
 
 
 def _inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set[str]) -> list[Part]:
@@ -305,14 +317,16 @@ def _inline_parts(content: bytes, element: Element, pairs: Set[str], breaks: Set
 
 def thing(element: Element, *, is_break: bool = False) -> Thing:
     """Return an element that is not translated, with the range that it opens or closes."""
-    attributes = {name.rpartition(" ")[2]: value for name, value in element.attributes.items()}
+    attributes = {
+        name.rpartition(" ")[2]: value for name, value in element.attributes.items() if not name.startswith(_OF_XML)
+    }
     number = next((attributes[name] for name in _NUMBERS_OF_RANGES if name in attributes), "")
-    opens = f"{_RANGES[element.tag]} {number}" if element.tag in _RANGES else ""
+    opens = f"{_RANGES[element.tag]} {number}" if element.tag in _RANGES and number else ""
     closes = f"{element.tag} {number}" if element.tag in _RANGES.values() else ""
     return Thing(element.start, element.end, is_break=is_break, opens=opens, closes=closes)
 
 
-def with_ranges(content: bytes, parts: Sequence[Part]) -> list[Part]:
+def with_ranges(parts: Sequence[Part]) -> list[Part]:
     """Return the parts of a line in which the two codes of a range, and what is between them, are a pair.
 
     The codes stay things if a text ends between them, or if the range crosses another one, which ends first.
@@ -329,8 +343,7 @@ def with_ranges(content: bytes, parts: Sequence[Part]) -> list[Part]:
                 opened.popitem()
             opening = result[start]
             assert isinstance(opening, Thing)
-            before, after = content[opening.start : opening.end], content[part.start : part.end]
-            result[start:] = [Pair(before, result[start + 1 :], after)]
+            result[start:] = [Pair(opening, result[start + 1 :], part)]
             continue
         if isinstance(part, Thing) and part.opens and part.opens not in opened and len(opened) < DEEPEST_RANGES:
             opened[part.opens] = len(result)

@@ -855,9 +855,41 @@ def test_a_range_of_codes_over_two_texts_is_no_pair() -> None:
     ):
         body = f"<w:document {W}><w:p>{start}{within}{end}</w:p></w:document>"
         assert seen_in("docx", zipped({"word/document.xml": body})) == lines
-    text = '<text:p>A <text:bookmark-start text:name="x"/>cat<text:bookmark-end text:name="x"/></text:p>'
-    body = ODT_BODY.replace("<text:p/>", text)
-    assert seen_in("odt", zipped({"content.xml": body}))[-1] == "A <g0>cat</g0>"
+
+
+def odt_of(paragraph: str) -> bytes:
+    return zipped({"content.xml": ODT_BODY.replace("<text:p/>", f"<text:p>{paragraph}</text:p>")})
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ('text:bookmark-start text:name="x"', 'text:bookmark-end text:name="x"'),
+        ('text:bookmark-start xml:id="y" text:name="x"', 'text:bookmark-end text:name="x"'),
+        ('text:change-start text:change-id="x"', 'text:change-end text:change-id="x"'),
+        ('text:toc-mark-start text:id="x"', 'text:toc-mark-end text:id="x"'),
+        ('text:user-index-mark-start text:id="x"', 'text:user-index-mark-end text:id="x"'),
+        ('text:alphabetical-index-mark-start text:id="x"', 'text:alphabetical-index-mark-end text:id="x"'),
+        ('office:annotation office:name="x"', 'office:annotation-end office:name="x"'),
+    ],
+)
+def test_ranges_of_an_open_document_are_around_their_words(start: str, end: str) -> None:
+    assert seen_in("odt", odt_of(f"A <{start}/>cat<{end}/>"))[-1] == "A <g0>cat</g0>"
+
+
+@pytest.mark.parametrize("name", ["moveFrom", "moveTo"])
+def test_ranges_of_moved_text_are_around_their_words(name: str) -> None:
+    moved = f'<w:{name}RangeStart w:id="1" w:name="x"/>{RUN}<w:{name}RangeEnd w:id="1"/>'
+    assert seen_in("docx", docx_of(moved + RUN)) == ["<g0>A dog</g0>A dog"]
+
+
+def test_a_comment_on_words_is_translated_with_them() -> None:
+    comment = '<office:annotation office:name="x"><text:p>A remark</text:p></office:annotation>'
+    document = odt_of(f'A {comment}cat<office:annotation-end office:name="x"/>')
+    assert seen_in("odt", document)[-2:] == ["A <g0>cat</g0>", "A remark"]
+    with zipfile.ZipFile(io.BytesIO(FORMATS["odt"].translated(document, upper))) as archive:
+        body = archive.read("content.xml").decode()
+    assert f"A {comment.replace('A remark', 'A REMARK')}CAT<office:annotation-end" in body
 
 
 SEGMENTS = " ".join([segment(1, "A <g id='1'>cat</g>."), segment(2, "A dog.")])
@@ -1186,8 +1218,7 @@ STYLED = f'<w:r><w:rPr><w:rFonts w:ascii="{"a" * 3000}"/></w:rPr><w:t>b</w:t></w
 def test_a_long_paragraph_is_written_in_time_in_proportion(kind: str, part: str) -> None:
     def seconds(n_parts: int) -> float:
         text = part * n_parts
-        odt = zipped({"content.xml": ODT_BODY.replace("<text:p/>", f"<text:p>{text}</text:p>")})
-        document = docx_of(text) if kind == "docx" else odt
+        document = docx_of(text) if kind == "docx" else odt_of(text)
         before = time.process_time()
         FORMATS[kind].translated(document, upper)
         return time.process_time() - before
