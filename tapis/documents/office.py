@@ -98,8 +98,11 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element], depth: int = 0) -> 
             parts += _parts_of_run(part, element)
         elif element.tag in _AROUND_RUNS and element.children:
             inner = next((child for child in element.children if child.tag == "sdtContent"), element)
-            within = _parts_of_docx(part, inner.children, depth + 1)
-            parts.append(Pair(part[element.start : inner.inner_start], within, part[inner.inner_end : element.end]))
+            # Its properties, such as smartTagPr, must stay its first child.
+            properties = [child for child in inner.children[:1] if child.tag.endswith("Pr")]
+            within = _parts_of_docx(part, inner.children[len(properties) :], depth + 1)
+            start = properties[0].end if properties else inner.inner_start
+            parts.append(Pair(part[element.start : start], within, part[inner.inner_end : element.end]))
         else:
             parts.append(thing(element))
     return parts

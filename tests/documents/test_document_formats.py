@@ -883,6 +883,12 @@ def test_ranges_of_moved_text_are_around_their_words(name: str) -> None:
     assert seen_in("docx", docx_of(moved + RUN)) == ["<g0>A dog</g0>A dog"]
 
 
+@pytest.mark.parametrize("name", ["smartTag", "customXml"])
+def test_properties_of_an_element_are_no_part_of_its_text(name: str) -> None:
+    element = f'<w:{name} w:element="date"><w:{name}Pr><w:attr w:name="x"/></w:{name}Pr>{RUN}</w:{name}>'
+    assert seen_in("docx", docx_of(element + RUN)) == ["<g0>A dog</g0>A dog"]
+
+
 def test_a_comment_on_words_is_translated_with_them() -> None:
     comment = '<office:annotation office:name="x"><text:p>A remark</text:p></office:annotation>'
     document = odt_of(f'A {comment}cat<office:annotation-end office:name="x"/>')
