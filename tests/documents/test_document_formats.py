@@ -883,6 +883,12 @@ def test_ranges_of_moved_text_are_around_their_words(name: str) -> None:
     assert seen_in("docx", docx_of(moved + RUN)) == ["<g0>A dog</g0>A dog"]
 
 
+@pytest.mark.parametrize("name", ["br", "cr", "tab", "ptab"])
+def test_breaks_and_tabs_of_word_divide_a_text(name: str) -> None:
+    between = f"<w:r><w:{name}/></w:r>"
+    assert seen_in("docx", docx_of(f"{RUN}{between}<w:r><w:t>A cat</w:t></w:r>")) == ["A dog", "A cat"]
+
+
 @pytest.mark.parametrize("name", ["smartTag", "customXml"])
 def test_properties_of_an_element_are_no_part_of_its_text(name: str) -> None:
     element = f'<w:{name} w:element="date"><w:{name}Pr><w:attr w:name="x"/></w:{name}Pr>{RUN}</w:{name}>'
