@@ -13,6 +13,7 @@ from document_samples import DOCX, PO, VTT, XHTML, zipped
 
 from checkpoint import RunFolder
 from tapis.memory import write_memory
+from tapis.system.files import whole_folder, write_text
 from tapis.text.tmx import read_tmx
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
@@ -138,6 +139,13 @@ def test_a_folder_keeps_empty_folders_and_permissions(run_folder: RunFolder, cal
     folders = {path.relative_to("from") for path in Path("from").rglob("*") if path.is_dir()}
     assert folders == {path.relative_to("to") for path in Path("to").rglob("*") if path.is_dir()}
     assert {name: Path("to", name).stat().st_mode & 0o7777 for name in modes} == modes
+
+
+def test_a_file_or_folder_may_have_the_longest_name() -> None:
+    name = "é" * 127 + "x"  # of 255 bytes
+    write_text(Path(name), "text")
+    whole_folder(Path("in", name), lambda folder: write_text(folder / name, "text"))
+    assert Path(name).read_text(encoding="utf-8") == Path("in", name, name).read_text(encoding="utf-8") == "text"
 
 
 DAMAGED = {

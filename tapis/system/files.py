@@ -131,7 +131,7 @@ def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = 
     try:
         # Write to a temporary file in the same folder, and flush it to disk.
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=_temporary_prefix(path), dir=path.parent)
         os.close(handle)
         write(Path(temporary))
         flush_to_disk(Path(temporary))
@@ -160,6 +160,11 @@ def check_writable(path: Path) -> None:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def _temporary_prefix(path: Path) -> str:
+    """Return how the names of temporary files for a path begin. The path's own may have all 255 bytes of a name."""
+    return f".{path.name[:50]}."
+
+
 def flush_to_disk(file: Path) -> None:
     """Wait until a file's content is on the disk."""
     with file.open("rb+") as opened:
@@ -172,7 +177,7 @@ def whole_folder(path: Path, write: Callable[[Path], None]) -> None:
     `write` fills a temporary folder beside `path`, which is then renamed. `path` must not exist, or be an empty folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=_temporary_prefix(path), dir=path.parent) as temporary:
         # Not the temporary folder itself: TemporaryDirectory removes it, and only its owner may read it.
         filled = Path(temporary) / "filled"
         filled.mkdir()
