@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import os
 import stat
 import zipfile
 from pathlib import Path
@@ -268,6 +269,18 @@ def test_no_file_is_written_that_the_command_reads_or_writes(
     done = called(*FLAGS, *args)
     assert (done.returncode, done.stdout) == (2, "") and says in done.stderr and len(done.stderr.splitlines()) == 1
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_not_replaced_by_a_file(run_folder: RunFolder, called: Command) -> None:
+    os.mkfifo("pipe")
+    Path("a.md").write_text("A cat", encoding="utf-8")
+    for args in (["--input", "a.md"], ["--input", "a.md", "--format", "lines"], ["A cat"]):
+        done = called(*FLAGS, "--output", "pipe", *args)
+        assert done.returncode == 2 and "leave out --output to write to standard output" in done.stderr
+    with pytest.raises(OSError, match="pipe cannot be written: it is no regular file"):
+        write_text(Path("pipe"), "text")
+    assert Path("pipe").is_fifo() and sorted(path.name for path in Path().iterdir() if "pipe" in path.name) == ["pipe"]
 
 
 def test_a_memory_may_be_read_and_added_to(run_folder: RunFolder, called: Command) -> None:

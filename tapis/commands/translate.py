@@ -208,11 +208,15 @@ def check_outputs(options: TranslateOptions, task: Task) -> None:
 
 
 def check_files(options: TranslateOptions, task: Task) -> None:
-    """Raise ConfigError if a file to write is another one that the command reads or writes.
+    """Raise ConfigError if a file to write is another one that the command reads or writes, a pipe or a device.
 
     Only a memory may be read and added to.
     """
     written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
+    for name, file in written.items():
+        if file and os.path.exists(file) and not is_file(file) and not file.is_dir():  # noqa: PTH110
+            advice = ": leave out --output to write to standard output" if name == "--output" else ""
+            raise ConfigError(f"{name} {file} is no regular file{advice}")
     if task.kind == "folder" and task.file and options.output:
         for name, file in written.items():
             if file:

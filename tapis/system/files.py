@@ -125,10 +125,13 @@ def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = 
 
     `write` receives the path of a temporary file beside `path`, which then replaces it. `mode` has the permission bits
     of the file; by default, the umask decides. Raises OSError, with `path` in its message, if the file cannot be
-    written.
+    written, or is a pipe or a device, which a file must not replace.
     """
     temporary = None
     try:
+        if path.exists() and not path.is_dir():
+            check_regular(path)
+
         # Write to a temporary file in the same folder, and flush it to disk.
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=_temporary_prefix(path), dir=path.parent)
