@@ -16,6 +16,7 @@ from xml.parsers import expat
 
 from pairs.columns import SAMPLE_ROWS, Row, choose_columns, pairs_of_rows, quoted
 from pairs.spreadsheets import Table
+from tapis.documents.archives import OLE, has_password, problem_of_members
 from tapis.system.terminal import in_one_line
 from tapis.text.lines import BUFFER_BYTES, LINE_BYTES, MAX_LINE_BYTES, DataError, most_bytes
 
@@ -25,7 +26,6 @@ ROWS = 1000  # read at a time
 MAX_ELEMENTS = 200_000  # of XML in a row or a text of an .xlsx, which openpyxl keeps until its end
 MAX_KEPT = 4 * MAX_ROWS  # rows and texts of an .xlsx, which openpyxl keeps
 
-_OLE = b"\xd0\xcf\x11\xe0"  # how an old .xls begins, and an .xlsx with a password
 _COMMENTS = {"annotation", "note", "shapes", "ruby-text"}  # elements of .ods whose text is not that of the cell
 
 
@@ -81,21 +81,15 @@ def _checked(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
 def _check_zip(path: Path) -> None:
     """Raise DataError if a workbook is encrypted, or expands to more than a workbook does."""
     with path.open("rb") as file:
-        if file.read(len(_OLE)) == _OLE:
+        if file.read(len(OLE)) == OLE:
             raise DataError(f"{path} has a password, or is an old .xls file: save it as .xlsx without a password")
     with zipfile.ZipFile(path) as archive:
-        parts = archive.infolist()
-        if len({part.filename for part in parts}) < len(parts):
-            raise zipfile.BadZipFile("it has a file twice")
-        manifest = "META-INF/manifest.xml"
-        is_encrypted = any(part.flag_bits & 1 for part in parts)
-        sizes = [part.file_size for part in parts]  # a file that has more is cut there
+        sizes = [part.file_size for part in archive.infolist()]  # a file that has more is cut there
         if max(sizes, default=0) > MAX_PART_BYTES or sum(sizes) > most_bytes(path):
             raise DataError(f"{path} expands to {sum(sizes) / 1e6:,.0f} MB, more than is read: save it as .csv")
-        if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
-            # Python decompresses bzip2 and LZMA in pieces of any size.
-            raise zipfile.BadZipFile("it is compressed by a rare method")
-        if is_encrypted or (manifest in archive.namelist() and b"encryption-data" in archive.read(manifest)):
+        if problem := problem_of_members(archive):
+            raise zipfile.BadZipFile(problem)
+        if has_password(archive):
             raise DataError(f"{path} has a password: save it without one")
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from tapis.documents.common import DocumentError
 from tapis.text.lines import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
+OLE = b"\xd0\xcf\x11\xe0"  # how an old .doc or .xls begins, and a .docx or .xlsx with a password
 _IS_UTF8 = 0x800  # the flag of a member whose name is in UTF-8
+_MANIFEST = "META-INF/manifest.xml"  # of OpenDocument
 
 Change = Callable[[str, bytes], bytes]
 """Translates the member of a name"""
@@ -19,21 +21,22 @@ Change = Callable[[str, bytes], bytes]
 def changed_archive(content: bytes, change: Change, must_have: str = "") -> bytes:
     """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
-    Raises DocumentError if it is damaged, encrypted, far larger than it seems, compressed by a rare method, or has no
-    member must_have.
+    Raises DocumentError if it is damaged, has a password or a member twice, is far larger than it seems or compressed
+    by a rare method, or has no member must_have.
     """
+    if content.startswith(OLE):
+        raise DocumentError("it has a password, or is an old file such as .doc: save it as .docx without a password")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if must_have and must_have not in archive.namelist():
                 raise DocumentError(f"the archive has no {must_have}")
-            if any(member.flag_bits & 1 for member in members):
-                raise DocumentError("it is encrypted: save it without a password")
             if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * len(content)):
                 raise DocumentError("it expands to far more than documents do")
-            if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-                # Python decompresses bzip2 and LZMA in pieces of any size.
-                raise DocumentError("it is compressed by a rare method")
+            if problem := problem_of_members(archive):
+                raise DocumentError(problem)
+            if has_password(archive):
+                raise DocumentError("it is encrypted: save it without a password")
             before = [_content(archive, member) for member in members]
             comment = archive.comment
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
@@ -55,6 +58,28 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
         for member, one in zip(members, after, strict=True):
             archive.writestr(member, one, member.compress_type)
     return written.getvalue()
+
+
+def problem_of_members(archive: zipfile.ZipFile) -> str:
+    """Return why the members of an archive must not be read; nothing if they may be."""
+    members = archive.infolist()
+    if len({member.filename for member in members}) < len(members):
+        return "it has a file twice"  # of which programs take the first, or the last
+    # Python decompresses bzip2 and LZMA in pieces of any size. What is encrypted may have a method of its own.
+    read = [member for member in members if not member.flag_bits & 1]
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in read):
+        return "it is compressed by a rare method"
+    return ""
+
+
+def has_password(archive: zipfile.ZipFile) -> bool:
+    """Return whether members of an archive are encrypted, by its directory or its manifest.
+
+    The manifest is read: call problem_of_members before.
+    """
+    if any(member.flag_bits & 1 for member in archive.infolist()):
+        return True
+    return _MANIFEST in archive.namelist() and b"encryption-data" in _content(archive, archive.getinfo(_MANIFEST))
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:

@@ -1108,6 +1108,8 @@ def docx_of(paragraph: str) -> bytes:
     ("kind", "document", "says"),
     [
         ("docx", b"", "no whole zip archive"),
+        ("docx", b"\xd0\xcf\x11\xe0" + bytes(600), "has a password, or is an old file such as .doc"),
+        ("odt", zipped({"content.xml": "\x05", "META-INF/manifest.xml": "<encryption-data/>"}), "is encrypted"),
         ("docx", b"PK\x03\x04 and no more", "no whole zip archive"),
         ("docx", DOCX[: len(DOCX) // 2], "no whole zip archive"),
         ("docx", DOCX.replace(b"PK\x01\x02", b"PK\x01\x03"), "no whole zip archive"),
@@ -1144,10 +1146,12 @@ def test_a_document_that_lies_is_an_error_in_words(kind: str, document: bytes, s
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_an_encrypted_archive_is_an_error() -> None:
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, 99])  # 99 is AES
+def test_an_encrypted_archive_is_an_error(method: int) -> None:
     encrypted = bytearray(DOCX)
     place = encrypted.index(b"PK\x01\x02")
     encrypted[place + 8] |= 1
+    encrypted[place + 10] = method
     with pytest.raises(DocumentError, match="encrypted"):
         FORMATS["docx"].translated(bytes(encrypted), list)
 
@@ -1166,6 +1170,12 @@ def test_an_archive_that_understates_its_size_cannot_fill_the_memory(method: int
         changed_archive(document, lambda name, one: one)
     assert tracemalloc.get_traced_memory()[1] < size / 10
     tracemalloc.stop()
+
+
+def test_an_archive_with_a_file_twice_is_an_error() -> None:
+    twice = zipped({"a.txt": "A cat", "b.txt": "A dog"}).replace(b"b.txt", b"a.txt")
+    with pytest.raises(DocumentError, match="a file twice"):
+        changed_archive(twice, lambda name, one: one.upper())
 
 
 def test_names_in_an_archive_are_no_paths() -> None:
