@@ -237,6 +237,8 @@ def test_a_document_may_be_read_from_a_file_and_written_to_one(
         (["table.csv"], "--input table.csv --column NAME"),
         (["table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
         (["--input", "table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
+        (["letter.rtf"], "letter.rtf: .rtf files are not translated: save it as .docx"),
+        (["--input", "letter.rtf"], "letter.rtf: .rtf files are not translated: save it as .docx"),
         (["--input", "a.txt", "--column", "1"], "--column is for tables"),
         (["--input", "a.txt", "--report", "r.tsv"], "--report is for documents"),
         (["--input", "b c.html", "--report", "r.txt"], "must end in .tsv or .html"),
@@ -252,7 +254,7 @@ def test_a_document_may_be_read_from_a_file_and_written_to_one(
 def test_names_of_files_are_not_translated_and_files_not_overwritten(
     args: list[str], says: str, run_folder: RunFolder, called: Command
 ) -> None:
-    names = ("a.txt", "b c.html", "table.csv", "table.xlsx")
+    names = ("a.txt", "b c.html", "table.csv", "table.xlsx", "letter.rtf")
     Path("folder").mkdir()
     for name in names:
         Path(name).write_text("<p>A cat.", encoding="utf-8")

@@ -40,6 +40,7 @@ from tapis.typed_text import sentences_as_translated, translate_lines, without_a
 
 CLEAR = 0.99  # probability of a language
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
+NOT_TRANSLATED = (".doc", ".dot", ".rtf", ".pdf", ".ppt", ".pptx", ".odp", ".pages")  # and no lines of text
 FILES_OF_MODEL = ("config.json", "learned.json", "tokenizer.json", "model.safetensors", "model.bin")
 
 
@@ -162,8 +163,8 @@ class Task(NamedTuple):
 def task_of(options: TranslateOptions) -> Task:
     """Return what to translate.
 
-    Raises ConfigError for sentences that are names of files, for spreadsheets, for files that would be overwritten, and
-    for flags that what is translated does not take.
+    Raises ConfigError for sentences that are names of files, for spreadsheets and other documents that are not
+    translated, for files that would be overwritten, and for flags that what is translated does not take.
     """
     check_shard(options.shard)
     for name, file in (("memory", options.memory), ("write_memory", options.write_memory)):
@@ -256,7 +257,7 @@ def _task_of_files(options: TranslateOptions) -> Task:
             raise ConfigError(f"{file} is a folder: name another folder for its translations, with --output")
         return Task("folder", file)
     ending = file_type(file)
-    if ending in SPREADSHEETS:
+    if ending in SPREADSHEETS + NOT_TRANSLATED:
         raise ConfigError(how_to_translate(str(file)))
     if ending == ".zip":
         return Task("archive", file)
@@ -274,6 +275,8 @@ def how_to_translate(name: str) -> str:
     ending, quoted = file_type(Path(name)), shlex.quote(name)
     if ending in SPREADSHEETS:
         return f"{name} is a spreadsheet: save it as .csv, and translate a column of that, with --input and --column"
+    if ending in NOT_TRANSLATED:
+        return f"{name}: {ending} files are not translated: save it as .docx, .odt, .html or .txt"
     column = " --column NAME" if ending in TABLES else ""
     return (
         f"{name} is a file: translate its text with --input {quoted}{column}\n"

@@ -50,10 +50,10 @@ FORMATS = {
     "srt": DocumentFormat((".srt",), of_text=translated_srt),
     "vtt": DocumentFormat((".vtt",), "html", translated_vtt),
     "po": DocumentFormat((".po", ".pot"), "strings", translated_po),
-    "json": DocumentFormat((".json",), "strings", translated_json),
+    "json": DocumentFormat((".json", ".arb"), "strings", translated_json),
     "yaml": DocumentFormat((".yaml", ".yml"), "strings", translated_yaml),
-    "xliff": DocumentFormat((".xliff", ".xlf"), "html", of_bytes=translated_xliff),
-    "docx": DocumentFormat((".docx",), "html", of_bytes=translated_docx),
+    "xliff": DocumentFormat((".xliff", ".xlf", ".sdlxliff", ".mqxliff"), "html", of_bytes=translated_xliff),
+    "docx": DocumentFormat((".docx", ".docm", ".dotx"), "html", of_bytes=translated_docx),
     "odt": DocumentFormat((".odt",), "html", of_bytes=translated_odt),
     "epub": DocumentFormat((".epub",), "html", of_bytes=translated_epub),
 }

@@ -41,14 +41,18 @@ def _is_translated(text: str) -> bool:
 
 
 def translated_json(document: str, translate: Translate) -> str:
-    """Return a JSON document with its texts translated, but for names. Raises DocumentError if it is not JSON."""
+    """Return a JSON document with its texts translated, but for names and metadata.
+
+    Raises DocumentError if it is not JSON.
+    """
     try:
-        json.loads(document.removeprefix("\ufeff"))
+        tree = json.loads(document.removeprefix("\ufeff"), object_pairs_hook=_Object)
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"this is not JSON: {error}") from None
     strings = [match for match in _STRING.finditer(document) if not match["colon"]]
     texts = [json.loads(match.group()) for match in strings]
-    prose = [i for i, text in enumerate(texts) if _is_translated(text)]
+    are_metadata = list(_metadata(tree))
+    prose = [i for i, text in enumerate(texts) if not are_metadata[i] and _is_translated(text)]
     translations = translated_texts([texts[i] for i in prose], translate)
     is_ascii = document.isascii() and "\\u" in document
     return splice(
@@ -59,6 +63,27 @@ def translated_json(document: str, translate: Translate) -> str:
             if translation != texts[i]
         ],
     )
+
+
+class _Object(list[tuple[str, Any]]):
+    """The keys and values of an object, in the order of the document."""
+
+
+def _metadata(tree: Any) -> Iterator[bool]:
+    """Yield of each text of a JSON document, in order, whether it is metadata of an application resource bundle (.arb).
+
+    It is metadata behind a key that begins with @@, or with @ and the key of a text beside it.
+    """
+    waiting = [(tree, False)]
+    while waiting:
+        value, is_metadata = waiting.pop()
+        if isinstance(value, str):
+            yield is_metadata
+        elif isinstance(value, _Object):
+            keys = {f"@{key}" for key, _ in value}
+            waiting += [(one, is_metadata or key.startswith("@@") or key in keys) for key, one in reversed(value)]
+        elif isinstance(value, list):
+            waiting += [(one, is_metadata) for one in reversed(value)]
 
 
 def _has_surrogates(text: str) -> bool:

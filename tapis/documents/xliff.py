@@ -1,4 +1,4 @@
-"""Translation memories in work: XLIFF 1.2 and 2 (.xliff, .xlf)."""
+"""Translation memories in work: XLIFF 1.2 and 2 (.xliff, .xlf, and .sdlxliff and .mqxliff, which add elements)."""
 
 from collections.abc import Iterator
 

@@ -780,6 +780,26 @@ def test_a_comma_in_a_translation_makes_no_further_item() -> None:
     assert yaml.safe_load(found) == {"a": ["Oui, un homme"], "b": {"x": "Oui, un homme"}}
 
 
+def test_metadata_of_a_resource_bundle_stays() -> None:
+    document = (
+        '{"@@comment": "For all", "hello": "A cat", "@hello": {"description": "Says so", "list": ["One thing"]},'
+        ' "inner": {"@type": "A kind", "x": ["A dog"]}, "@inner": "Says no more", "x": "A man"}'
+    )
+    assert seen_in("json", document.encode()) == ["A cat", "A kind", "A dog", "A man"]
+
+
+def test_a_file_of_a_translation_tool_is_filled() -> None:
+    """As Trados writes it: with a byte order mark, elements of its own, and the segments of the target prepared."""
+    document = (
+        '\ufeff<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" version="1.2" sdl:version="1.0"><file><header>'
+        "<file-info><value>A text</value></file-info></header><body><group><sdl:cxts><sdl:cxt id='1'/></sdl:cxts>"
+        f"<trans-unit id='1'><source>A cat.</source><seg-source>{segment(1, 'A cat.')}</seg-source>"
+        f"<target>{segment(1, '')}</target><sdl:seg-defs><sdl:seg id='1'><sdl:value key='k'>A value</sdl:value>"
+        "</sdl:seg></sdl:seg-defs></trans-unit></group></body></file></xliff>"
+    )
+    assert in_format("xliff", document) == document.replace(segment(1, ""), segment(1, "A CAT."))
+
+
 def test_half_a_character_in_json_stays() -> None:
     document = b'{"a": "\\ud800 hello \xc3\xa9"}'
     assert json.loads(FORMATS["json"].translated(document, upper)) == {"a": "\ud800 HELLO É"}
