@@ -154,7 +154,7 @@ DAMAGED = {
     "a.json": b"{",
     "big.html": b"<p>A cat</p>" * 100,
     "t.csv": b"x\nA cat\n",
-    "~$a.docx": b"lock",
+    "x.docx": b"no zip",
 }
 
 
@@ -182,6 +182,22 @@ def test_damaged_documents_do_not_stop_the_others(run_folder: RunFolder, called:
     assert [source for source, _ in read_tmx(Path("m.tmx"), "en", "fr")] == ["A cat"]
 
 
+def test_files_that_programs_leave_beside_documents_are_no_documents(run_folder: RunFolder, called: Command) -> None:
+    files = {"~$a.docx": "a lock", "__MACOSX/._a.md": "attributes", "b.md": "A cat\n"}
+    for name, text in files.items():
+        Path("from", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("from", name).write_text(text, encoding="utf-8")
+    Path("from.zip").write_bytes(zipped({**files, "c.po.gz": "compressed"}))
+    for place in ("", ".zip"):
+        done = called(*FLAGS, "--input", f"from{place}", "--output", f"to{place}")
+        assert (done.returncode, done.stderr) == (0, "")
+    with zipfile.ZipFile("to.zip") as archive:
+        assert archive.read("c.po.gz") == b"compressed"
+        for name, text in files.items():
+            is_translated = name == "b.md"
+            assert (archive.read(name).decode() != text) == (Path("to", name).read_text() != text) == is_translated
+
+
 @pytest.mark.usefixtures("damaged")
 def test_a_repeated_command_translates_what_was_mended(run_folder: RunFolder, called: Command) -> None:
     command = [*FLAGS, "--input", "from", "--output", "to"]
@@ -193,15 +209,15 @@ def test_a_repeated_command_translates_what_was_mended(run_folder: RunFolder, ca
     Path("from/a.json").write_text('["A cat"]', encoding="utf-8")
     Path("from/big.html").write_text("<p>A cat</p>", encoding="utf-8")
     done = called(*command, "--column", "x")
-    assert done.returncode == 1 and done.stderr.count("; it is left out\n") == 1  # the lock
-    assert done.stderr.startswith("warning: from/~$a.docx") and "2 files were in to already" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("; it is left out\n") == 1  # x.docx
+    assert done.stderr.startswith("warning: from/x.docx") and "2 files were in to already" in done.stderr
     assert gzip.decompress(Path("to/a.html.gz").read_bytes()) not in (b"", b"<p>A cat</p>")
     for name in ("a.json", "big.html", "t.csv"):
         assert Path("to", name).read_bytes() not in (b"", Path("from", name).read_bytes())
     assert Path("to/b.md").stat().st_mtime_ns == before
 
     # What is copied by hand is done.
-    Path("to/~$a.docx").write_bytes(b"lock")
+    Path("to/x.docx").write_bytes(b"no zip")
     done = called(*command)
     assert (done.returncode, done.stderr) == (0, "7 files were in to already, and stay as they are\n")
 
@@ -222,7 +238,7 @@ def test_an_unreadable_file_or_folder_does_not_stop_the_others(
 
 
 def test_damaged_documents_in_an_archive_stay_as_they_are(run_folder: RunFolder, called: Command) -> None:
-    files = {"~$a.docx": "lock", "a.json": "{", "b.md": "A cat\n", "t.csv": "x\ny\n"}
+    files = {"x.docx": "no zip", "a.json": "{", "b.md": "A cat\n", "t.csv": "x\ny\n"}
     Path("from.zip").write_bytes(zipped(files))
     done = called(*FLAGS, "--input", "from.zip", "--output", "to.zip", "--report", "r.tsv")
     assert done.returncode == 0 and done.stderr.count("it stays as it is\n") == 3, done.stderr

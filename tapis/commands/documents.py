@@ -18,11 +18,13 @@ from tapis.memory import ALMOST_EQUAL, Memory
 from tapis.system.cli import TranslateOptions
 from tapis.system.files import write_text, write_whole
 from tapis.system.terminal import say
-from tapis.text.lines import compressed, file_type, open_bytes
+from tapis.text.lines import COMPRESSED_ENDINGS, compressed, file_type, open_bytes
 from tapis.text.markup import Markup, plain
 from tapis.translation import Translation
 
 LARGEST = 100_000_000  # bytes of a document, which is translated in memory
+# How names begin of files that programs leave beside documents: the locks of Office, and the attributes of macOS
+NO_DOCUMENTS = ("~$", "._")
 MOST_WARNINGS = 10  # about lines of a document
 
 TranslateLines = Callable[[Sequence[str], Markup], list[Translation]]
@@ -52,6 +54,8 @@ class Documents:
 
     def format_among_others(self, file: Path) -> DocumentFormat | None:
         """Return the format of a file in a folder or an archive, where .txt is text that is wrapped at a column."""
+        if file.name.startswith(NO_DOCUMENTS):
+            return None
         return format_of(file, self.columns) or (FORMATS["text"] if file_type(file) == ".txt" else None)
 
     def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
@@ -107,7 +111,9 @@ class Documents:
         def change(member: str, one: bytes) -> bytes:
             if member.endswith("/"):  # a folder
                 return one
-            return self.translated_if_possible(one, f"{name}/{member}", self.format_among_others(Path(member)))
+            is_compressed = Path(member).suffix in COMPRESSED_ENDINGS  # within the archive, which remains as it is
+            kind = None if is_compressed else self.format_among_others(Path(member))
+            return self.translated_if_possible(one, f"{name}/{member}", kind)
 
         try:
             return changed_archive(content, change)
