@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import stat
+import sys
 import zipfile
 from pathlib import Path
 
@@ -318,3 +319,7 @@ def test_a_document_is_not_larger_than_memory(
     Path("a.html").write_text("<p>A cat. " * 50, encoding="utf-8")
     done = called(*FLAGS, "--input", "a.html")
     assert done.returncode == 1 and "a.html is larger than" in done.stderr
+    with Path("a.html").open(encoding="utf-8") as text:
+        monkeypatch.setattr(sys, "stdin", text)
+        done = called(*FLAGS, "--format", "html")
+    assert done.returncode == 1 and "standard input is larger than" in done.stderr

@@ -5,7 +5,9 @@ import html
 import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -240,12 +242,16 @@ def can_be_read(path: Path) -> bool:
     return os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
 
 
-def read_document(file: Path) -> bytes:
-    """Return the content of a document. Raises TapisError if it cannot be read, or is too large."""
-    with open_bytes(file) as stream:
+def read_document(file: Path | None) -> bytes:
+    """Return the content of a document, or of standard input.
+
+    Raises TapisError if it cannot be read, or is too large.
+    """
+    with open_bytes(file) if file else nullcontext(sys.stdin.buffer) as stream:
         content = stream.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise TapisError(f"{file} is larger than {LARGEST / 1e6:,.0f} MB: translate its lines, with --format lines")
+        name = file or "standard input"
+        raise TapisError(f"{name} is larger than {LARGEST / 1e6:,.0f} MB: translate its lines, with --format lines")
     return content
 
 

@@ -125,7 +125,7 @@ def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTra
         n_failed = documents.translate_folder(task.file, options.output)
     else:
         name = str(task.file) if task.file else "standard input"
-        content = read_document(task.file) if task.file else sys.stdin.buffer.read()
+        content = read_document(task.file)
         if task.format:
             result = documents.translated(content, name, task.format)
         else:
