@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+import stat
 import sys
 import zipfile
 from dataclasses import replace
@@ -22,7 +23,7 @@ from model import Transformer
 from pairs.corpus import Corpus
 from tapis.config import ConfigError, Learned, TapisError
 from tapis.release import MODEL_FIELDS, CheckpointError
-from tapis.system.files import write_whole
+from tapis.system.files import machine_secret, write_whole
 from tapis.system.hub import SUMS
 from tapis.text.tokenizer import Tokenizer
 
@@ -360,6 +361,17 @@ def test_a_failed_write_leaves_the_old_files_and_nothing_else(run_folder: RunFol
     with pytest.raises(OSError, match="disk full"):
         write_whole(run_folder.model_file, half)
     assert {path: path.read_bytes() for path in run_folder.path.iterdir()} == before
+
+
+def test_the_secret_of_the_machine_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_file(file: str, path: Path) -> None:
+        modes.append(stat.S_IMODE(Path(file).stat().st_mode))
+        Path(file).rename(path)
+
+    modes: list[int] = []
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    monkeypatch.setattr("os.replace", replace_file)
+    assert machine_secret() == machine_secret() and modes == [0o600]
 
 
 def test_starting_a_run_removes_the_files_of_the_earlier_one(

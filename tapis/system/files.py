@@ -41,8 +41,7 @@ def machine_secret() -> str:
     """Return a random text that the cache of this machine keeps. What is hashed with it was made on this machine."""
     file = cache_folder() / "secret"
     if not file.is_file():
-        write_text(file, secrets.token_hex(32))
-        file.chmod(0o600)
+        write_whole(file, lambda temporary: temporary.write_text(secrets.token_hex(32), encoding="utf-8"), 0o600)
     return file.read_text(encoding="utf-8")
 
 
