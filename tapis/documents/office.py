@@ -96,7 +96,7 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element], depth: int = 0) -> 
                 parts.append(Pair(before, _parts_of_docx(part, field[last + 1 : -1], depth + 1), after))
         elif element.tag == "r":
             parts += _parts_of_run(part, element)
-        elif element.tag in _AROUND_RUNS and element.children:
+        elif (element.tag in _AROUND_RUNS or _is_field_of_text(element)) and element.children:
             inner = next((child for child in element.children if child.tag == "sdtContent"), element)
             # Its properties, such as smartTagPr, must stay its first child.
             properties = [child for child in inner.children[:1] if child.tag.endswith("Pr")]
@@ -108,11 +108,20 @@ def _parts_of_docx(part: bytes, elements: Sequence[Element], depth: int = 0) -> 
     return parts
 
 
+def _is_field_of_text(element: Element) -> bool:
+    """Return whether an element is a field, around its result, that is text of the document."""
+    return element.tag == "fldSimple" and _attribute(element, "instr").strip().startswith(_FIELDS_OF_TEXT)
+
+
 def _field_character(run: Element) -> str:
     """Return what a run is of a field: "begin", "separate", "end", or nothing."""
-    found = [child for child in run.children if child.tag == "fldChar"]
-    attributes = found[0].attributes if found else {}
-    return next((value for name, value in attributes.items() if name.endswith("fldCharType")), "")
+    found = next((child for child in run.children if child.tag == "fldChar"), None)
+    return _attribute(found, "fldCharType") if found else ""
+
+
+def _attribute(element: Element, name: str) -> str:
+    """Return the value of an attribute by its local name; nothing if there is none."""
+    return next((value for other, value in element.attributes.items() if other.rpartition(" ")[2] == name), "")
 
 
 def _ends_of_fields(elements: Sequence[Element]) -> dict[int, int]:

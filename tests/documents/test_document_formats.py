@@ -903,6 +903,11 @@ def test_ranges_of_moved_text_are_around_their_words(name: str) -> None:
     assert seen_in("docx", docx_of(moved + RUN)) == ["<g0>A dog</g0>A dog"]
 
 
+def test_a_field_in_one_element_is_translated_if_it_is_a_link() -> None:
+    link, page = (f'<w:fldSimple w:instr=" {what} x">{RUN}</w:fldSimple>' for what in ("HYPERLINK", "PAGEREF"))
+    assert seen_in("docx", docx_of(f"{link}{RUN}{page}")) == ["<g0>A dog</g0>A dog<x0/>"]
+
+
 @pytest.mark.parametrize("name", ["br", "cr", "tab", "ptab"])
 def test_breaks_and_tabs_of_word_divide_a_text(name: str) -> None:
     between = f"<w:r><w:{name}/></w:r>"
