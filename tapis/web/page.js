@@ -242,7 +242,8 @@ class Page {
     clearTimeout(this.savingTimer);
     // The menus are empty until the back end has described itself.
     const { source, target, search } = this.model ? this.options() : this.saved;
-    this.saved = { text: this.text.value, source, target, search, key: this.key.value };
+    const kept = Array.from(this.kept.values());
+    this.saved = { text: this.text.value, source, target, search, key: this.key.value, kept };
     try {
       history.replaceState(this.saved, "");
     } catch {
@@ -260,6 +261,7 @@ class Page {
     // A text may have been typed before this script ran.
     if (!this.text.value) this.text.value = this.saved.text ?? "";
     this.key.value = this.saved.key ?? "";
+    this.keepUnits(this.saved.kept ?? []);
     this.textLooksChanged();
   }
 
@@ -469,13 +471,14 @@ class Page {
   showResult(result, asked) {
     const isFinished = !result || result.nDone === undefined || result.nDone === result.sentences;
     const lines = result?.lines ?? [];
+    if (JSON.stringify(lines) !== this.shownLines) this.endCorrection(); // one of the same lines goes on
     this.result = result && { ...result, asked, isFinished, taken: null };
     this.output.setAttribute("aria-busy", String(!isFinished));
     this.showError(null);
 
-    // the translation, and what is said about it; a correction of the same lines goes on
-    if (JSON.stringify(lines) !== this.shownLines) this.showCorrection(false);
+    // the translation, and what is said about it
     this.showLines(lines);
+    byId("correct").hidden = !isFinished || !this.translation();
     byId("notices").replaceChildren(...(result?.notices ?? []).map((notice) => make("p", notice)));
     this.showProgress(result, isFinished);
 
@@ -518,7 +521,6 @@ class Page {
     }
     this.output.replaceChildren(nodes);
     byId("copy").hidden = !this.translation();
-    byId("correct").hidden = !this.translation();
     byId("doubts").textContent = doubtSummary(lines);
   }
 
@@ -538,28 +540,41 @@ class Page {
     byId("correct").querySelector("span").textContent = isShown ? "Keep" : "Correct";
   }
 
-  // Keep each line with its translation, or the whole text if the lines have become others. The text and the languages
-  // are those of the translation: the page may show others by now, whose translation has not come yet.
+  // End a correction whose translation gives way to another one. What was changed is kept.
+  endCorrection() {
+    const { hidden, value } = byId("correction");
+    if (!hidden && value !== this.translation()) this.keep(value);
+    this.showCorrection(false);
+  }
+
   keepCorrection() {
-    const { asked, detected } = this.result;
-    const { text, target } = asked;
     const corrected = byId("correction").value;
-    const [sources, lines] = [text.split("\n"), corrected.split("\n")];
-    const source = asked.source === AUTO ? (detected?.language ?? AUTO) : asked.source;
-    const pairs = sources.length === lines.length ? sources.map((one, i) => [one, lines[i]]) : [[text, corrected]];
-    for (const [one, translation] of pairs) {
-      if (!one.trim() || !translation.trim()) continue;
-      this.kept.set(JSON.stringify([source, target, one]), { source, text: one, target, translation });
-    }
+    this.keep(corrected);
     this.showCorrection(false);
     this.result.taken = { text: corrected, doubts: [] };
-    this.showLines(lines.map((line) => ({ text: line, doubts: [] })));
+    this.showLines(corrected.split("\n").map((line) => ({ text: line, doubts: [] })));
     this.showAlternatives();
-    this.offerKept();
     byId("correct").focus();
   }
 
-  offerKept() {
+  // Keep each line with its translation, or the whole text if the lines have become others. The text and the languages
+  // are those of the translation: the page may show others by now, whose translation has not come yet.
+  keep(corrected) {
+    const { asked, detected } = this.result;
+    const { text, target } = asked;
+    const [sources, lines] = [text.split("\n"), corrected.split("\n")];
+    const source = asked.source === AUTO ? (detected?.language ?? AUTO) : asked.source;
+    const pairs = sources.length === lines.length ? sources.map((one, i) => [one, lines[i]]) : [[text, corrected]];
+    const full = pairs.filter(([one, translation]) => one.trim() && translation.trim());
+    if (!full.length) return;
+    this.keepUnits(full.map(([one, translation]) => ({ source, text: one, target, translation })));
+    this.save();
+    this.announce("Kept.");
+  }
+
+  // Keep units of a translation memory, and offer it.
+  keepUnits(units) {
+    for (const unit of units) this.kept.set(JSON.stringify([unit.source, unit.target, unit.text]), unit);
     const link = byId("kept-file");
     if (link.hasAttribute("href")) URL.revokeObjectURL(link.href);
     const memory = new Blob([translationMemory([...this.kept.values()])], { type: "application/x-tmx+xml" });
@@ -567,7 +582,6 @@ class Page {
     const n = this.kept.size;
     link.textContent = `Download ${n} corrected ${n === 1 ? "line" : "lines"} as a translation memory`;
     byId("kept").hidden = !n;
-    this.announce("Kept.");
   }
 
   // The text of the translation that is shown.

@@ -85,6 +85,12 @@ class Tab:
         self.type(text)
         self.expect("output", expected)
 
+    def kept(self) -> list[tuple[str, str]]:
+        """The languages and texts of the corrections, as the page offers them."""
+        link = "document.getElementById('kept-file').href"
+        memory = self.browser.execute_async_script(f"{READ_BLOB} read({link}, arguments[0])")
+        return re.findall(r'lang="(\w+)"><seg>([^<]*)', memory)
+
     def choose_file(self, path: Path) -> None:
         self.browser.find_element("id", "file-input").send_keys(str(path))
 
@@ -301,16 +307,60 @@ def test_a_correction_is_kept_with_what_was_translated(tab: Tab) -> None:
     tab.choose("source", "fr")
     tab.choose("target", "en" if expected == "de" else "de")
     tab.click("correct")
-    kept = tab.run("return document.getElementById('kept-file').href")
-    text = tab.browser.execute_async_script(f"{READ_BLOB} read('{kept}', arguments[0])")
-    assert re.findall(r'lang="(\w+)"><seg>([^<]*)', text) == [("de", "Hund"), (expected, "dog")]
+    assert tab.kept() == [("de", "Hund"), (expected, "dog")]
 
 
-def test_a_new_text_ends_a_correction(tab: Tab) -> None:
+def test_kept_corrections_survive_a_reload(tab: Tab) -> None:
+    tab.choose("source", "de")
+    tab.choose("target", "en")
+    tab.translate("abc\nde", "cba\ned")
+    tab.click("correct")
+    tab.run("correction.value = 'CBA\\nED'")
+    tab.click("correct")
+    for _ in range(2):
+        tab.browser.refresh()
+        soon(tab.is_ready)
+        assert tab.text("kept") == "Download 2 corrected lines as a translation memory"
+        assert tab.kept() == [("de", "abc"), ("en", "CBA"), ("de", "de"), ("en", "ED")]
+        assert tab.text("live") != "Kept."
+
+
+def test_a_new_text_ends_a_correction_and_keeps_what_was_changed(tab: Tab) -> None:
+    tab.choose("source", "de")
+    tab.choose("target", "en")
     tab.translate("abc", "cba")
     tab.click("correct")
     tab.translate("xyz", "zyx")
     assert tab.is_shown("output") and not tab.is_shown("correction") and tab.text("correct") == "Correct"
+    assert not tab.is_shown("kept")  # nothing was changed
+
+    tab.click("correct")
+    tab.run("correction.value = 'ZYX'")
+    tab.translate("xyz!", "!zyx")
+    assert not tab.is_shown("correction") and tab.text("live") == "Kept."
+    assert tab.kept() == [("de", "xyz"), ("en", "ZYX")]
+    tab.click("correct")
+    tab.run("correction.value = 'ZYX!'")
+    tab.double.translate = lambda request: error(504, "It took longer than 60 s.")
+    tab.type("other")
+    tab.expect("error", "It took longer than 60 s.")
+    assert not tab.is_shown("correction")
+    assert tab.kept()[2:] == [("de", "xyz!"), ("en", "ZYX!")]
+
+
+def test_only_a_finished_translation_can_be_corrected(tab: Tab) -> None:
+    """A part of one would be kept as the translation of the whole text."""
+    tab.run(
+        """httpBackEnd.translate = (asked, { progress }) => {
+            const result = { lines: [{ text: "ab", doubts: [] }], sentences: 2 };
+            progress({ ...result, nDone: 1 });
+            return new Promise((resolve) => (window.finish = () => resolve(result)));
+        };"""
+    )
+    tab.translate("x", "ab")
+    assert tab.is_shown("copy") and not tab.is_shown("correct")
+    tab.run("finish()")
+    soon(lambda: tab.is_shown("correct"))
 
 
 def test_the_same_translation_again_leaves_a_correction_open(tab: Tab) -> None:
