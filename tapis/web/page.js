@@ -176,7 +176,7 @@ class Page {
     on("swap", "click", () => this.swapLanguages());
     on("clear", "click", () => this.setText(""));
     on("again", "click", () => (this.model ? this.translate() : this.start()));
-    on("copy", "click", () => this.copy(byId("copy"), this.translation()));
+    on("copy", "click", () => this.copy(byId("copy"), this.visibleText()));
     on("correct", "click", () => (byId("correction").hidden ? this.correct() : this.keepCorrection()));
     on("attention", "toggle", () => this.showAttention());
     on("key-form", "submit", (event) => {
@@ -346,7 +346,7 @@ class Page {
     const [source, target] = [this.knownSource(), this.target.value];
     const { asked, isFinished } = this.result ?? {};
     const isOfText = isFinished && asked.text === this.text.value && asked.target === target;
-    const translation = isOfText ? this.translation() : "";
+    const translation = isOfText ? this.visibleText() : "";
     this.source.value = target;
     this.detected = "";
     this.offerTargets(source);
@@ -584,10 +584,16 @@ class Page {
     byId("kept").hidden = !n;
   }
 
-  // The text of the translation that is shown.
+  // The text of the translation, without a correction that is not kept yet.
   translation() {
     if (!this.result) return "";
     return this.result.taken?.text ?? this.result.lines.map(({ text }) => text).join("\n");
+  }
+
+  // What can be seen as the translation: its text, or the correction that is being written.
+  visibleText() {
+    const { hidden, value } = byId("correction");
+    return hidden ? this.translation() : value;
   }
 
   showAlternatives() {
@@ -610,6 +616,7 @@ class Page {
     if (alternative.score !== undefined) take.title += `; score ${alternative.score.toFixed(3)}`;
     take.addEventListener("click", () => {
       const place = Array.from(byId("alternatives-list").children).indexOf(item);
+      this.endCorrection();
       this.result.taken = alternative;
       this.showLines([alternative]);
       this.showAlternatives();

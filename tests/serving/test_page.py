@@ -348,6 +348,32 @@ def test_a_new_text_ends_a_correction_and_keeps_what_was_changed(tab: Tab) -> No
     assert tab.kept()[2:] == [("de", "xyz!"), ("en", "ZYX!")]
 
 
+def test_copying_and_swapping_take_the_correction_that_can_be_seen(tab: Tab) -> None:
+    tab.run("window.copied = ''; navigator.clipboard.writeText = async (text) => (copied = text)")
+    tab.choose("source", "de")
+    tab.choose("target", "en")
+    tab.translate("abc", "cba")
+    tab.click("correct")
+    tab.run("correction.value = 'CBA'")
+    tab.click("copy")
+    assert soon(lambda: tab.run("return copied")) == "CBA"
+    tab.click("swap")
+    tab.expect("output", "ABC")
+    assert tab.value("text") == "CBA" and tab.kept() == [("de", "abc"), ("en", "CBA")]
+
+
+def test_taking_an_alternative_ends_a_correction(tab: Tab) -> None:
+    tab.double.translate = rich
+    tab.choose("source", "en")
+    tab.choose("target", "de")
+    tab.translate("Hello", "Hallo, du!")
+    tab.click("correct")
+    tab.run("correction.value = 'Hallo!'")
+    tab.browser.find_elements("css selector", "#alternatives .take")[1].click()
+    assert tab.text("output") == "Hallo, Sie!" and tab.is_shown("output") and not tab.is_shown("correction")
+    assert tab.kept() == [("en", "Hello"), ("de", "Hallo!")]
+
+
 def test_only_a_finished_translation_can_be_corrected(tab: Tab) -> None:
     """A part of one would be kept as the translation of the whole text."""
     tab.run(
