@@ -91,7 +91,8 @@ class Guard:
         is_page = origin == "null" or origin.startswith(("http://", "https://"))
         is_own = origin.partition("://")[2].lower() == hosts[0].lower()
         if is_page and not is_own and not {"*", origin} & self.origins:
-            return refuse(403, "pages of other sites are not answered; serve.py --cors SITE allows one")
+            allowed = "serve.py --cors SITE allows one, and a reverse proxy must pass on the header Host"
+            return refuse(403, f"pages of other sites are not answered; {allowed}")
         return None
 
 

@@ -6,7 +6,8 @@ const UNREACHABLE = "The server cannot be reached. Check the connection and try 
 class ServerError extends Error {
   constructor(message, response) {
     super(message);
-    if (response.status === 403) this.needsKey = true;
+    // Other requests are forbidden, too: those of other sites, and what a proxy does not let through.
+    if (response.status === 403 && /\b(api_)?key\b/.test(message)) this.needsKey = true;
     if (response.status === 429) this.retryAfter = secondsUntil(response.headers.get("Retry-After"));
   }
 }

@@ -491,6 +491,16 @@ def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
             assert answer.headers.get("Access-Control-Expose-Headers") == exposed
 
 
+def test_behind_a_proxy_the_page_is_answered_if_its_host_is_passed_on(models: Echo) -> None:
+    with client_of(models, allow_host=("example.org",)) as client:
+        client.headers["Origin"] = "https://example.org:8443"
+        for host, status in (("example.org:8443", 200), ("127.0.0.1:7860", 403)):
+            client.headers["Host"] = host
+            answer = ask(client)
+            assert answer.status_code == status
+        assert "a reverse proxy must pass on the header Host" in answer.json()["error"]
+
+
 def test_a_site_is_named_as_browsers_do() -> None:
     for site in ("*", "https://example.org", "http://localhost:8000", "http://[::1]:8000"):
         ServeOptions(cors=(site,))

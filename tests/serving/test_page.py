@@ -643,6 +643,19 @@ def test_a_key_is_asked_for_and_used(tab: Tab, tmp_path: Path) -> None:
     assert tab.double.keys_of_downloads == ["Bearer secret"]
 
 
+def test_a_key_is_asked_for_only_where_one_is_missing(tab: Tab) -> None:
+    messages = ("pages of other sites are not answered", "")
+    replies = [error(403, message) for message in messages]
+    tab.double.translate = lambda request: replies.pop(0)
+    for message in messages:
+        tab.type(f"abc {message}")
+        tab.expect("error", message or "The server answers with the status 403.")
+        assert not tab.is_shown("key-form") and tab.text("key-message") == ""
+    tab.double.translate = lambda request: error(403, "a valid api_key is needed")
+    tab.type("abc")
+    tab.expect("key-message", "a valid api_key is needed")
+
+
 def test_a_server_that_requires_a_key_is_not_asked_without_one(tab: Tab) -> None:
     tab.double.settings["keyRequired"] = True
     tab.open()
