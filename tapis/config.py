@@ -8,10 +8,10 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 PAD, UNK, BOS, EOS = range(4)  # the first token ids of every vocabulary
@@ -236,9 +236,10 @@ def name_of_pair(source: str, target: str) -> str:
     return (":" if "-" in source + target else "-").join((source, target))
 
 
-def names_of_pairs(directions: Iterable[tuple[str, str]]) -> str:
-    """Return language pairs as --pairs takes them, for a message."""
-    return ", ".join(name_of_pair(*direction) for direction in directions)
+def names_of_pairs(directions: Collection[tuple[str, str]]) -> str:
+    """Return language pairs as --pairs takes them, for a message: the first 20, and how many more there are."""
+    more = f" and {len(directions) - 20:,} more" if len(directions) > 20 else ""
+    return ", ".join(name_of_pair(*direction) for direction in islice(directions, 20)) + more
 
 
 def direction_of(pair: str) -> tuple[str, str]:

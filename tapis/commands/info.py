@@ -4,7 +4,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tapis.config import ConfigError, names_of_pairs
+from tapis.config import ConfigError, name_of_pair
 from tapis.ctranslate2 import is_exported
 from tapis.engine.engine import variants
 from tapis.system.cli import InfoOptions, parse
@@ -26,7 +26,8 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         raise ConfigError(f"{folder.path} is an export for CTranslate2: name the run that it was made from")
     config, tokenizer, weights = folder.load_weights()
     n_weights = sum(weight.size for weight in weights.values())
-    print(printable(f"model {config.name or folder.path.name}: {names_of_pairs(config.directions)}"))
+    pairs = ", ".join(name_of_pair(*direction) for direction in config.directions)
+    print(printable(f"model {config.name or folder.path.name}: {pairs}"))
     print(
         f"{n_weights:,} weights, {len(tokenizer):,} tokens, "
         f"{config.n_encoder_layers} + {config.n_decoder_layers} layers"

@@ -79,6 +79,18 @@ class Models:
         for run, config in configs.items():
             for pair in config.directions:
                 self.pairs.setdefault(pair, run)
+
+        # What requests ask for, found once: there may be as many pairs as the square of 300 languages.
+        self._targets: dict[str, list[str]] = {}
+        self._sources: dict[str, list[str]] = {}
+        for source, target in self.pairs:
+            self._targets.setdefault(source, []).append(target)
+            self._sources.setdefault(target, []).append(source)
+        self.languages = sorted({*self._targets, *self._sources})
+        """All languages of all models, in alphabetical order"""
+        self.target_languages = list(self._sources)
+        """The languages that any of the models translates into"""
+
         self.glossaries: dict[tuple[str, str], Glossary] = {}
         """By language pair; read before the first request"""
         self.memories: dict[tuple[str, str], Memory] = {}
@@ -89,14 +101,9 @@ class Models:
         self._using_loaded = threading.Lock()
         self._loading = threading.Lock()  # which takes a second, while others use what is loaded
 
-    @property
-    def languages(self) -> list[str]:
-        """All languages of all models, in alphabetical order."""
-        return sorted({language for pair in self.pairs for language in pair})
-
     def targets(self, source: str) -> list[str]:
         """Return the languages that a language is translated into."""
-        return [target for one, target in self.pairs if one == source]
+        return self._targets.get(source, [])
 
     def run_for(self, source: str, target: str) -> str:
         """Return the run that translates a language pair. Raises ConfigError if none does."""
@@ -104,14 +111,9 @@ class Models:
             raise ConfigError(f"no model translates {source}-{target}; there are {names_of_pairs(self.pairs)}")
         return self.pairs[source, target]
 
-    @property
-    def target_languages(self) -> list[str]:
-        """The languages that any of the models translates into."""
-        return list(dict.fromkeys(target for _, target in self.pairs))
-
     def languages_of_texts(self, target: str) -> list[str]:
         """Return what a text to translate into a language may be in: a source language of it, or that language."""
-        return [*(source for source, one in self.pairs if one == target), target]
+        return [*self._sources.get(target, ()), target]
 
     def identify(self, text: str, target: str) -> tuple[str, float]:
         """Return the language of a text to translate, and its probability.

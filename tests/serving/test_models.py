@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,31 @@ def test_the_least_recently_used_model_makes_room_first() -> None:
         assert models.load(run).run == run  # type: ignore[attr-defined]
     assert loads == ["fr", "de", "es", "de"]
     assert Loaded.peak == 2
+
+
+class NotGoneThrough(dict[tuple[str, str], str]):
+    """Language pairs that are too many to look at each for a request."""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        raise AssertionError("each pair was looked at")
+
+
+def test_requests_do_not_go_through_all_pairs() -> None:
+    pairs = ("en-fr", "fr-en", "en-de", "de-nl")
+    models = Models({"all": Config(pairs=pairs)}, lambda run: None, 1)  # type: ignore[arg-type, return-value]
+    models.pairs = NotGoneThrough(models.pairs)
+    assert models.languages == ["de", "en", "fr", "nl"] and models.target_languages == ["fr", "en", "de", "nl"]
+    assert [models.targets(one) for one in models.languages] == [["nl"], ["fr", "de"], ["en"], []]
+    assert [models.languages_of_texts(one) for one in ("de", "xx")] == [["en", "de"], ["xx"]]
+    assert models.identify("The weather is very nice today.", "de")[0] == "en"
+    assert models.run_for("en", "fr") == "all"
+
+
+def test_an_error_names_some_of_many_pairs() -> None:
+    pairs = tuple(f"l{i}-en" for i in range(100))
+    models = Models({"all": Config(pairs=pairs)}, lambda run: None, 1)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigError, match=r"no model translates en-fr; there are l0-en, .*, l19-en and 80 more\Z"):
+        models.run_for("en", "fr")
 
 
 def test_a_model_that_is_loading_holds_up_no_other() -> None:
