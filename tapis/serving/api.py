@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs, quote
 
 from babel import Locale, UnknownLocaleError
@@ -83,7 +83,7 @@ PAGE_SEARCH_OF_LINE = Search(beam=5, n_best=5)  # for a text of one line, of whi
 class TranslateRequest(BaseModel):
     """What to translate."""
 
-    q: str | list[str] = Field(description="A text, or several")
+    q: str | Annotated[list[str], Field(fail_fast=True)] = Field(description="A text, or several")
     source: str = Field(description="Its language, such as en; auto to identify it", examples=[AUTO])
     target: str = Field(description="The language to translate into", examples=["fr"])
     format: Literal["text", "html"] = Field("text", description="With html, only the text of a page is translated")

@@ -20,6 +20,7 @@ from conftest import eventually
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -29,7 +30,7 @@ from tapis.commands.serve import application, behind_proxies, url_of
 from tapis.config import ConfigError, TapisError
 from tapis.glossary import Glossary, Term
 from tapis.search import Search
-from tapis.serving.api import LONG_TEXT, work_of
+from tapis.serving.api import LONG_TEXT, TranslateRequest, work_of
 from tapis.serving.batches import QUICK_WORK, Check, Lanes, Translate
 from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads, Upload, joined_file
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
@@ -238,6 +239,13 @@ def test_detect_names_the_languages_of_the_server(client: TestClient) -> None:
 def test_a_wrong_request_is_explained(client: TestClient, body: bytes, says: str) -> None:
     answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400 and answer.json()["error"].startswith(says)
+
+
+def test_a_list_is_read_up_to_the_first_item_that_is_no_text() -> None:
+    """An error for each item of a long list would hold up all other requests."""
+    with pytest.raises(ValidationError) as error:
+        TranslateRequest.model_validate({"q": ["one", *[1] * 1000], "source": "en", "target": "fr"})
+    assert [one["loc"] for one in error.value.errors()] == [("q", "str"), ("q", "list[str]", 1)]
 
 
 def test_lone_surrogates_are_replaced(client: TestClient) -> None:
