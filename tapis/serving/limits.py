@@ -179,7 +179,10 @@ def network_of_address(address: str) -> str:
 
 
 class PlainAddresses:
-    """Give the application the address of each client as `plain_address` does."""
+    """Give the application the address of each client, and those in X-Forwarded-For, as `plain_address` does.
+
+    Some proxies write the port of the client, too, which differs between the connections of one client.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -188,7 +191,24 @@ class PlainAddresses:
         if scope.get("client"):
             host, port = scope["client"]
             scope["client"] = plain_address(host), port
+        if scope["type"] == "http":
+            scope["headers"] = [
+                (name, plain_addresses(value) if name == b"x-forwarded-for" else value)
+                for name, value in scope["headers"]
+            ]
         await self.app(scope, receive, send)
+
+
+def plain_addresses(header: bytes) -> bytes:
+    """Return the value of a header X-Forwarded-For with each of its addresses as `plain_address` does, without ports.
+
+    An address with a port is 192.0.2.7:80 or [2001:db8::1]:80.
+    """
+    addresses = []
+    for address in header.decode("latin-1").split(","):
+        match = re.fullmatch(r"\[(.+)\](?::\d+)?|([^:]+):\d+", address.strip())
+        addresses.append(plain_address(match[1] or match[2] if match else address.strip()))
+    return ", ".join(addresses).encode("latin-1")
 
 
 class TooManyKeysError(Exception):

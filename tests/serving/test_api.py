@@ -480,6 +480,29 @@ def test_a_proxy_of_ipv4_is_trusted_also_where_the_server_listens_on_ipv6() -> N
     assert clients == [("203.0.113.1", 0), ("203.0.113.1", 0), ("192.0.2.8", 9), ("2001:db8::1", 9), None]
 
 
+@pytest.mark.parametrize(
+    ("header", "address"),
+    [
+        ("203.0.113.1:5678", "203.0.113.1"),
+        ("[2001:db8::1]:5678", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("198.51.100.1:7, 203.0.113.1:5678,192.0.2.7:80", "203.0.113.1"),  # the last one is a proxy, too
+        ("203.0.113.1, ::ffff:192.0.2.7", "203.0.113.1"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_a_client_behind_a_proxy_is_one_whatever_its_port(header: str, address: str) -> None:
+    clients: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        clients.append(scope["client"])
+
+    scope = {"type": "http", "client": ("192.0.2.7", 9), "headers": [(b"x-forwarded-for", header.encode())]}
+    asyncio.run(behind_proxies(app, ["192.0.2.7"])(scope, None, None))  # type: ignore[arg-type]
+    assert clients == [(address, 0)]
+
+
 def test_the_address_of_a_file_is_https_if_the_proxy_says_so(models: Echo) -> None:
     app = behind_proxies(application(ServeOptions(no_page=True), models, ApiKeys()), ["testclient"])
     client = TestClient(app, base_url="http://localhost", headers={"X-Forwarded-For": "203.0.113.1"})
