@@ -256,7 +256,7 @@ class ApiKeys:
         """
         if not self.keys:
             return True
-        given = key.encode(errors="replace")
+        given = key.encode(errors="surrogatepass")
         is_right = sum(hmac.compare_digest(given, one) for one in self.keys) > 0
         if is_right and (client, given) in self._known:
             return True

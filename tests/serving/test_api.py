@@ -431,6 +431,11 @@ def test_only_requests_with_a_key_are_answered(models: Echo, tmp_path: Path) -> 
             ApiKeys.read(file)
 
 
+def test_a_key_has_one_spelling() -> None:
+    keys = ApiKeys(["what?"])
+    assert keys.allow("what?", "here") and not keys.allow("what\ud800", "here")
+
+
 def test_wrong_keys_are_limited(models: Echo) -> None:
     with client_of(models, ApiKeys(["right"])) as client:
         for i in range(WRONG_KEYS):
