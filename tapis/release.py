@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tapis.config import ConfigError, Learned, ModelConfig, TapisError, facts_of, pairs_as_before
 from tapis.engine.weights import Floats, check_shapes
-from tapis.system.files import check_regular, digest, read_bounded
+from tapis.system.files import check_regular, check_stored, digest, read_bounded
 from tapis.system.hub import check_sums, fetch
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.tokenizer import Tokenizer
@@ -185,7 +185,7 @@ class RunFiles(Generic[C]):
         # Check the notes and the shapes before the weights are read.
         damaged = f"{self.model_file} is damaged, or not a model of Tapis"
         try:
-            check_regular(self.model_file)
+            check_stored(self.model_file)
             with safetensors.safe_open(self.model_file, "np") as file:
                 notes = self.notes(file.metadata())
                 self.check(config, tokenizer_text, notes)

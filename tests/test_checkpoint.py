@@ -298,6 +298,14 @@ def test_weights_of_another_type_are_rejected(run_folder: RunFolder, model: Tran
         run_folder.load_model(CPU)
 
 
+def test_a_sparse_file_is_not_read_for_its_weights(run_folder: RunFolder) -> None:
+    """A folder of a few bytes could take any amount of memory."""
+    with run_folder.model_file.open("r+b") as file:
+        file.truncate(2**30)
+    with pytest.raises(CheckpointError, match="it is a sparse file, of which most does not exist"):
+        run_folder.load_weights()
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
 def test_weights_that_are_no_numbers_are_rejected(
     run_folder: RunFolder, model: Transformer, value: float, monkeypatch: pytest.MonkeyPatch

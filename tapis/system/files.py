@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import math
 import os
 import secrets
 import stat
@@ -117,6 +118,17 @@ def check_regular(file: Path) -> None:
     """Raise OSError unless the file is a regular one, which reading comes to the end of, or a link to one."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise OSError("it is no regular file")
+
+
+def check_stored(file: Path) -> None:
+    """Raise OSError unless the file is a regular one whose content takes about as much of the disk as it is long.
+
+    A sparse file of a few bytes can be read as terabytes of zeros.
+    """
+    check_regular(file)
+    status = file.stat()
+    if status.st_size > 2**24 and getattr(status, "st_blocks", math.inf) * 512 < status.st_size / 16:
+        raise OSError("it is a sparse file, of which most does not exist")
 
 
 def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = None) -> None:

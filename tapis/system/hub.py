@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tapis.config import TapisError
-from tapis.system.files import Bounded, cache_file, check_regular, digest_files, read_bounded, whole_folder
+from tapis.system.files import (
+    Bounded,
+    cache_file,
+    check_regular,
+    check_stored,
+    digest_files,
+    read_bounded,
+    whole_folder,
+)
 from tapis.system.terminal import in_one_line
 
 SUMS = "SHA256SUMS"  # in sha256sum's format: `sha256sum -c SHA256SUMS` checks it
@@ -37,11 +45,8 @@ class FetchError(TapisError):
 
 
 def sha256(file: Path) -> str:
-    """Return the SHA-256 checksum of a file, as 64 hexadecimal digits. Raises OSError unless it is a regular file."""
-    check_regular(file)
-    status = file.stat()
-    if status.st_size > 2**24 and getattr(status, "st_blocks", math.inf) * 512 < status.st_size / 16:
-        raise OSError("it is a sparse file, of which most does not exist")
+    """Return the SHA-256 checksum of a file, as 64 hexadecimal digits. Raises OSError as `check_stored` does."""
+    check_stored(file)
     with file.open("rb") as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
