@@ -85,7 +85,7 @@ class Guard:
         """Return the answer to a request that is not for this server; None for others."""
         hosts = headers.getlist("host")
         host = HOST_HEADER.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if host is None or host[1].lower() not in self.hosts:
+        if host is None or bracketed(host[1]).lower() not in self.hosts:
             return refuse(421, "this server has no such name; serve.py --allow-host NAME adds one")
         origin = headers.get("origin", "")
         is_page = origin == "null" or origin.startswith(("http://", "https://"))
@@ -97,8 +97,12 @@ class Guard:
 
 
 def bracketed(host: str) -> str:
-    """Return a host name as it stands in a URL, with an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+    """Return a host name as it stands in a URL: an IPv6 address in its shortest form and in brackets."""
+    try:
+        address = ipaddress.IPv6Address(host.strip("[]"))
+    except ValueError:  # a name, or an IPv4 address
+        return host
+    return f"[{address.compressed}]"
 
 
 class _RefusedBodyError(Exception):

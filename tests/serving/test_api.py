@@ -565,6 +565,8 @@ def test_a_server_on_all_networks_must_be_named(models: Echo) -> None:
         ("::1", ("example.org",), "http://[::1]:7860"),
         ("0.0.0.0", ("example.org", "192.0.2.7"), "http://example.org:7860"),
         ("::", ("2001:db8::1",), "http://[2001:db8::1]:7860"),
+        ("2001:DB8:0::0:1", (), "http://[2001:db8::1]:7860"),
+        ("::", ("[2001:0db8::0001]",), "http://[2001:db8::1]:7860"),
     ],
 )
 def test_the_address_that_is_printed_is_answered(
@@ -573,6 +575,12 @@ def test_the_address_that_is_printed_is_answered(
     assert url_of(ServeOptions(host=host, allow_host=names)) == expected
     with client_of(models, host=host, allow_host=names) as client:
         assert client.get("/health", headers={"Host": expected.removeprefix("http://")}).status_code == 200
+
+
+def test_an_address_of_ipv6_is_answered_in_any_form(models: Echo) -> None:
+    with client_of(models, host="::", allow_host=("2001:db8::1",)) as client:
+        for host, status in (("[2001:0DB8:0::1]:7860", 200), ("[2001:db8::2]", 421), ("[2001]", 421)):
+            assert client.get("/health", headers={"Host": host}).status_code == status
 
 
 def test_fields_may_be_in_the_url_and_empty_ones_are_absent(client: TestClient) -> None:
