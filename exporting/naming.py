@@ -8,6 +8,7 @@ from pathlib import Path
 
 from config import Config
 from tapis.lengths import PAPERS_EXTRA_LENGTH
+from tapis.system.files import last_part
 from tapis.system.hub import is_hub_id
 
 
@@ -22,11 +23,6 @@ def data_name(data: str) -> str:
         if is_hub_id(data) and not Path(data).exists():
             return data
     return last_part(data)
-
-
-def last_part(path: str) -> str:
-    """Return the name of a file or folder, whatever folder it is in; of "." and "..", that of the folder."""
-    return Path(path).name if not path or Path(path).name.strip(".") else Path(path).resolve().name
 
 
 def public(config: Config) -> Config:

@@ -17,6 +17,7 @@ from tapis.memory import Match, Memory
 from tapis.release import CheckpointError, Release, RunFiles
 from tapis.search import Search
 from tapis.serving.batches import Check, Translate
+from tapis.system.files import last_part
 from tapis.system.terminal import say
 from tapis.text.languages import foreign_language, language_shares, repair
 from tapis.text.marks import take_out
@@ -283,7 +284,7 @@ def named_folders(runs: Sequence[str], files: type[RunFiles[ModelConfig]]) -> di
     """Return the folders of runs by name: the last part of a path, so that nobody sees where it is, or a hub id."""
     folders: dict[str, Path] = {}
     for run in runs:
-        name = Path(run).name if Path(run).exists() else run
+        name = last_part(run) if Path(run).exists() else run
         if name in folders:
             raise ConfigError(f"--run has two runs of the name {name}")
         folders[name] = files.find(run).path

@@ -80,6 +80,11 @@ def is_within(file: Path, folder: Path) -> bool:
     return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
 
 
+def last_part(path: str) -> str:
+    """Return the name of a file or folder, whatever folder it is in; of "." and "..", that of the folder."""
+    return Path(path).name if not path or Path(path).name.strip(".") else Path(path).resolve().name
+
+
 class ExpandsTooMuchError(OSError):
     """A stream is longer than expected: a decompression bomb."""
 

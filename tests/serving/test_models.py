@@ -128,6 +128,11 @@ def test_runs_are_named_without_their_place(run_folder: RunFolder) -> None:
             find_models(["elsewhere/out"], CheckoutFiles, load, 1)
 
 
+def test_the_folder_that_one_is_in_has_its_name(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run_folder.path)
+    assert list(find_models(["."], CheckoutFiles, load, 1).configs) == ["tiny"]
+
+
 def test_attention_is_that_of_the_sentence_that_the_model_saw(run_folder: RunFolder) -> None:
     models = find_models(["tiny"], CheckoutFiles, load, 1)
     kind = Kind("tiny", "en", "fr", Search(2, 2), with_details=True, with_attention=True)
