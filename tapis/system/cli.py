@@ -194,7 +194,7 @@ class ServeOptions:
                 "such as --allow-host translate.example.org or 192.168.0.7"
             )
         for name in self.allow_host:
-            if not re.fullmatch(r"[A-Za-z0-9.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
+            if not re.fullmatch(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?", name):
                 raise ConfigError(f"--allow-host {name}: give a name or an address, without http:// and without a port")
         for proxy in self.trusted_proxy:
             if not is_network(proxy):

@@ -577,6 +577,12 @@ def test_the_address_that_is_printed_is_answered(
         assert client.get("/health", headers={"Host": expected.removeprefix("http://")}).status_code == 200
 
 
+def test_a_name_may_have_an_underscore(models: Echo) -> None:
+    """As those that containers give each other."""
+    with client_of(models, allow_host=("my_tapis",)) as client:
+        assert client.get("/health", headers={"Host": "my_tapis:7860"}).status_code == 200
+
+
 def test_an_address_of_ipv6_is_answered_in_any_form(models: Echo) -> None:
     with client_of(models, host="::", allow_host=("2001:db8::1",)) as client:
         for host, status in (("[2001:0DB8:0::1]:7860", 200), ("[2001:db8::2]", 421), ("[2001]", 421)):
