@@ -644,8 +644,10 @@ class Page {
     const items = memory.map(({ line, similarity, source, target }) => {
       const item = make("li");
       item.append(make("span", target, { lang: this.target.value, dir: "auto" }));
-      const like = similarity === 1 ? "as it is" : `${Math.floor(100 * similarity)} % like: ${source}`;
-      item.append(make("span", lines.length > 1 ? `line ${line}, ${like}` : like, { className: "quiet" }));
+      const like = similarity === 1 ? "as it is" : `${Math.floor(100 * similarity)} % like: `;
+      const comment = make("span", lines.length > 1 ? `line ${line}, ${like}` : like, { className: "quiet" });
+      if (similarity < 1) comment.append(make("bdi", source, { lang: this.knownSource() }));
+      item.append(comment);
       item.append(this.copyButton(target));
       return item;
     });

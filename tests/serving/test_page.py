@@ -452,9 +452,12 @@ def test_alternatives_can_be_taken_and_copied(tab: Tab) -> None:
 
 def test_what_a_memory_has_is_shown_and_can_be_copied(tab: Tab) -> None:
     tab.double.translate = rich
+    tab.choose("source", "de")
     tab.translate("Hello", "Hallo, du!")
     texts = "return Array.from(document.querySelectorAll('#memory-list li > span'), (span) => span.textContent)"
     assert tab.run(texts) == ["Hallo Leute", "87 % like: Hello you"]
+    source = tab.browser.find_element("css selector", "#memory-list bdi")  # within an English sentence
+    assert (source.text, source.get_attribute("lang")) == ("Hello you", "de")
     tab.browser.find_element("css selector", "#memory .copy").click()
     tab.expect("live", "Copied.")
     of_lines = [
