@@ -140,7 +140,14 @@ def application(options: ServeOptions, models: Models, keys: ApiKeys) -> FastAPI
     metrics = Metrics()
     batches = Lanes(metrics.counted(models.translator_of), options.max_waiting, options.max_lines)
     hosts = (*options.allow_host, *(() if is_wildcard(options.host) else (options.host,)))
-    limits = Limits(options.char_limit, options.timeout, options.work_limit, keys, options.cors, hosts)
+    limits = Limits(
+        max_characters=options.char_limit,
+        max_seconds=options.timeout,
+        max_work=options.work_limit,
+        keys=keys,
+        origins=options.cors,
+        hosts=hosts,
+    )
     # Each connection has one request, so that this queue has room for all: what was translated is never refused.
     documents: Batches[Callable[[], Any], Any] = Batches(calls, MAX_CONNECTIONS, max_lines=1)
     metrics.waiting.set_function(lambda: batches.n_waiting + documents.n_waiting)

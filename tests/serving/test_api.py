@@ -25,7 +25,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from checkpoint import RunFolder
 from config import Config
+from decoding.translator import CheckoutFiles, Translator
 from tapis.commands.serve import application, behind_proxies, url_of
 from tapis.config import ConfigError, TapisError
 from tapis.glossary import Glossary, Term
@@ -34,7 +36,7 @@ from tapis.serving.api import LONG_TEXT, TranslateRequest, work_of
 from tapis.serving.batches import QUICK_WORK, Check, Lanes, Translate
 from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads, Upload, joined_file
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
-from tapis.serving.models import Answer, Kind, Models
+from tapis.serving.models import Answer, Kind, Models, find_models
 from tapis.system.cli import ServeOptions
 from tapis.text.languages import language_identifier
 from tapis.translation import Translation
@@ -94,6 +96,14 @@ def ask(client: TestClient, q: Any = "Hello.", source: str = "en", target: str =
 def test_a_text_keeps_its_lines(client: TestClient) -> None:
     assert ask(client, "One.\n\nTwo.").json() == {"translatedText": "fr:One.\nfr:\nfr:Two."}
     assert ask(client, "").json() == {"translatedText": "fr:"}
+
+
+def test_a_line_loses_the_spaces_around_it_and_ends_with_lf(run_folder: RunFolder) -> None:
+    models = find_models(["tiny"], CheckoutFiles, lambda path: Translator.load(path, "cpu"), 1)
+    with TestClient(application(ServeOptions(), models, ApiKeys()), base_url="http://localhost") as client:
+        one, two = (ask(client, text).json()["translatedText"] for text in ("A cat.", "A dog."))
+        answer = ask(client, "  A cat. \r\n \r\n\tA dog.\u3000\r\n").json()
+    assert one and two and answer == {"translatedText": f"{one}\n\n{two}\n"}
 
 
 def test_a_list_gives_a_list(client: TestClient) -> None:
@@ -518,10 +528,16 @@ def test_the_address_of_a_file_is_https_if_the_proxy_says_so(models: Echo) -> No
 
 def test_other_sites_may_ask_only_where_they_are_named(models: Echo) -> None:
     origin = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
-    for cors, allowed in (((), None), (("https://example.org",), "https://example.org"), (("https://a.org",), None)):
+    for cors, allowed in (
+        ((), None),
+        (("https://example.org",), "https://example.org"),
+        (("https://a.org",), None),
+        (("*",), "*"),
+    ):
         with client_of(models, cors=cors) as client:
             assert client.options("/translate", headers=origin).headers.get("Access-Control-Allow-Origin") == allowed
             answer = client.get("/languages", headers={"Origin": "https://example.org"})
+            assert answer.headers.get("Access-Control-Allow-Origin") == allowed
             assert answer.status_code == (200 if allowed else 403)
             exposed = "Retry-After" if allowed else None
             assert answer.headers.get("Access-Control-Expose-Headers") == exposed
@@ -708,6 +724,20 @@ def test_too_much_work_is_refused_in_words(client: TestClient, models: Echo) -> 
     assert client.post("/page/translate", json=lines).json() == {"error": says.replace("91", "18")}
     assert client.post("/translate", json={**lines, "q": "a\n" * (91 * 4990 // 100)}).status_code == 200
     assert ask(client, "x" * 9_900).status_code == 200
+
+
+def test_the_work_of_a_request_is_limited_as_the_flag_says(models: Echo) -> None:
+    with client_of(models, work_limit=200) as client:
+        assert ask(client, "x" * 100).status_code == 200
+        answer = ask(client, "x" * 300)
+    assert answer.status_code == 400 and "is more work than the server accepts at once" in answer.json()["error"]
+
+
+def test_the_page_can_be_left_out(models: Echo) -> None:
+    for no_page, status in ((False, 200), (True, 404)):
+        app = application(ServeOptions(no_page=no_page), models, ApiKeys())
+        with TestClient(app, base_url="http://localhost") as client:
+            assert [client.get(path).status_code for path in ("/", "/page.js", "/health")] == [status, status, 200]
 
 
 HOSTILE = ("/etc/hostname", "file:///etc/hostname", "..%2f..%2fetc%2fhostname", "/dev/zero", "http://127.0.0.1:1/")
