@@ -82,11 +82,6 @@ def needs_shared(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not (SHARED / name).is_dir(), reason=f"no real data {name} beside the project")
 
 
-def own_port(n: int) -> int:
-    """A port that no other of the testing processes takes."""
-    return 7870 + n + 10 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-
-
 def eventually(done: Any, seconds: float = 40.0) -> Any:
     """What done() gives once it is not false."""
     deadline = time.monotonic() + seconds

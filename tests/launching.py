@@ -52,7 +52,7 @@ class Launched:
         stdin.write_bytes(text.encode())
         self.stdout.touch()
         self.stderr.touch()
-        port = _free_port()
+        port = free_port()
         self.processes = [
             _FORKS.Process(
                 target=_run_script,
@@ -84,7 +84,8 @@ class Launched:
         return failures[0] if failures else 0, out, err
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that no process listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Command, eventually, own_port
+from conftest import ROOT, Command, eventually
+from launching import free_port
 
 from checkpoint import RunFolder
 from decoding.translator import Translator
@@ -31,7 +32,7 @@ pytest.importorskip("granian")
 
 ENDED = 1 if sys.platform == "win32" else 0  # the code of a server that SIGTERM ended in order
 Trained = subprocess.CompletedProcess[str]
-PORT = own_port(1)
+PORT = free_port()
 SENTENCE, TRANSLATION = "The cat is sitting on the mat.", "Le chat est assis sur le tapis."
 NOUNS = ["cat", "dog", "man", "woman", "child", "friend", "teacher", "bird", "girl", "boy"]
 
@@ -324,7 +325,7 @@ def ask(
 @pytest.fixture(scope="module")
 def with_keys(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any]]:
     """The port and the process of a server that asks for a key."""
-    port = own_port(6)
+    port = free_port()
     folder = tmp_path_factory.mktemp("keys")
     (folder / "keys").write_text("right", encoding="utf-8")
     flags = ["--port", str(port), "--device", "cpu", "--precision", "fp32", "--beam", "5"]

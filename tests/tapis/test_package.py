@@ -188,8 +188,9 @@ def needed(name: str, extras: tuple[str, ...] = ()) -> dict[str, Distribution]:
 
 @pytest.mark.slow
 @compiled
-def test_a_wheel_is_all_that_is_needed(tmp_path: Path) -> None:
+def test_a_wheel_is_all_that_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Built, unpacked beside what it names as needed, and used, where torch cannot be imported."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may name a checkout
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", "dist", str(ROOT)],
         check=True,
@@ -209,7 +210,7 @@ def test_a_wheel_is_all_that_is_needed(tmp_path: Path) -> None:
             if not (site / top).exists():
                 (site / top).symlink_to(Path(str(dist.locate_file(top))).resolve())
 
-    loaded, texts, _ = json.loads(ran(python, TRANSLATES + SERVES + ENDS, PYTHONPATH=""))
+    loaded, texts, _ = json.loads(ran(python, TRANSLATES + SERVES + ENDS))
     assert loaded == [] and len(texts[0]) == 2
     assert ran(python, "import tapis; print(tapis.__file__)").strip().startswith(str(site))
     scoring = subprocess.run([python, "-m", "tapis", "evaluate"], capture_output=True, text=True, check=False)

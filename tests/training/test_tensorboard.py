@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import eventually, own_port
+from conftest import eventually
+from launching import free_port
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -126,6 +127,7 @@ def test_perplexity_is_capped_and_speed_is_a_median() -> None:
 @pytest.fixture
 def board(trained: "subprocess.CompletedProcess[str]") -> Iterator[str]:
     """The address of a TensorBoard of the demo's run."""
+    port = free_port()
     command = [
         sys.executable,
         "-m",
@@ -133,10 +135,10 @@ def board(trained: "subprocess.CompletedProcess[str]") -> Iterator[str]:
         "--logdir",
         f"{trained.args[0]}/runs",
         "--port",
-        str(own_port(2)),
+        str(port),
     ]
     served = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield f"http://127.0.0.1:{own_port(2)}"
+    yield f"http://127.0.0.1:{port}"
     served.terminate()
     served.wait(20)
 
