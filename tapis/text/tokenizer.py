@@ -64,9 +64,14 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], vocab_size: int, languages: Sequence[str] = ()) -> "Tokenizer":
         """Learn a vocabulary of at most `vocab_size` tokens. A small corpus may yield fewer.
 
-        languages get a tag each: a token of its own, which no text contains.
+        languages get a tag each: a token of its own, which no text contains. Words of more than MAX_TOKEN_LENGTH bytes
+        are learned from in pieces: the library takes quadratic time for each. It also takes about 110 bytes of memory
+        for each byte of all distinct words.
         """
         inner = _untrained()
+        usual = inner.pre_tokenizer
+        pieces = pre_tokenizers.Split(tokenizers.Regex(f".{{1,{MAX_TOKEN_LENGTH}}}"), "isolated")
+        inner.pre_tokenizer = pre_tokenizers.Sequence([usual, pieces])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=[*SPECIAL_TOKENS, *map(_tag_of, languages)],
@@ -75,6 +80,7 @@ class Tokenizer:
             show_progress=False,
         )
         inner.train_from_iterator((WORD_PREFIX + text for text in texts), trainer)
+        inner.pre_tokenizer = usual
         return cls(inner)
 
     @classmethod

@@ -1,17 +1,25 @@
 """Tests of the tokenizer: round trips, special tokens, reproducible training, and damaged files."""
 
 import json
+import re
+import time
+from collections.abc import Iterable
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers, trainers
 
+from pairs import vocabulary
 from pairs.corpus import Corpus
+from pairs.vocabulary import learn_tokenizer
 from tapis.config import BOS, EOS, PAD, UNK
-from tapis.text.tokenizer import MAX_TOKEN_LENGTH, SPECIAL_TOKENS, Tokenizer, TokenizerError
+from tapis.text.tokenizer import MAX_TOKEN_LENGTH, SPECIAL_TOKENS, WORD_PREFIX, Tokenizer, TokenizerError
 
 TEXTS = [
     "The cat is sitting on the mat.",
@@ -66,6 +74,46 @@ def test_training_is_reproducible_and_survives_saving(demo: Corpus) -> None:
 
 def test_a_small_corpus_yields_a_smaller_vocabulary() -> None:
     assert len(Tokenizer.train(["a b"], 1000)) < 300
+
+
+def test_limits_leave_the_vocabulary_of_a_usual_corpus_as_it_is(demo: Corpus) -> None:
+    plain = tokenizers.Tokenizer.from_str(Tokenizer.train([], 0).to_json())
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pairs = demo.train.select(np.arange(1500))
+    plain.train_from_iterator((WORD_PREFIX + side for pair in pairs for side in pair), trainer)
+    assert json.loads(learn_tokenizer(pairs, 1000).to_json())["model"] == json.loads(plain.to_str())["model"]
+
+
+@pytest.mark.parametrize("characters", ["-", "ACGT"])
+def test_a_long_word_is_learned_from_in_linear_time(characters: str) -> None:
+    text = "".join(Random(1).choices(characters, k=200_000))
+    start = time.process_time()
+    Tokenizer.train([text], 300)
+    assert time.process_time() - start < 3
+
+
+def test_of_too_many_distinct_words_a_sample_of_all_pairs_is_learned_from(
+    demo: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[str] = []
+    train = Tokenizer.train
+
+    def watched(texts: Iterable[str], *options: Any) -> Tokenizer:
+        learned.extend(texts)
+        return train(learned, *options)
+
+    monkeypatch.setattr(Tokenizer, "train", watched)
+    monkeypatch.setattr(vocabulary, "MAX_WORD_BYTES", 2000)
+    assert len(learn_tokenizer(demo.train, 1000)) < 1000
+    words = {word for text in learned for word in re.findall(r"\w+|[^\w\s]+", text)}
+    assert 1000 < len("".join(words).encode()) <= 2000
+    pairs = list(zip(learned[::2], learned[1::2], strict=True))
+    assert any(pairs == list(demo.train)[:: 2**i] for i in range(1, 12))
 
 
 def test_a_larger_vocabulary_needs_fewer_tokens(demo: Corpus) -> None:
