@@ -15,15 +15,18 @@ import torch
 from torch import Tensor
 
 from pairs.mistyping import mistyped
-from pairs.tables import Ints, Pairs, Ragged, cached_table, places_of
+from pairs.tables import Ints, Pairs, Ragged, cached_table, chunks_of_text, places_of
 from pairs.terms import Lexicon, annotate_rows
 from tapis.config import BOS, EOS, PAD
 from tapis.system.files import digest
 from tapis.system.terminal import progress_bar
 from tapis.text.tokenizer import Tokenizer
-from tapis.threads import chunks
 
 IdList = Sequence[int] | Ints
+
+ENCODED_CHARACTERS = (
+    5_000_000  # encoded at a time, at most, which takes 0.4 GB; a thousand pairs have about 0.2 million
+)
 
 
 class FlatRows(Sequence[Ints]):
@@ -287,7 +290,7 @@ class EncodedPairs:
             origins = pairs.origins()
             n_done = 0
             with progress_bar("encoding", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
-                for texts in chunks(pairs, 1000):
+                for texts in chunks_of_text(pairs, 1000, ENCODED_CHARACTERS):
                     sources, targets = (tokenizer.encode([text[side] for text in texts]) for side in (0, 1))
                     if tags:
                         tag_of_row = [tags[origin] for origin in origins[n_done : n_done + len(texts)]]

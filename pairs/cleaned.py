@@ -19,7 +19,7 @@ from config import RuleName
 from pairs.batches import clean_in_processes
 from pairs.cleaning import CONTRAST_SAMPLE, SAMPLE, Cleaner, CleanerSettings
 from pairs.readers import Part
-from pairs.tables import cached_table, record_batches
+from pairs.tables import cached_table, chunks_of_text, record_batches
 from pairs.unreadable import RawRow, Unreadable
 from tapis.system.files import digest, digest_files
 from tapis.system.terminal import progress_bar
@@ -86,7 +86,7 @@ def settings_and_training_part(
     Its first rows are read for that: they show whether the languages are too close for the rules about languages.
     """
     rows = iter(train.rows)
-    first_rows = next(_chunks_of_text(rows, CONTRAST_SAMPLE), [])
+    first_rows = next(chunks_of_text(rows, CONTRAST_SAMPLE, MAX_CHUNK_CHARACTERS), [])
     sample = [row for row in first_rows if not isinstance(row, Unreadable)]
     are_close = Cleaner(source, target, skip_rules).finds_close(sample)
     settings = CleanerSettings(source, target, skip_rules, are_close)
@@ -122,27 +122,14 @@ def _cleaned_batches(rows: Iterator[RawRow], settings: CleanerSettings) -> Itera
     """Clean all pairs. Yields batches of columns, as `clean_batch` returns them."""
     # read the first rows, for the cleaner's sample and to see whether there are many
     most_processes = min(n_cores(), MAX_PROCESSES)
-    first_rows = next(_chunks_of_text(rows, max(SAMPLE, PAIRS_OF_A_PROCESS * most_processes)), [])
+    size = max(SAMPLE, PAIRS_OF_A_PROCESS * most_processes)
+    first_rows = next(chunks_of_text(rows, size, MAX_CHUNK_CHARACTERS), [])
     n_processes = max(1, len(first_rows) // PAIRS_OF_A_PROCESS)
     sample = [row for row in first_rows[:SAMPLE] if not isinstance(row, Unreadable)]
 
     # clean them and the rest
-    batches = _chunks_of_text(chain(first_rows, rows), CLEANING_BATCH)
+    batches = chunks_of_text(chain(first_rows, rows), CLEANING_BATCH, MAX_CHUNK_CHARACTERS)
     with progress_bar("cleaning", None, "pair", shown=n_processes > 1) as bar:
         for batch in clean_in_processes(partial(settings.cleaner, sample), batches, n_processes):
             bar.update(len(batch["source"]))
             yield batch
-
-
-def _chunks_of_text(rows: Iterator[RawRow], size: int) -> Iterator[list[RawRow]]:
-    """Yield the rows in lists of `size`, or of fewer if they are long, so that no list takes much memory."""
-    chunk: list[RawRow] = []
-    n_characters = 0
-    for row in rows:
-        chunk.append(row)
-        n_characters += len(row[0]) + len(row[1])
-        if len(chunk) == size or n_characters >= MAX_CHUNK_CHARACTERS:
-            yield chunk
-            chunk, n_characters = [], 0
-    if chunk:
-        yield chunk

@@ -6,7 +6,7 @@ loading them into memory.
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # takes 0.5 s, which translate.py does not need
     import datasets
 
 Ints = NDArray[np.integer[Any]]
-T = TypeVar("T")
+Texts = TypeVar("Texts", bound=tuple[str, str])
 
 
 def cached_table(
@@ -61,6 +61,20 @@ def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
     """Return a numeric column as an array in memory."""
     arrays = [batch.column(name).to_numpy(zero_copy_only=False) for batch in record_batches(rows)]
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+
+def chunks_of_text(rows: Iterable[Texts], size: int, max_characters: int) -> Iterator[list[Texts]]:
+    """Yield the rows in lists of `size`; if they are long, in shorter ones, which end with `max_characters` or more."""
+    chunk: list[Texts] = []
+    n_characters = 0
+    for row in rows:
+        chunk.append(row)
+        n_characters += len(row[0]) + len(row[1])
+        if len(chunk) == size or n_characters >= max_characters:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 class Pairs(Sequence[tuple[str, str]]):

@@ -1,5 +1,6 @@
 """Tests of masks, the teacher-forcing shift, batching, and subword dropout."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,23 @@ def test_each_source_has_its_weight_in_epochs_of_one_length(
 def test_pairs_beyond_max_length_are_left_out_and_listed(tokenizer: Tokenizer) -> None:
     pairs = EncodedPairs.of(pairs_of(("a", "b"), ("a " * 50, "b"), ("a", "b " * 50)), tokenizer, max_length=20)
     assert (len(pairs), pairs.too_long.tolist()) == (1, [1, 2])
+
+
+def test_long_texts_are_encoded_in_small_groups(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    encode = Tokenizer.encode
+
+    def counted(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        sizes.append(len(texts))
+        return encode(self, texts)
+
+    texts = [(f"{i} a" * 30, "b" * i) for i in range(50)]
+    monkeypatch.setattr(Tokenizer, "encode", counted)
+    monkeypatch.setattr("dataset.ENCODED_CHARACTERS", 500)
+    pairs = EncodedPairs.of(pairs_of(*texts), tokenizer)
+    sides = [[list(rows[i]) for i in range(len(texts))] for rows in (pairs.sources, pairs.targets)]
+    assert list(zip(*map(tokenizer.decode, sides), strict=True)) == texts
+    assert max(sizes) < 10 and sum(sizes) == 2 * len(texts)
 
 
 def test_the_other_direction_of_a_file_has_token_ids_of_its_own(demo: Corpus) -> None:
