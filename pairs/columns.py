@@ -95,6 +95,16 @@ def choose_columns(
         header = [cells[source_column].strip(), cells[target_column].strip()] if is_header else None
         return Columns(source_column, target_column, n_columns, header)
 
+    # not those of a title above a header, or above more columns
+    if _n_filled(cells) == 1:
+        below = (row for _, row in islice(filled, SAMPLE_ROWS))
+        widths = [_n_filled(row) for row in below if _n_filled(row) > 2 or find_languages(row, source, target)]
+        if widths:
+            raise DataError(
+                f"{location}: only {quoted(''.join(cells))} in a table of {max(widths)} columns\n"
+                "if this is a title, delete the row: the header comes first"
+            )
+
     # the two that there are; a header in other words would be read as a pair
     if n_columns > 2:
         raise DataError(
@@ -135,6 +145,11 @@ def pairs_of_rows(rows: Iterable[Row | Unreadable], columns: Columns, place: str
 def _is_blank(cells: list[str]) -> bool:
     """Return whether a row has no text, as the first or last rows of a spreadsheet may be."""
     return not any(cell.strip() for cell in cells)
+
+
+def _n_filled(cells: list[str]) -> int:
+    """Return how many cells of a row have text."""
+    return sum(bool(cell.strip()) for cell in cells)
 
 
 def _without_empty_end(cells: list[str]) -> list[str]:

@@ -157,6 +157,23 @@ def test_pairs_are_not_taken_for_headers(rows: list[tuple[str, ...]]) -> None:
     assert read("d.csv") == rows
 
 
+@pytest.mark.parametrize(
+    ("title", "rows", "n_columns"),
+    [
+        ("Words,,", "id,en,fr\n1,A cat.,Un chat.\n", 3),
+        ("Words", "id,en,fr\n1,A cat.,Un chat.\n", 3),
+        (",Words,", "1,A cat.,Un chat.\n", 3),
+        ("Words,", "fr,en\nUn chat.,A cat.\n", 2),
+    ],
+)
+def test_a_title_is_named_as_one(title: str, rows: str, n_columns: int) -> None:
+    write("d.csv", f"{title}\n{rows}")
+    assert error_of("d.csv").splitlines() == [
+        f'd.csv line 1: only "Words" in a table of {n_columns} columns',
+        "if this is a title, delete the row: the header comes first",
+    ]
+
+
 # The choice of columns
 
 
