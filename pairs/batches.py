@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from config import RuleName
 from pairs.cleaning import RULES, AnyCleaner, Verdict
 from pairs.unreadable import RawRow, Unreadable
+from tapis.text.languages import normalized
 from tapis.text.lines import DataError
 
 T = TypeVar("T")
@@ -190,7 +191,7 @@ def normalize(text: str) -> str:
 
     A text without letters and digits keeps its symbols.
     """
-    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    decomposed = normalized("NFKD", text).casefold()
     return "".join(_LETTERS_AND_DIGITS.findall(decomposed)).replace("_", "") or decomposed
 
 

@@ -670,6 +670,7 @@ def test_repairs_and_directions_are_those_of_python(run_folder: RunFolder, brows
     places = [*range(0xA0), 0xAD, 0x61C, 0x180E, 0xFEFF, *range(0x2000, 0x2070), *range(0xFFF9, 0xFFFE)]
     odd = [chr(place) for place in places]
     texts = [f"a{character}b {character} c" for character in odd]
+    texts += ["a" + "\u0315" * n + "\u0f73" + "\u0316" * n + "☺️" * n + "b" for n in (1, 20, 30, 31, 100)]
     pieces = ["a", " b.", "e\u0301", "\u202b", "\u202c", "\u2067", "\u2069", "\u200e"]
     texts += ["".join(choice.choices(pieces, k=choice.randint(0, 9))) for _ in range(2000)]
     function = """(texts) => texts.map((text) => {

@@ -7,7 +7,8 @@ import re
 import threading
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, Literal
 
 from tapis.config import base_language
 
@@ -39,10 +40,26 @@ _INVISIBLE = dict.fromkeys(
 )
 _REPLACEMENTS = _CP1252 | _CONTROL | _INVISIBLE
 
+# Combining marks that may follow each other, as in Unicode's Stream-Safe Text Format (UAX #15): no language has nearly
+# as many, and normalizing takes quadratic time for more.
+MAX_MARKS = 30
+_MAY_BE_MARKS = re.compile(rf"[^\w\s\x00-\u02ff]{{{MAX_MARKS + 1},}}")
+
 
 def repair(text: str) -> str:
     """Apply the unicode rule to one side of a pair."""
-    return " ".join(unicodedata.normalize("NFC", text.translate(_REPLACEMENTS)).split())
+    return " ".join(normalized("NFC", text.translate(_REPLACEMENTS)).split())
+
+
+def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
+    """Return a text in a normal form of Unicode, of each run of combining marks only the first MAX_MARKS."""
+    return unicodedata.normalize(form, _MAY_BE_MARKS.sub(_without_long_runs, text))
+
+
+def _without_long_runs(match: re.Match[str]) -> str:
+    """Return what matched with at most MAX_MARKS combining marks in a row."""
+    runs = groupby(match[0], lambda character: unicodedata.category(character)[0] == "M")
+    return "".join("".join(islice(run, MAX_MARKS if are_marks else None)) for are_marks, run in runs)
 
 
 def can_identify(languages: Sequence[str]) -> bool:

@@ -18,8 +18,8 @@ function hasLetters(unit) {
   return /\p{L}/u.test(unit);
 }
 
-// The line as `repair` in tapis/text/languages.py writes it: in NFC, without control and invisible characters, and with the
-// characters that Windows-1252 has at the places of control characters.
+// The line as `repair` in tapis/text/languages.py writes it: in NFC, without control and invisible characters, with at most
+// thirty combining marks in a row, and with the characters that Windows-1252 has at the places of control characters.
 const REPAIRED =
   /[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffd]/g;
 const WINDOWS = new TextDecoder("windows-1252");
@@ -30,7 +30,7 @@ function repaired(line) {
     const other = code >= 0x80 && code < 0xa0 ? WINDOWS.decode(Uint8Array.of(code)) : "";
     return other === character ? "" : other;
   });
-  return normalizeSpaces(replaced.normalize("NFC"));
+  return normalizeSpaces(replaced.replace(/(\p{M}{30})\p{M}+/gu, "$1").normalize("NFC"));
 }
 
 // The directional characters at the start of a line, the text between, and those at its end. Openings are kept if the end

@@ -5,7 +5,10 @@ import json
 import random
 import subprocess
 import sys
+import time
+import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config import Config, RuleName
+from pairs.batches import normalize
 from pairs.cleaning import RULES, Cleaner, TextCleaner, is_heading, words_alone
 from pairs.corpus import Corpus, load_corpus
 from pairs.language_scores import NGRAM_BYTES, SEPARATOR, LanguageScorer
@@ -66,6 +70,17 @@ def test_good_pairs_are_unchanged() -> None:
 def test_repair_normalizes_characters_and_is_idempotent(raw: str, expected: str) -> None:
     assert repair(raw) == expected
     assert repair(expected) == expected
+
+
+@pytest.mark.parametrize("marks", ["\u0315\u0316", "\u0f73\u0316", "\U0001d165\u0316"])
+@pytest.mark.parametrize("apply", [repair, normalize])
+def test_endless_combining_marks_are_cut_in_linear_time(apply: Callable[[str], str], marks: str) -> None:
+    text = "a" + "".join(mark * 50_000 for mark in marks) + "b"
+    start = time.process_time()
+    assert len(apply(text)) <= 100
+    assert time.process_time() - start < 0.5
+    few = "a" + "".join(mark * 10 for mark in marks) + "☺️" * 40 + "b"
+    assert repair(few) == unicodedata.normalize("NFC", few)
 
 
 NO_TEXT = sorted({*map(chr, range(32)), *"\x7f\x81\u200e\u200f\u061c\ufffd\ufffc", *map(chr, range(0x202A, 0x202F))})
