@@ -96,7 +96,7 @@ def test_a_workbook_that_is_broken_or_has_a_password_is_one_line() -> None:
         assert message.startswith("d.xlsx ") and problem in message and len(message.splitlines()) == 1
 
 
-def test_a_small_workbook_cannot_fill_the_memory() -> None:
+def test_a_small_workbook_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = f"<table:table-cell><text:p>{'a' * 1000}</text:p></table:table-cell>"
     write_ods(f"<table:table-row table:number-rows-repeated='999999999'>{cell}</table:table-row>")
     assert "far more than a spreadsheet has" in error_of("d.ods")
@@ -105,7 +105,16 @@ def test_a_small_workbook_cannot_fill_the_memory() -> None:
     write_xlsx([("a", "b")])
     with zipfile.ZipFile("d.xlsx") as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile("d.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, raw in parts.items():
-            archive.writestr(name, raw.replace(b"</row>", b"<c/>" * 300_000 + b"</row>"))
-    assert "far more cells in a row" in error_of("d.xlsx")
+    monkeypatch.setattr("pairs.workbooks.MAX_KEPT", 250_000)
+    for end, says in ((b"</row>", "far more cells in a row"), (b"</sheetData>", "far more rows, texts or other")):
+        with zipfile.ZipFile("d.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, raw in parts.items():
+                archive.writestr(name, raw.replace(end, b"<c/>" * 300_000 + end))
+        assert says in error_of("d.xlsx")
+
+
+def test_formulas_and_pivot_tables_may_have_many_elements_outside_of_rows() -> None:
+    write_xlsx([("a", "b")])
+    with zipfile.ZipFile("d.xlsx", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/calcChain.xml", "<calcChain>" + '<c r="C1"/>' * 250_000 + "</calcChain>")
+    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("a", "b")]
