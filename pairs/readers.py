@@ -429,6 +429,9 @@ _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in thems
 
 # Datasets in the hub's layout
 
+# The name of the folder of a pair: two codes of languages, such as en-pt_BR
+_PAIR = re.compile("-".join(["[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,2}"] * 2))
+
 
 def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     """Read a local folder in the hub's layout: tables SPLIT*.parquet, or of another type, in a folder for the pair.
@@ -437,13 +440,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     """
     names = (f"{source}-{target}", f"{target}-{source}")
     places = (folder, folder / "data")
-    pairs = sorted({path.name for place in places for path in place.glob("*-*") if path.is_dir()})
     found = [place / name for name in names for place in places if (place / name).is_dir()]
-    if pairs and not found:
-        raise DataError(
-            f"{folder} has neither {names[0]} nor {names[1]}\n"
-            f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
-        )
     tables: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
         if _is_table(path) and file_type(path) in _FILE_TYPES and not path.name.startswith("."):
@@ -456,6 +453,12 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     if "train" not in files:
         if several := [name for name in tables if PART_NAMES.get(_usual_name(name)) == "train"]:
             raise _several_names(str(folder), "train", several)
+        subfolders = {path.name for place in places for path in place.glob("*-*") if path.is_dir()}
+        if (pairs := sorted(filter(_PAIR.fullmatch, subfolders))) and not found:
+            raise DataError(
+                f"{folder} has neither {names[0]} nor {names[1]}\n"
+                f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
+            )
         guess = _renaming(folder / "train", source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"

@@ -677,12 +677,19 @@ def test_the_name_of_the_folder_of_a_pair_gives_the_order_of_its_sides() -> None
 
 
 def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
-    for pair in ("en-it", "de-en"):
-        Path("books", pair).mkdir(parents=True)
-    with pytest.raises(DataError, match=r"books has neither en-fr nor fr-en\navailable pairs .*: de-en, en-it"):
+    for name in ("en-it", "de-en", "old-files"):
+        Path("books", name).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"books has neither en-fr nor fr-en\navailable pairs .*: de-en, en-it$"):
         read_parts("books", "en", "fr")
     with pytest.raises(DataError, match=r"no tables whose names begin with train"):
         read_parts("books", "en", "it")
+
+
+@pytest.mark.parametrize("name", ["old-files", "old-new"])
+def test_a_folder_with_tables_may_have_others_beside_them(name: str) -> None:
+    write("books/train.csv", "en,fr\na,b\n")
+    Path("books", name).mkdir()
+    assert list(read_parts("books", "en", "fr")["train"].pairs) == [("a", "b")]
 
 
 def test_a_column_whose_name_is_no_utf8_is_an_error_in_words(tmp_path: Path) -> None:
