@@ -202,6 +202,15 @@ def test_a_new_run_that_fails_gives_no_advice_about_the_one_in_its_folder(
     assert "the last checkpoint stays" in called("train.py", "demo", "--resume").stderr
 
 
+def test_data_that_do_not_fit_in_memory_are_named_as_the_cause(
+    called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairs.corpus.load_corpus", Mock(side_effect=MemoryError))
+    done = called("train.py", "demo", "--name", "new")
+    assert done.returncode == 1
+    assert done.stderr == "train.py: out of memory while preparing the data: use fewer pairs, or a machine with more\n"
+
+
 def test_better_weights_have_no_scores_of_the_test_part_before_the_end(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pairs.report_lines import data_lines
 from tapis.config import ConfigError
 from tapis.release import WEIGHTS, RunFiles
 from tapis.system.terminal import is_main, say
+from tapis.text.lines import DataError
 from training.cli import TrainOptions, named, parse_training, value_of
 from training.sizes import open_fields
 
@@ -56,10 +57,13 @@ def prepare(args: Sequence[str]) -> Prepared:
 
 
 def read_corpus(config: Config) -> "Corpus":
-    """Read, clean, split and report the data of a run. Raises what `load_corpus` raises."""
+    """Read, clean, split and report the data of a run. Raises DataError for what they are, and if memory runs out."""
     from pairs.corpus import load_corpus  # noqa: PLC0415 - it takes more than a second
 
-    corpus = load_corpus(config)
+    try:
+        corpus = load_corpus(config)
+    except MemoryError:
+        raise DataError("out of memory while preparing the data: use fewer pairs, or a machine with more") from None
     for line in data_lines(corpus.report):
         say(line)
     return corpus
