@@ -58,9 +58,19 @@ def record_batches(rows: "datasets.Dataset") -> Iterator[pa.RecordBatch]:
 
 
 def column(rows: "datasets.Dataset", name: str) -> NDArray[Any]:
-    """Return a numeric column as an array in memory."""
-    arrays = [batch.column(name).to_numpy(zero_copy_only=False) for batch in record_batches(rows)]
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+    """Return a numeric column as an array in memory.
+
+    This maps the files for as long as it reads them: a map has the column without the texts beside it, and none of its
+    pages stay resident.
+    """
+    if not rows.cache_files:  # a table in memory
+        return rows.data.column(name).to_numpy()
+    only = pa.ipc.IpcReadOptions(included_fields=[rows.column_names.index(name)])
+    arrays = []
+    for cached in rows.cache_files:
+        with pa.memory_map(cached["filename"]) as file, pa.ipc.open_stream(file, options=only) as reader:
+            arrays.append(reader.read_all().column(0).to_numpy())
+    return np.concatenate(arrays)
 
 
 def chunks_of_text(rows: Iterable[Texts], size: int, max_characters: int) -> Iterator[list[Texts]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import ROOT, SHARED, Command, eventually, needs_shared
 
@@ -29,6 +30,7 @@ from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
 from pairs.readers import DataError, Pair, lines
 from pairs.report_lines import data_lines
+from pairs.tables import column
 from tapis.config import pairs_of_all
 from tapis.threads import chunks
 
@@ -302,6 +304,19 @@ def test_broken_data_leaves_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_numeric_column_is_read_without_the_texts_beside_it(demo: Corpus) -> None:
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        hashes, is_repaired = (column(demo.train.rows, name) for name in ("source_hash", "repaired"))
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 100_000 < demo.train.rows.data.nbytes
+    assert hashes.tolist() == demo.train.rows["source_hash"][:]
+    assert is_repaired.dtype == bool and is_repaired.tolist() == demo.train.rows["repaired"][:]
+
+
 def test_several_processes_clean_like_one() -> None:
     pairs = [*PAIRS, ("Le roi dort bien.", "The king sleeps well."), ("", "x")] * 2
     cleaner = Cleaner("en", "fr")
