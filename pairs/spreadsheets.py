@@ -257,7 +257,9 @@ def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line
                 yield number, row
         except csv.Error as error:
             n_lines -= len(row_lines) - 1
-            yield Unreadable(f"{path} line {n_lines:,}", f"not CSV ({error})")
+            is_long = str(error).startswith("field larger than")
+            problem = f"a cell of more than {csv.field_size_limit():,} characters" if is_long else f"not CSV ({error})"
+            yield Unreadable(f"{path} line {n_lines:,}", problem)
             unread.extendleft(reversed(row_lines[1:]))
             row_lines.clear()
         else:

@@ -107,6 +107,12 @@ def test_errors_about_a_row_of_several_lines_name_its_first() -> None:
     assert error_of("d.csv").startswith("d.csv line 1: not CSV (a row of more than")
 
 
+def test_a_row_with_too_long_a_cell_is_skipped_and_says_so() -> None:
+    write("d.csv", f'a,b\n"{"c" * 200_000}",d\ne,f\n')
+    rows = [("a", "b"), Unreadable("d.csv line 2", "a cell of more than 131,072 characters"), ("e", "f")]
+    assert list(read_parts("d.csv", "en", "fr")["train"].rows) == rows
+
+
 def test_errors_keep_the_separator_of_the_rows_before() -> None:
     for bad_row, actual in [("x", "1 column"), ("x;y;z", "3 columns")]:
         write("d.csv", f"a, b;c\nd;e\n{bad_row}\n{bad_row}\nf;g\n")
