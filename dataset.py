@@ -281,7 +281,7 @@ class EncodedPairs:
     def of(
         cls, pairs: Pairs, tokenizer: Tokenizer, max_length: int | None = None, tags: Sequence[int] = ()
     ) -> "EncodedPairs":
-        """Encode pairs once and memory-maps their ids. Leaves out pairs with a side of more than max_length tokens.
+        """Encode pairs once and memory-map their ids. Leave out pairs with a side of more than max_length tokens.
 
         tags has, for each number of `Pairs.origins`, the id of the tag that its sources begin with; none by default.
         """

@@ -10,8 +10,9 @@
 - one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).
 
-Text files may be compressed (.gz, .xz or .zst). Pairs are streamed: each file is read once, from start to end, so an
-error may be raised late in the iteration. Only a hub id uses the network, and no code from a dataset is ever executed.
+Text files may be compressed (.gz, .xz or .zst). Pairs are streamed, from the start of a file to its end, so an error
+may be raised late in the iteration. Before and after, the file is hashed for the keys of caches. Only a hub id uses the
+network, and no code from a dataset is ever executed.
 """
 
 import contextlib

@@ -152,7 +152,7 @@ class Pairs(Sequence[tuple[str, str]]):
             batch_start = batch_end
 
     def select(self, indices: Ints) -> "Pairs":
-        """Return the pairs at these indices, which must be ascending."""
+        """Return the pairs at these indices, which must be ascending, unless only slices of the result are read."""
         return Pairs(self.rows, self.chosen[indices], digest(self.key, indices.tobytes()), self.ends)
 
     def fingerprint(self) -> str:
