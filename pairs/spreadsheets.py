@@ -132,7 +132,7 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
         return _Reading(separator, False, quotes, n_regular, _first_row(plain_rows))
 
     quotes = ", cells in quotes" if quoted.enclosed else ""
-    rows = (row for row in csv.reader((line + "\n" for line in sample), delimiter=separator))
+    rows = csv.reader((line + "\n" for line in sample), delimiter=separator)
     return _Reading(separator, True, quotes, quoted.n_regular, _first_row(rows))
 
 

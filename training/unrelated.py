@@ -85,13 +85,12 @@ def information_of(
 
     The other source is the same however many processes share the work.
     """
-    other = dict(zip(places.tolist(), other_places(pairs, places).tolist(), strict=True))
-    local = places[group.rank :: group.size].tolist()
+    others = other_places(pairs, places)
     values: list[float] = []
-    for part in chunks(local, JUDGED_TOGETHER):
-        own = corpus.train.select(pairs.rows[part])[:]
-        others = corpus.train.select(pairs.rows[[other[place] for place in part]])[:]
-        exchanged = [(source, target) for (source, _), (_, target) in zip(others, own, strict=True)]
+    for part in chunks(range(group.rank, len(places), group.size), JUDGED_TOGETHER):
+        own = corpus.train.select(pairs.rows[places[part]])[:]
+        other = corpus.train.select(pairs.rows[others[part]])[:]
+        exchanged = [(source, target) for (source, _), (_, target) in zip(other, own, strict=True)]
         scored = zip(translator.log_probabilities(own), translator.log_probabilities(exchanged), strict=True)
         values += [(with_own - with_other) / n_tokens for (with_own, n_tokens), (with_other, _) in scored]
     return np.array(group.gather(values))
