@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT)]
 import pyarrow.parquet as pq  # noqa: E402
 import tyro  # noqa: E402
 
-from tapis.text.lines import Pair  # noqa: E402
+from pairs.readers import Pair, lines  # noqa: E402
 from tapis.translator import Translator  # noqa: E402
 
 SEPARATOR = "‖"
@@ -74,9 +74,7 @@ def with_context(before: str, source: str) -> str:
 def write_data(folder: Path, rows: Sequence[Pair], options: Options, *, has_context: bool) -> None:
     """Write the training data of one model."""
     draw = random.Random(1)
-    sides = [
-        (options.sentences / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "fr")
-    ]
+    sides = [lines(options.sentences / f"train.{language}") for language in ("en", "fr")]
     learned = list(zip(*sides, strict=True))
     for before, pair in zip([("", ""), *rows], rows, strict=False):
         if not is_usable(pair):
