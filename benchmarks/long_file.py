@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import tyro  # noqa: E402
-from measure import alternate, ratio  # noqa: E402
+from measure import alternate, command_cost, ratio  # noqa: E402
 
 from pairs.readers import lines  # noqa: E402
 from tapis.search import Search  # noqa: E402
@@ -54,25 +53,9 @@ class Options:
 
 
 def command(options: Options, source: Path, output: Path) -> list[str]:
-    """Return the command that translates a file."""
+    """Return the command that translates a file, as arguments of Python."""
     flags = ["--run", options.run, "--beam", str(options.beam), "--input", str(source), "--output", str(output)]
-    return [sys.executable, "-m", "tapis", "translate", *flags]
-
-
-# Runs a command, and prints the most memory that it took. A process of its own: what is started from one that has much
-# memory counts that, too.
-WRAPPER = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-
-
-def measured(args: Sequence[str]) -> tuple[float, float]:
-    """Return how long a command takes, and the memory that it takes in MB."""
-    start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", WRAPPER, *args], check=True, stdout=subprocess.PIPE)
-    return time.perf_counter() - start, int(done.stdout) / 1024
+    return ["-m", "tapis", "translate", *flags]
 
 
 def compare(options: Options, source: Path, output: Path) -> None:
@@ -89,7 +72,7 @@ def compare(options: Options, source: Path, output: Path) -> None:
     memory: list[float] = []
 
     def whole_command() -> float:
-        seconds, megabytes = measured(command(options, source, output))
+        seconds, megabytes = command_cost(*command(options, source, output))
         memory.append(megabytes)
         return len(sentences) / seconds
 
@@ -102,12 +85,12 @@ def compare(options: Options, source: Path, output: Path) -> None:
 def interrupt(options: Options, source: Path, output: Path) -> None:
     """Kill the command at random moments, and compare its output with that of one that nothing interrupted."""
     expected = output.with_name("expected")
-    seconds, _ = measured(command(options, source, expected))
+    seconds, _ = command_cost(*command(options, source, expected))
     print(f"uninterrupted: {seconds:.1f} s")
     draw = Random(options.seed)
     n_kills, n_finished = 0, 0
     while n_kills < options.kills:
-        process = subprocess.Popen(command(options, source, output))
+        process = subprocess.Popen([sys.executable, *command(options, source, output)])
         try:
             process.wait(draw.uniform(0, 1.2 * seconds))
         except subprocess.TimeoutExpired:
@@ -118,7 +101,7 @@ def interrupt(options: Options, source: Path, output: Path) -> None:
         n_finished += 1
         check(process.returncode == 0 and output.read_bytes() == expected.read_bytes(), "an output differs")
         output.unlink()
-    measured(command(options, source, output))
+    command_cost(*command(options, source, output))
     check(output.read_bytes() == expected.read_bytes(), "the last output differs")
     left = {path.name for path in output.parent.iterdir()} - {source.name, output.name, expected.name}
     check(not left, f"files are left: {left}")

@@ -261,17 +261,20 @@ def seconds_until(text: str, *command: str) -> float:
     raise ValueError(f"no line has {text!r}: {' '.join(command)}")
 
 
-def command_megabytes(*command: str) -> float:
-    """Return how many megabytes a command of the project had resident at most, on Linux.
+def command_cost(*command: str) -> tuple[float, float]:
+    """Run a command of the project. Returns its seconds, and how many megabytes it had resident at most, on Linux.
 
     A small process starts it: what starts a process counts for it.
     """
     script = """
-import resource, subprocess, sys
+import resource, subprocess, sys, time
+start = time.perf_counter()
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000)"""
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)"""
     starter = [sys.executable, "-c", script, sys.executable, *command]
-    return float(subprocess.run(starter, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    printed = subprocess.run(starter, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    seconds, megabytes = map(float, printed.split())
+    return seconds, megabytes
 
 
 def synchronize(device: torch.device) -> None:

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import alternate, command_megabytes, command_seconds, ratio, seconds_until  # noqa: E402
+from measure import alternate, command_cost, command_seconds, ratio, seconds_until  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
 from machine.devices import choose_device, device_label  # noqa: E402
@@ -47,7 +47,7 @@ def main() -> None:
         "translate.py --help": ["translate.py", "--help"],
         "train.py --help": ["train.py", "--help"],
     }
-    megabytes = {name: command_megabytes(*command) for name, command in commands.items()}  # and the files are in memory
+    megabytes = {name: command_cost(*command)[1] for name, command in commands.items()}  # and the files are in memory
     turns = {name: partial(command_seconds, *command) for name, command in commands.items()}
     dry_run = ["train.py", "demo", "--dry-run"]
     turns["train.py demo, its data reported"] = partial(seconds_until, " pairs read", *dry_run)
