@@ -57,7 +57,7 @@ from tapis.config import TapisError
 from tapis.ctranslate2 import is_exported
 from tapis.documents.formats import FORMATS
 from tapis.system.files import cache_folder, whole_folder
-from tapis.system.hub import unpack
+from tapis.system.hub import SUMS, unpack, write_sums
 from tapis.system.terminal import printable
 from tapis.text.tokenizer import Tokenizer
 from tapis.typed_text import translate_lines
@@ -407,6 +407,9 @@ def run_case(number: int, seeds: list[Seed], work: Path) -> str:
     shutil.copytree(seed.folder, folder)
     file = folder / seed.file
     file.write_bytes(changed(file.read_bytes(), seed.file, chance))
+    if seed.file != SUMS and (folder / SUMS).exists():  # otherwise, every change would end at the checksums
+        (folder / SUMS).unlink()
+        write_sums(folder)
 
     # In the child: limits, a watch on what is opened, and the reader.
     said = work / "said"

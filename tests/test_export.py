@@ -37,7 +37,7 @@ from model import Transformer
 from pairs.corpus import Corpus
 from pairs.readers import lines
 from pairs.report import DataReport
-from tapis.config import BOS, EOS, ConfigError, Learned
+from tapis.config import BOS, EOS, ConfigError, Learned, TapisError
 from tapis.ctranslate2 import EngineError
 from tapis.engine import engine
 from tapis.scoring import score
@@ -440,7 +440,7 @@ def test_a_model_card_shows_texts_and_no_markup(tiny: Config) -> None:
     text = card(replace(tiny, data=("a <b>c</b>",)), Learned(), metrics, "mit")
     rendered = MarkdownIt("commonmark").enable("table").render(text.partition("\n---\n")[2])
     assert not re.search("<(img|b|em|strong|s|a|script)[ >]", rendered) and rendered.count("<h1>") == 1
-    assert html.escape(texts[1], quote=False).replace(" | ", " | ") in rendered
+    assert html.escape(texts[1], quote=False) in rendered
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_a_changed_file_of_a_release_is_named(name: str, run_folder: RunFolder) 
     with pytest.raises(FetchError, match=f"{name} is not the file that SHA256SUMS records"):
         Translator.load("given")
     file.unlink()
-    with pytest.raises(Exception, match=f"{name}|no run"):
+    with pytest.raises(TapisError, match=f"{name}|no run"):
         Translator.load("given")
 
 

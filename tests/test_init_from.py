@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from training.ancestry import Ancestor, settings_from
 from training.options import resolve
 from training.report import SideReport, load_metrics
 from training.trainer import Training
-
-Fill = Callable[[], Path]
 
 
 @pytest.fixture

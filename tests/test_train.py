@@ -114,12 +114,15 @@ def test_a_run_is_not_overwritten_unasked(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command, few: Path
 ) -> None:
     before = Path("weights/demo/model.safetensors").read_bytes()
+    (events,) = Path("runs/demo").iterdir()
     again = called(*small_run(few))
     assert again.returncode == 2
     assert "--resume" in again.stderr and "--overwrite" in again.stderr and len(again.stderr.splitlines()) == 2
     assert Path("weights/demo/model.safetensors").read_bytes() == before
     assert called(*small_run(few, "--overwrite", "--seed", "2")).returncode == 0
     assert Path("weights/demo/model.safetensors").read_bytes() != before
+    (new_events,) = Path("runs/demo").iterdir()
+    assert new_events != events and len(history("demo")) == 1, "nothing is left of the run before"
 
 
 def test_a_training_in_minutes_equals_one_of_as_many_steps(called: Command, few: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CHECK_ACCESSIBILITY, SHARED, Command, eventually, needs_shared, saved_untrained
+from conftest import CHECK_ACCESSIBILITY, ROOT, Command, eventually, saved_untrained
 from strict_engine import strict_engine
 
 from checkpoint import RunFolder
@@ -305,7 +305,6 @@ def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Cor
 
 
 @browsing
-@needs_shared("multi30k")
 @pytest.mark.parametrize("beam", [1, 5])
 def test_hundreds_of_translations_are_those_of_the_engine_in_c(
     beam: int, demo_run: RunFolder, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -315,12 +314,11 @@ def test_hundreds_of_translations_are_those_of_the_engine_in_c(
     config, tokenizer, model = demo_run.load_model(torch.device("cpu"))
     strict = strict_engine(model, [], tmp_path, monkeypatch)
     translate = Translator(strict, tokenizer, config, demo_run.load_learned())
-    sentences = (SHARED / "multi30k" / "valid.en").read_text(encoding="utf-8").splitlines()
-    sentences = sentences[::3]
-    assert len(sentences) == 338
+    sentences = (ROOT / "demo/train.en").read_text(encoding="utf-8").splitlines()[::18]
+    assert len(sentences) > 300
     found = [
         one
-        for start in range(0, 338, 100)
+        for start in range(0, len(sentences), 100)
         for one in searched(browser, page, sentences[start : start + 100], "fr", beam)
     ]
     assert n_different(found, translate(sentences, Search(beam=beam))) == 0

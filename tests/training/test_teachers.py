@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +33,6 @@ from training.trainer import Training
 CPU = torch.device("cpu")
 SOURCES = [[50, 51, 52, 53], [54]]
 TARGETS = [[60], [61, 62, 63, 64, 65]]
-
-LossOf = Callable[[BatchLoss | PackedBatchLoss], Tensor]
 
 
 def models(tiny: Config, tokenizer: Tokenizer) -> tuple[Transformer, list[Transformer]]:
