@@ -24,9 +24,8 @@ from tapis.text.tokenizer import Tokenizer
 
 IdList = Sequence[int] | Ints
 
-ENCODED_CHARACTERS = (
-    5_000_000  # encoded at a time, at most, which takes 0.4 GB; a thousand pairs have about 0.2 million
-)
+# Encoded at a time, at most, which takes 0.4 GB. A thousand pairs have about 0.2 million
+ENCODED_CHARACTERS = 5_000_000
 
 
 class FlatRows(Sequence[Ints]):
