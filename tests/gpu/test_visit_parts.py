@@ -1,6 +1,6 @@
 """The parts of benchmarks/gpu_visit.py run their code for CUDA devices, on a simulated GPU. visit_parts.py does them.
 
-Two parts are left out: multi30k, which takes twice as long as the others, and the tests.
+Other parts run in tests/test_gpu_visit.py, on the CPU.
 """
 
 import os
