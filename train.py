@@ -200,7 +200,7 @@ def loop(
                     for line in round_lines(round_report, training):
                         say(line)
                 if is_main():
-                    record_rounds(folder, round_reports)
+                    record_rounds(folder, training, round_reports)
                 agenda.save_soon()  # translating takes long
 
             recent.append(take_step(training, training.step + 1))
@@ -229,13 +229,14 @@ def loop(
                 raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
 
 
-def record_rounds(folder: RunFolder, reports: Sequence[RoundReport | Unrelated]) -> None:
-    """Add to metrics.json what was done between two steps."""
+def record_rounds(folder: RunFolder, training: Training, reports: Sequence[RoundReport | Unrelated]) -> None:
+    """Add to metrics.json what was done before the next step. A run that was killed then does it again."""
     metrics = load_metrics(folder)
+    metrics.rounds = [report for report in metrics.rounds if report.after_step < training.step]
     for report in reports:
         if isinstance(report, Unrelated):
             metrics.unrelated = report.report
-        elif report not in metrics.rounds:  # a run that is killed before it is saved has the round again
+        else:
             metrics.rounds.append(report)
     record(folder, metrics)
 

@@ -264,15 +264,17 @@ def seconds_until(text: str, *command: str) -> float:
 def command_cost(*command: str) -> tuple[float, float]:
     """Run a command of the project. Returns its seconds, and how many megabytes it had resident at most, on Linux.
 
-    A small process starts it: what starts a process counts for it.
+    A small process starts it: what starts a process counts for it. What it says of an error is shown.
     """
     script = """
 import resource, subprocess, sys, time
 start = time.perf_counter()
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+if done.returncode:
+    sys.exit(done.stderr.decode())
 print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)"""
     starter = [sys.executable, "-c", script, sys.executable, *command]
-    printed = subprocess.run(starter, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(starter, check=True, stdout=subprocess.PIPE, text=True).stdout
     seconds, megabytes = map(float, printed.split())
     return seconds, megabytes
 

@@ -121,8 +121,9 @@ def about_data(config: Config, metrics: Metrics, data: str) -> str:
 
 
 def was_learned(metrics: Metrics, kind: RoundKind) -> bool:
-    """Return whether a run learned from a round of this kind. Earlier versions did not record rounds; then it did."""
-    return not metrics.rounds or any(one.n_sentences for one in metrics.rounds if one.kind == kind)
+    """Return whether a run learned from a round of this kind. Earlier versions recorded none: then it did."""
+    of_kind = [one for one in metrics.rounds if one.kind == kind]
+    return not of_kind or any(one.n_sentences for one in of_kind)
 
 
 def teachers_of(config: Config, metrics: Metrics) -> list[str]:

@@ -14,7 +14,7 @@ from tapis.system.terminal import in_one_line
 
 CHUNK = 1024  # target tokens whose logits exist at once
 LOGITS_AT_ONCE = 2**29  # with the kernel for GPUs, which takes longer for many small products than for few large ones
-SIZE_OF_LESSONS = 9  # times the bytes of logits, as far as they exist at once: five times fp32 instead of bf16 alone
+SIZE_OF_LESSONS = 9  # times the bytes of logits in bf16, with teachers: these, and four tensors in fp32
 ALIGNED = 64  # on a GPU, the products with V columns take two to four times as long if V is odd
 
 

@@ -97,11 +97,11 @@ def choose_columns(
 
     # not those of a title above a header, or above more columns
     if _n_filled(cells) == 1:
-        below = (row for _, row in islice(filled, SAMPLE_ROWS))
-        widths = [_n_filled(row) for row in below if _n_filled(row) > 2 or find_languages(row, source, target)]
-        if widths:
+        below = [row for _, row in islice(filled, SAMPLE_ROWS)]
+        wide = [row for row in below if _n_filled(row) > 2]
+        if len(wide) > len(below) / 2 or (below and find_languages(below[0], source, target)):
             raise DataError(
-                f"{location}: only {quoted(''.join(cells))} in a table of {max(widths)} columns\n"
+                f"{location}: only {quoted(''.join(cells))} in a table of {max(map(_n_filled, below))} columns\n"
                 "if this is a title, delete the row: the header comes first"
             )
 

@@ -442,6 +442,13 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     names = (f"{source}-{target}", f"{target}-{source}")
     places = (folder, folder / "data")
     found = [place / name for name in names for place in places if (place / name).is_dir()]
+    others = [path for place in places for path in place.glob("*-*") if path.is_dir() and _PAIR.fullmatch(path.name)]
+    of_other_pairs = DataError(
+        f"{folder} has neither {names[0]} nor {names[1]}\navailable pairs (choose with --source and --target, or "
+        f"--pairs): {listed(sorted({path.name for path in others}), 100)}"
+    )
+    if not found and any(any(path.glob("train*")) for path in others):  # what lies beside them is of no other pair
+        raise of_other_pairs
     tables: dict[str, list[Path]] = {}
     for path in sorted(path for place in found or places for path in place.glob("*")):
         if _is_table(path) and file_type(path) in _FILE_TYPES and not path.name.startswith("."):
@@ -454,12 +461,8 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     if "train" not in files:
         if several := [name for name in tables if PART_NAMES.get(_usual_name(name)) == "train"]:
             raise _several_names(str(folder), "train", several)
-        subfolders = {path.name for place in places for path in place.glob("*-*") if path.is_dir()}
-        if (pairs := sorted(filter(_PAIR.fullmatch, subfolders))) and not found:
-            raise DataError(
-                f"{folder} has neither {names[0]} nor {names[1]}\n"
-                f"available pairs (choose with --source and --target, or --pairs): {listed(pairs, 100)}"
-            )
+        if others and not found:
+            raise of_other_pairs
         guess = _renaming(folder / "train", source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"

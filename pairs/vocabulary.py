@@ -8,13 +8,13 @@ import numpy as np
 
 from pairs.tables import Pairs
 from tapis.system.files import cache_file, digest, write_text
-from tapis.system.terminal import progress_bar
+from tapis.system.terminal import progress_bar, say
 from tapis.text.tokenizer import MAX_TOKEN_LENGTH, WORD_PATTERN, Tokenizer
 from tapis.text.words import IN_WORD, MARKS
 
-# Bytes of the distinct words that a vocabulary is learned from, at most: learning from so many takes 3 GB. Where spaces
-# separate words, few corpora have as many: 161,000 pairs of Tatoeba have 0.34 MB, in English and French. Elsewhere a
-# clause counts as a word, and most are distinct: 300,000 Chinese sentences have as many.
+# Bytes of the distinct words that a vocabulary is learned from, at most: learning from so many takes 3 GB. In English
+# and French, 161,000 pairs of Tatoeba have 0.34 MB. In languages without spaces a clause counts as a word, and most are
+# distinct: 300,000 Chinese sentences have as many.
 MAX_WORD_BYTES = 25_000_000
 
 _WORD = re.compile(rf"{IN_WORD}+(?:['’]{IN_WORD}+)*|[^\w\s{MARKS}]+")  # about the units of WORD_PATTERN
@@ -41,6 +41,8 @@ def _sample(pairs: Pairs) -> Pairs:
     while step < len(pairs) and _has_too_many_words(sample):
         step *= 2
         sample = pairs.select(np.arange(0, len(pairs), step))
+    if step > 1:
+        say(f"note      the vocabulary is learned from one in {step} pairs, which have as many words as memory allows")
     return sample
 
 

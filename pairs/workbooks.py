@@ -24,7 +24,8 @@ MAX_PART_BYTES = 300_000_000  # of one file of the zip, decompressed; a sheet of
 MAX_ROWS, MAX_COLUMNS = 2**20, 2**14  # of a sheet, in Excel and in LibreOffice
 ROWS = 1000  # read at a time
 MAX_ELEMENTS = 200_000  # of XML in a row or a text of an .xlsx, which openpyxl keeps until its end
-MAX_KEPT = 4 * MAX_ROWS  # rows, texts and elements outside of these in a part of an .xlsx, which openpyxl may keep
+MAX_KEPT = 4 * MAX_ROWS  # rows and texts of an .xlsx, which openpyxl keeps
+MAX_OUTSIDE = MAX_ROWS  # elements outside of these in a part of an .xlsx, such as formats and the order of formulas
 
 _COMMENTS = {"annotation", "note", "shapes", "ruby-text"}  # elements of .ods whose text is not that of the cell
 
@@ -120,18 +121,19 @@ def _xlsx_rows(path: Path) -> Iterator[Row]:
 
 def _check_elements(chunks: Iterator[bytes]) -> None:
     """Raise ValueError if a part of an .xlsx has more elements than openpyxl can take without filling the memory."""
-    n_elements = n_kept = 0
+    n_elements = n_kept = n_outside = 0
     is_in_row = False
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal n_elements, n_kept, is_in_row
+        nonlocal n_elements, n_kept, n_outside, is_in_row
         is_row = name.rpartition(":")[2] in ("row", "si")
-        n_kept += is_row or not is_in_row
         is_in_row = is_in_row or is_row
+        n_kept += is_row
+        n_outside += not is_in_row
         n_elements += is_in_row
         if n_elements > MAX_ELEMENTS:
             raise ValueError("it has far more cells in a row than a sheet")
-        if n_kept > MAX_KEPT:
+        if n_kept > MAX_KEPT or n_outside > MAX_OUTSIDE:
             raise ValueError("it has far more rows, texts or other elements than a workbook")
 
     def end(name: str) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.attention import word_alignment
 from tapis.config import base_language
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.doubts import words
@@ -128,12 +127,12 @@ def with_terms_in_place(
     # Put the terms into all translations of each sentence.
     pairs = [(row, text) for row in places_of for text in dict.fromkeys(texts[row]) if text]
     changed: dict[int, list[str]] = {row: [] for row in places_of}
-    alignments = translator.attention_of([(sentences[row], text) for row, text in pairs])
-    for (row, text), attention in zip(pairs, alignments, strict=True):
+    alignments = translator.alignments([(sentences[row], text) for row, text in pairs])
+    for (row, text), alignment in zip(pairs, alignments, strict=True):
         if any(is_part_of_word(sentences[row], placed) for placed in places_of[row]):
             continue
         lacked = lacking(places_of[row], text)
-        new = put_in_place(sentences[row], text, lacked, word_alignment(attention), translator.target)
+        new = put_in_place(sentences[row], text, lacked, alignment, translator.target)
         if not lacking(places_of[row], new):
             changed[row].append(new)
 

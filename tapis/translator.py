@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar, overload
 
-from tapis.attention import Attention
+import numpy as np
+from numpy.typing import NDArray
+
+from tapis.attention import Attention, word_alignment
 from tapis.config import (
     ConfigError,
     DeviceName,
@@ -412,11 +415,13 @@ class Translator:
         (sentence,) = without_line_ends([sentence])
         if not sentence.strip():
             raise ConfigError("a blank sentence has no translation that attends to it")
+        (source,) = self.source_ids([sentence])
         if self.glossary and of == "source":
             (best_of_terms,) = self.n_best(sentence, search)[:1]
             if best_of_terms.text:
-                return best_of_terms, next(self.attention_of([(sentence, best_of_terms.text)]))
-        source = self.source_ids([sentence])[0]
+                (target,) = self.tokenizer.encode([best_of_terms.text])
+                (weights,) = self.searcher.attention([source], [target], self.check)
+                return best_of_terms, Attention.of(weights, self.tokenizer, source, target)
         best = self.searcher([source], [self.lengths.limit(len(source))], search, self.check)[0][0]
         (weights,) = self.searcher.attention([source], [best.ids], self.check, of=of)
         if of == "encoder":
@@ -427,18 +432,21 @@ class Translator:
             attention = Attention.of(weights, self.tokenizer, source, best.ids)
         return Translation(self.texts_of([best])[0], best.score), attention
 
-    def attention_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Attention]:
-        """Yield what each token of a given translation attends to, for each (source, translation), in order.
+    def alignments(self, pairs: Sequence[tuple[str, str]]) -> list[NDArray[np.float64]]:
+        """Return for each (source, translation) how much each word comes from each: `tapis.attention.word_alignment`.
 
         Raises ConfigError for an export.
         """
         sources = self.source_ids([source for source, _ in pairs])
         targets = self.tokenizer.encode([target for _, target in pairs])
-        for start in range(0, len(pairs), ALIGNED_TOGETHER):
-            rows = slice(start, start + ALIGNED_TOGETHER)
+
+        def align(rows: slice) -> list[NDArray[np.float64]]:
             weights = self.searcher.attention(sources[rows], targets[rows], self.check)
-            for one in zip(weights, sources[rows], targets[rows], strict=True):
-                yield Attention.of(one[0], self.tokenizer, one[1], one[2])
+            ids = zip(weights, sources[rows], targets[rows], strict=True)
+            return [word_alignment(Attention.of(of_pair, self.tokenizer, *one)) for of_pair, *one in ids]
+
+        parts = [slice(start, start + ALIGNED_TOGETHER) for start in range(0, len(pairs), ALIGNED_TOGETHER)]
+        return [alignment for part in self.searcher.spread(align, parts) for alignment in part]
 
     def texts_of(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         """Return the text of each hypothesis."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.attention import word_alignment
 from tapis.config import ConfigError
 from tapis.doubts import doubts, numbers
 from tapis.memory import Memory
@@ -309,7 +308,7 @@ def _alignments(translator: "Translator", pairs: Sequence[tuple[str, str]]) -> A
     alignments: Alignments = {}
     if translator.searcher.can_force:
         attended = [pair for pair in distinct if pair[1]]
-        alignments = dict(zip(attended, map(word_alignment, translator.attention_of(attended)), strict=True))
+        alignments = dict(zip(attended, translator.alignments(attended), strict=True))
     for source, target in distinct:
         if (source, target) not in alignments:
             alignments[source, target] = same_places(len(target.split()), len(source.split()))

@@ -19,7 +19,7 @@ from training.trainer import Training
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-from gpu_visit import FIRST, SECOND, Options, Part, Report, run_part
+from gpu_visit import FIRST, PARTS, SECOND, Options, Part, Report, run_part
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a visit ends groups of processes, as on Linux")
 
@@ -46,6 +46,13 @@ def test_parts_in_miniature_measure_everything() -> None:
     assert "failed: none" in report and "FAILED" not in report and "skipped" not in report
     for text in LAST.values():
         assert report.count(text) == list(LAST.values()).count(text), report
+
+
+def test_all_parts_are_tried_in_miniature() -> None:
+    sys.path.append(str(ROOT / "tests/gpu"))
+    from test_visit_parts import PRINTED
+
+    assert {part.name for part in PARTS} == {*LAST, *PRINTED}
 
 
 def test_two_commands_fit_into_the_time_that_a_machine_is_lent() -> None:

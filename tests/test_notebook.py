@@ -122,6 +122,7 @@ def test_the_notebook_takes_the_files_of_its_user(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "mine.en").read_text(encoding="utf-8") == "A cat.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals on Windows")
 def test_interrupting_the_notebook_lets_a_script_end(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()

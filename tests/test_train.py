@@ -211,7 +211,9 @@ def test_data_that_do_not_fit_in_memory_are_named_as_the_cause(
     monkeypatch.setattr("pairs.corpus.load_corpus", Mock(side_effect=MemoryError))
     done = called("train.py", "demo", "--name", "new")
     assert done.returncode == 1
-    assert done.stderr == "train.py: out of memory while preparing the data: use fewer pairs, or a machine with more\n"
+    assert done.stderr == (
+        "train.py: out of memory while preparing the data: use fewer pairs, or a machine with more memory\n"
+    )
 
 
 def test_better_weights_have_no_scores_of_the_test_part_before_the_end(

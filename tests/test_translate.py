@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from checkpoint import RunFolder
 from decoding.translator import Translator
 from machine.devices import choose_device
+from tapis.commands.translate import task_of
+from tapis.config import ConfigError
 from tapis.documents.common import DocumentError, decoded
 from tapis.search import Search
+from tapis.system.cli import TranslateOptions
 from tapis.typed_text import translate_lines
 
 CPU = torch.device("cpu")
@@ -181,6 +184,15 @@ def test_the_prompt_answers_line_by_line(
     done = called("translate.py", "--run", "tiny", "--device", "cpu")
     assert (done.returncode, done.stdout.count("\n")) == (0, 2)
     assert done.stderr == "en → fr; an end of file (Ctrl-D) ends\n> > > \n"
+
+
+def test_a_terminal_gets_no_document_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name in ("a.docx", "a.epub", "a.zip"):
+        with pytest.raises(ConfigError, match=f"{name} is no text: name a file for its translation, with --output"):
+            task_of(TranslateOptions(input=Path(name)))
+        assert task_of(TranslateOptions(input=Path(name), output=Path("b"))).file == Path(name)
+    assert task_of(TranslateOptions(input=Path("a.html"))).kind == "document"
 
 
 @pytest.mark.parametrize(("kind", "start"), [("html", "<p>"), ("markdown", "# ")])

@@ -48,13 +48,14 @@ def test_a_memory_is_of_one_source_language() -> None:
 
 @pytest.mark.usefixtures("run_folder")
 def test_a_file_that_cannot_be_made_is_told_before_the_work(called: Command) -> None:
-    Path("in.txt").write_text("A cat.\n", encoding="utf-8")
+    Path("in.html").write_text("<p>A cat.", encoding="utf-8")
     Path("file").touch()
-    for flag in ("--write-memory", "--output"):
-        ending = "tmx" if flag == "--write-memory" else "txt"
-        done = called(*FLAGS, "--input", "in.txt", flag, f"file/new.{ending}")
-        assert done.returncode == 1 and f"file/new.{ending}" in done.stderr and "Traceback" not in done.stderr
-        assert done.stdout == "", "nothing was translated"
+    Path("folder.html").mkdir()
+    for flag, file in (("--write-memory", "new.tmx"), ("--output", "new.html"), ("--report", "new.tsv")):
+        done = called(*FLAGS, "--input", "in.html", flag, f"file/{file}")
+        assert done.returncode == 1 and f"file/{file} cannot be written" in done.stderr and done.stdout == ""
+    done = called(*FLAGS, "--input", "in.html", "--output", "folder.html")
+    assert done.returncode == 2 and "folder.html is no regular file" in done.stderr
 
 
 def test_the_last_translation_of_a_text_counts() -> None:

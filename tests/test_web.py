@@ -314,7 +314,9 @@ def test_hundreds_of_translations_are_those_of_the_engine_in_c(
     config, tokenizer, model = demo_run.load_model(torch.device("cpu"))
     strict = strict_engine(model, [], tmp_path, monkeypatch)
     translate = Translator(strict, tokenizer, config, demo_run.load_learned())
-    sentences = (ROOT / "demo/train.en").read_text(encoding="utf-8").splitlines()[::18]
+    sentences = [
+        line for part in ("test", "valid") for line in (ROOT / f"demo/{part}.en").read_text("utf-8").splitlines()
+    ]
     assert len(sentences) > 300
     found = [
         one

@@ -108,7 +108,9 @@ class RoundReport:
     judged: list[Judged]
     """By the languages that were translated"""
     n_sentences: int
-    """Of the training part, that the run learns otherwise from now on"""
+    """Of the training part, whose sources or targets have changed"""
+    after_step: int = 0
+    """How many steps were made before"""
 
 
 @dataclass(frozen=True)

@@ -39,19 +39,28 @@ def load_teachers(
     of the student's sources (--terms, --monolingual), or if it cannot be read any more. A new run has either all
     teachers or none, whose translations it learns then.
     """
-    names = [name for name in config.teacher if taught_by is None or name in taught_by]
     teachers = {}
-    for name in names:
-        try:
-            folder = RunFolder.find(name)
-            if is_exported(folder.path):
-                continue
-            their_config, their_tokenizer, model = folder.load_model(device)
-        except TapisError:
+    for name in config.teacher:
+        if taught_by is not None and name not in taught_by:
             continue
-        knows_terms = bool(their_config.terms) or not config.terms
-        knows_tag = bool(their_config.monolingual) or not config.monolingual
-        if their_tokenizer.to_json() == tokenizer.to_json() and knows_terms and knows_tag:
-            teachers[name] = Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))
-    is_new = taught_by is None
-    return {} if is_new and len(teachers) < len(names) else teachers
+        if teacher := load_teacher(name, config, tokenizer, device):
+            teachers[name] = teacher
+        elif taught_by is None:
+            return {}
+    return teachers
+
+
+def load_teacher(name: str, config: Config, tokenizer: Tokenizer, device: torch.device) -> Teacher | None:
+    """Load a run that --teacher names; None if it cannot teach."""
+    try:
+        folder = RunFolder.find(name)
+        if is_exported(folder.path):
+            return None
+        their_config, their_tokenizer, model = folder.load_model(device)
+    except TapisError:
+        return None
+    knows_terms = bool(their_config.terms) or not config.terms
+    knows_tag = bool(their_config.monolingual) or not config.monolingual
+    if their_tokenizer.to_json() != tokenizer.to_json() or not (knows_terms and knows_tag):
+        return None
+    return Teacher(their_config, model.requires_grad_(False), digest_files([folder.model_file]))

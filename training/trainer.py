@@ -393,7 +393,7 @@ class Training:
                 translator = Translator.load(run, self.config.device) if run else self.translator()
                 judged = a_round.judge(translator, "back-translation")
                 sources = a_round.back_translations(translator, judged)
-                reports.append(RoundReport("back-translation", judged, len(sources)))
+                reports.append(RoundReport("back-translation", judged, len(sources), self.step))
 
             # What the targets are: translations of this model, or what teachers translate or find probable.
             if due & {"distillation", "self-distillation"}:
@@ -415,13 +415,14 @@ class Training:
         ]
         if not self.teachers:
             targets = a_round.closest_translations(list(zip(translators, judged_of, strict=True)))
-            return RoundReport(kind, [one for judged in judged_of for one in judged], len(targets)), targets
+            all_judged = [one for judged in judged_of for one in judged]
+            return RoundReport(kind, all_judged, len(targets), self.step), targets
 
         # Teachers that are asked at each step must translate well in all directions.
         good = [judged[0].by for judged in judged_of if all(one.is_good for one in judged)]
         self.keep_teachers(good)
         told = [one for judged in judged_of for one in judged if one.by in good or not one.is_good]
-        return RoundReport("teaching", told, len(self.train_pairs) if good else 0), {}
+        return RoundReport("teaching", told, len(self.train_pairs) if good else 0, self.step), {}
 
     def learn_from(
         self,

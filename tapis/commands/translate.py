@@ -39,8 +39,9 @@ from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines, without_added_stop
 
 CLEAR = 0.99  # probability of a language
-SPREADSHEETS = (".xlsx", ".xls", ".ods")
-NOT_TRANSLATED = (".doc", ".dot", ".rtf", ".pdf", ".ppt", ".pptx", ".odp", ".pages")  # and no lines of text
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+# Nor are these, and they are no lines of text
+NOT_TRANSLATED = (".doc", ".rtf", ".pdf", ".ppt", ".pptx", ".pptm", ".ppsx", ".odp", ".pages", ".key")
 FILES_OF_MODEL = ("config.json", "learned.json", "tokenizer.json", "model.safetensors", "model.bin")
 
 
@@ -99,11 +100,11 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
 
 def precision_for(kind: type[Translator], options: TranslateOptions) -> TranslatingPrecision:
     """Return the precision to translate in. PyTorch alone shows the attention within a stack of layers."""
-    if options.attention_of == "source" or options.precision != "auto":
+    if options.attention_of == "source":
         return options.precision
     if kind is Translator:
         raise ConfigError(f"--attention-of {options.attention_of} needs PyTorch: use translate.py of a checkout")
-    return "fp32"
+    return "fp32" if options.precision == "auto" else options.precision
 
 
 def check_source_of_memory(translator: Translator, options: TranslateOptions) -> None:
@@ -131,8 +132,6 @@ def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTra
         else:
             result = documents.translated_archive(content, name)
         if sys.stdout.isatty() and not options.output:
-            if b"\0" in result:
-                raise ConfigError(f"{name} is no text: name a file for its translation, with --output")
             result = escape_controls(result.decode("utf-8", "replace")).encode()
         write_answer(result, options.output)
     if options.report:
@@ -196,8 +195,16 @@ def task_of(options: TranslateOptions) -> Task:
         if of_lines or options.n_best > 1:
             first = next(iter(of_lines), "--n-best")
             raise ConfigError(f"{first} is for lines, and {task.file or options.format} is a document: see --format")
+    check_can_be_shown(options, task)
     check_files(options, task)
     return task
+
+
+def check_can_be_shown(options: TranslateOptions, task: Task) -> None:
+    """Raise ConfigError if the terminal would get a file that is no text."""
+    is_text = task.kind != "archive" and task.format not in [FORMATS[name] for name in ("docx", "odt", "epub")]
+    if not (is_text or options.output) and sys.stdout.isatty():
+        raise ConfigError(f"{task.file or 'the document'} is no text: name a file for its translation, with --output")
 
 
 def check_outputs(options: TranslateOptions, task: Task) -> None:
@@ -209,13 +216,14 @@ def check_outputs(options: TranslateOptions, task: Task) -> None:
 
 
 def check_files(options: TranslateOptions, task: Task) -> None:
-    """Raise ConfigError if a file to write is another one that the command reads or writes, a pipe or a device.
+    """Raise ConfigError if a file to write is one that the command reads or also writes, or no regular file.
 
     Only a memory may be read and added to.
     """
     written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
     for name, file in written.items():
-        if file and os.path.exists(file) and not is_file(file) and not file.is_dir():  # noqa: PTH110
+        is_for_folder = name == "--output" and task.kind == "folder"
+        if file and os.path.exists(file) and not is_file(file) and not is_for_folder:  # noqa: PTH110
             advice = ": leave out --output to write to standard output" if name == "--output" else ""
             raise ConfigError(f"{name} {file} is no regular file{advice}")
     if task.kind == "folder" and task.file and options.output:

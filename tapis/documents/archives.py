@@ -63,12 +63,13 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
 def problem_of_members(archive: zipfile.ZipFile) -> str:
     """Return why the members of an archive must not be read; nothing if they may be."""
     members = archive.infolist()
-    if len({member.filename for member in members}) < len(members):
+    files = [member.filename for member in members if not member.is_dir()]
+    if len(set(files)) < len(files):
         return "it has a file twice"  # of which programs take the first, or the last
     # Python decompresses bzip2 and LZMA in pieces of any size. What is encrypted may have a method of its own.
     read = [member for member in members if not member.flag_bits & 1]
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in read):
-        return "it is compressed by a rare method"
+        return "it is compressed by a rare method: pack it again, with Deflate"
     return ""
 
 

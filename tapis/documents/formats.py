@@ -53,8 +53,8 @@ FORMATS = {
     "json": DocumentFormat((".json", ".arb"), "strings", translated_json),
     "yaml": DocumentFormat((".yaml", ".yml"), "strings", translated_yaml),
     "xliff": DocumentFormat((".xliff", ".xlf", ".sdlxliff", ".mqxliff"), "html", of_bytes=translated_xliff),
-    "docx": DocumentFormat((".docx", ".docm", ".dotx"), "html", of_bytes=translated_docx),
-    "odt": DocumentFormat((".odt",), "html", of_bytes=translated_odt),
+    "docx": DocumentFormat((".docx", ".docm", ".dotx", ".dotm"), "html", of_bytes=translated_docx),
+    "odt": DocumentFormat((".odt", ".ott"), "html", of_bytes=translated_odt),
     "epub": DocumentFormat((".epub",), "html", of_bytes=translated_epub),
 }
 FORMAT_OF_ENDING = {ending: name for name, one in FORMATS.items() for ending in one.endings}

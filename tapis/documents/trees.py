@@ -13,11 +13,11 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 # scripts without spaces between words, only paths, addresses and names with an underscore.
 _NAME = re.compile(
     rf"(?=\S*[\d_/\\.:#@=|<>{{}}()\[\]$%&+*~^-]\S)[^\s{BESIDE_MARKS}]+"
-    r"|(?=\S*[/\\_]\S|\S*\.[A-Za-z]\w*\Z)\S+|[a-z]+[A-Z]\w*"
+    r"|(?=\S*[/\\_]\S|\S*\.[A-Za-z]\w*\Z|\S*%[YmBHM])\S+|\S+[/\\]|[a-z]+[A-Z]\w*"
 )
 # Tags and placeholders of a text, not those of a name: List<String>, item_{n}, key:{n}
 _TAG_OR_PLACEHOLDER = re.compile(
-    r"(?<!\w)<[A-Za-z][^<>]*>|</[A-Za-z][^<>]*>|(?<![\w/.:=&@?-])(?:\{\{?[\w .]+\}\}?|%\w)(?!\w)"
+    r"(?<!\w)<[A-Za-z][^<>]*>|</[A-Za-z][^<>]*>|(?<![\w/.:=&@?$#%+|~-])(?:[$#%]?\{\{?[\w .]+\}\}?|%\w)(?!\w)"
 )
 _PLAIN_YAML = re.compile(r"[^\W\d_][\w .;!?'’()«»\u2013\u2014-]*")  # a text that YAML needs no quotation marks for
 _STANDARD_TAG = "tag:yaml.org,2002:"
@@ -35,9 +35,10 @@ def is_prose(text: str) -> bool:
 
 def _is_translated(text: str) -> bool:
     """Return whether a value is prose; note it if it has letters and is none."""
-    if not is_prose(text) and any(map(str.isalpha, text)):
+    is_for_people = is_prose(text)
+    if not is_for_people and any(map(str.isalpha, text)):
         leave(text, "a name, not a text for people")
-    return is_prose(text)
+    return is_for_people
 
 
 def translated_json(document: str, translate: Translate) -> str:

@@ -113,7 +113,7 @@ def parse_xml(content: bytes) -> Element:
 
     def start_doctype(name: str, system_id: str | None, public_id: str | None, has_declarations: bool) -> None:
         if has_declarations:
-            raise DocumentError("this XML declares entities or attributes in its DOCTYPE, which are not read")
+            raise DocumentError("this XML has declarations in its DOCTYPE, which are not read")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.XmlDeclHandler, parser.StartDoctypeDeclHandler = declared, start_doctype

@@ -185,18 +185,19 @@ def ranked_texts(document: Document[str], answers: Sequence[Answer]) -> list[str
     ranked = [answer.translations for answer in answers]
     n_ranks = max(map(len, ranked), default=1)
     # A line that has fewer translations, such as one of the memory, has its last one again.
-    texts = [document.joined([line[min(rank, len(line) - 1)].text for line in ranked]) for rank in range(n_ranks)]
-    return list(dict.fromkeys(texts))  # some differ in their tokens alone
+    return [document.joined([line[min(rank, len(line) - 1)].text for line in ranked]) for rank in range(n_ranks)]
 
 
 def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int) -> float:
     """Estimate the work of a request, in characters of plain text translated by greedy search.
 
-    n_tokens is the number of tokens of the lines (`Models.n_tokens`). Each answer to each line, a blank one included,
-    is one more.
+    n_tokens is the number of tokens of the lines (`Models.n_tokens`). Each answer to each line is one more; a
+    blank line has one.
     """
-    n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * sum(map(bool, map(str.strip, lines)))
-    return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + len(lines) * search.n_best
+    n_full = sum(map(bool, map(str.strip, lines)))
+    n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * n_full
+    n_answers = n_full * search.n_best + len(lines) - n_full
+    return n_characters * search.beam * (MARKUP_WORK if is_marked_up else 1) + n_answers
 
 
 def work_of_terms(

@@ -133,7 +133,10 @@ def check_stored(file: Path) -> None:
     check_regular(file)
     status = file.stat()
     if status.st_size > 2**24 and getattr(status, "st_blocks", math.inf) * 512 < status.st_size / 16:
-        raise OSError("it is a sparse file, of which most does not exist")
+        with file.open("rb") as opened:  # some file systems count the blocks of a new file only seconds later
+            has_hole = os.lseek(opened.fileno(), 0, os.SEEK_HOLE) < status.st_size
+        if has_hole:
+            raise OSError("it is a sparse file, of which most does not exist")
 
 
 def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = None) -> None:

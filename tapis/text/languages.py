@@ -43,6 +43,7 @@ _REPLACEMENTS = _CP1252 | _CONTROL | _INVISIBLE
 # Combining marks that may follow each other, as in Unicode's Stream-Safe Text Format (UAX #15): no language has nearly
 # as many, and normalizing takes quadratic time for more.
 MAX_MARKS = 30
+_HALFWIDTH_MARKS = {0xFF9E: "\u3099", 0xFF9F: "\u309a"}  # letters, which NFKD makes marks of
 _MAY_BE_MARKS = re.compile(rf"[^\w\s\x00-\u02ff]{{{MAX_MARKS + 1},}}")
 
 
@@ -53,6 +54,8 @@ def repair(text: str) -> str:
 
 def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
     """Return a text in a normal form of Unicode, of each run of combining marks only the first MAX_MARKS."""
+    if form == "NFKD":
+        text = text.translate(_HALFWIDTH_MARKS)
     return unicodedata.normalize(form, _MAY_BE_MARKS.sub(_without_long_runs, text))
 
 

@@ -27,7 +27,11 @@ PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
 _SENTENCE_ENDS = ".!?…"
 _LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
-_BRACKETS = {"(": ")", "[": "]", "«": "»", "‹": "›", "“": "”", "‘": "’", "„": "“", "‚": "‘", '"': '"', "'": "'"}
+# Around a thing: what opens, and what may close it
+_BRACKETS = {
+    **{"(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'"},
+    **{"“": "”", "”": "”", "„": "“”", "‘": "’", "’": "’", "‚": "‘’"},
+}
 _DASHES = ("-", "–", "—", "|")
 
 
@@ -167,7 +171,7 @@ class _Reader:
         if words and not mark.is_glued and words[-1] in _DASHES:
             mark.text = f"{words.pop()} {mark.text}"
             mark.word -= 1
-        elif words and mark.is_glued and following and following == _BRACKETS.get(words[-1]) and not is_in_link:
+        elif words and mark.is_glued and following and following in _BRACKETS.get(words[-1], "") and not is_in_link:
             mark.text = f"{words.pop()}{mark.text}{following}"
             mark.word, mark.is_glued = mark.word - 1, False
             self.end += 1

@@ -6,8 +6,10 @@ const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|sourc
 const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
 const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
+// Around a thing: what opens, and what may close it
 const BRACKETS = {
-  "(": ")", "[": "]", "«": "»", "‹": "›", "“": "”", "‘": "’", "„": "“", "‚": "‘", '"': '"', "'": "'",
+  "(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'",
+  "“": "”", "”": "”", "„": "“”", "‘": "’", "’": "’", "‚": "‘’",
 };
 const DASHES = ["-", "–", "—", "|"];
 
@@ -119,7 +121,7 @@ class MarkReader {
     if (words.length && !mark.isGlued && DASHES.includes(before)) {
       mark.text = `${words.pop()} ${mark.text}`;
       mark.word -= 1;
-    } else if (words.length && mark.isGlued && following && following === BRACKETS[before] && !isInLink) {
+    } else if (words.length && mark.isGlued && following && BRACKETS[before]?.includes(following) && !isInLink) {
       mark.text = `${words.pop()}${mark.text}${following}`;
       mark.word -= 1;
       mark.isGlued = false;

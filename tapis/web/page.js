@@ -179,6 +179,10 @@ class Page {
     on("copy", "click", () => this.copy(byId("copy"), this.visibleText()));
     on("correct", "click", () => (byId("correction").hidden ? this.correct() : this.keepCorrection()));
     on("attention", "toggle", () => this.showAttention());
+    on("kept-file", "click", () => {
+      this.kept.clear();
+      this.save();
+    });
     on("key-form", "submit", (event) => {
       event.preventDefault();
       this.keyChanged();
@@ -247,7 +251,7 @@ class Page {
     try {
       history.replaceState(this.saved, "");
     } catch {
-      // a text that is too long for the history
+      // a text, or corrections, too long for the history
     }
   }
 
@@ -524,7 +528,8 @@ class Page {
     byId("doubts").textContent = doubtSummary(lines);
   }
 
-  // Corrections, which stay in this tab until they are downloaded as a translation memory: the server learns nothing.
+  // Corrections, which stay in this tab until they are downloaded as a translation memory: the server learns nothing. The
+  // link remains until others are kept, should the download fail.
 
   correct() {
     this.showCorrection(true);

@@ -18,6 +18,7 @@ from decoding.attention import attentions, cross_attention
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
 from model import Transformer
+from pairs.corpus import Corpus
 from tapis.attention import END, START, Attention, draw, quiet, to_html, word_alignment
 from tapis.config import ConfigError
 from tapis.search import Search
@@ -140,6 +141,16 @@ def test_an_empty_translation_has_one_row_of_weights(translator: Translator) -> 
 def random_attention(n_target: int, n_source: int, n_heads: int = 4) -> Attention:
     weights = torch.rand(2, n_heads, n_target, n_source).softmax(dim=-1).numpy()
     return Attention(weights, [f"s<{i}>" for i in range(n_source)], [f"t&{i}" for i in range(n_target)])
+
+
+def test_threads_share_the_alignments(translator: Translator, demo: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [*demo.test[:70]]
+    alignments = translator.alignments(pairs)
+    assert [one.shape for one in alignments] == [(len(t.split()), len(s.split())) for s, t in pairs]
+    alone = [translator.alignments([pair])[0] for pair in pairs[::10]]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    for one, other in zip(translator.alignments(pairs)[::10], alone, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_word_may_begin_with_a_part_of_a_character() -> None:

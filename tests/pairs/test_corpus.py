@@ -303,7 +303,6 @@ def test_broken_data_leaves_no_table(tmp_path: Path) -> None:
     assert set(cache.iterdir()) == before
 
 
-@pytest.mark.slow
 def test_a_numeric_column_is_read_without_the_texts_beside_it(demo: Corpus) -> None:
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
@@ -317,6 +316,7 @@ def test_a_numeric_column_is_read_without_the_texts_beside_it(demo: Corpus) -> N
     assert is_repaired.dtype == bool and is_repaired.tolist() == demo.train.rows["repaired"][:]
 
 
+@pytest.mark.slow
 def test_several_processes_clean_like_one() -> None:
     pairs = [*PAIRS, ("Le roi dort bien.", "The king sleeps well."), ("", "x")] * 2
     cleaner = Cleaner("en", "fr")

@@ -61,6 +61,7 @@ def test_the_shares_of_a_span_are_the_sums_of_its_columns() -> None:
         ("It runs (v2.0.1) on %s and %(host)s.", "It runs on and.", 3),
         ("Take $HOME, ${x}, {{y}}, &amp; and #42", "Take, and", 5),
         ("Open '%s', ‘{name}’ or „{x}“ now.", "Open, or now.", 3),
+        ("Open „{x}” or ”{y}” or »{z}« now.", "Open or or now.", 3),
         ("Model A-4711b has `a b` in it", "Model has in it", 2),
         ("👍🏽 Fine 🇫🇷", "Fine", 2),
         ("First<br/>second", "First second", 1),

@@ -310,7 +310,7 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
     "field that is too long": (
         {"d.csv": "a," + "b" * 200_000 + "\n"},
         "d.csv",
-        r"d.csv line 1: not CSV \(field larger",
+        r"d.csv line 1: a cell of more than 131,072 characters",
     ),
     "lines that are not JSON": (
         {"d.jsonl": '{"en": "a", "fr": "b"}\n{"en":\n{"en":\n'},
@@ -690,6 +690,13 @@ def test_a_folder_with_tables_may_have_others_beside_them(name: str) -> None:
     write("books/train.csv", "en,fr\na,b\n")
     Path("books", name).mkdir()
     assert list(read_parts("books", "en", "fr")["train"].pairs) == [("a", "b")]
+
+
+def test_tables_beside_those_of_other_pairs_are_not_taken_for_them() -> None:
+    for file in ("books/train.tsv", "books/de-en/train.tsv"):
+        write(file, "Ein Hund.\tA dog.\n")
+    with pytest.raises(DataError, match=r"neither en-fr nor fr-en\navailable pairs .*: de-en$"):
+        read_parts("books", "en", "fr")
 
 
 def test_a_column_whose_name_is_no_utf8_is_an_error_in_words(tmp_path: Path) -> None:

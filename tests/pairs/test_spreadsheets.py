@@ -180,6 +180,12 @@ def test_a_title_is_named_as_one(title: str, rows: str, n_columns: int) -> None:
     ]
 
 
+def test_a_first_pair_without_a_translation_is_no_title() -> None:
+    """Though a row below has a remark."""
+    write("d.tsv", "Good morning.\t\nA cat.\tUn chat.\nA dog.\tUn chien.\tgood\nA cow.\tUne vache.\n")
+    assert ("A cat.", "Un chat.") in read("d.tsv")
+
+
 # The choice of columns
 
 

@@ -105,7 +105,7 @@ def test_a_small_workbook_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch
     write_xlsx([("a", "b")])
     with zipfile.ZipFile("d.xlsx") as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    monkeypatch.setattr("pairs.workbooks.MAX_KEPT", 250_000)
+    monkeypatch.setattr("pairs.workbooks.MAX_OUTSIDE", 250_000)
     for end, says in ((b"</row>", "far more cells in a row"), (b"</sheetData>", "far more rows, texts or other")):
         with zipfile.ZipFile("d.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
             for name, raw in parts.items():

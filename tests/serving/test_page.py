@@ -295,6 +295,14 @@ def test_corrections_become_a_translation_memory(tab: Tab, tmp_path: Path) -> No
     assert [memory.exact(one) for one in ("abc", "d <&>", "xyz")] == ["CBA", '<&> "D"', "Z Y"]
     assert len(tab.double.requests) == 2  # nothing of it is sent
 
+    # What was downloaded is not offered again.
+    tab.click("kept-file")
+    tab.translate("uvw", "wvu")
+    tab.click("correct")
+    tab.run("correction.value = 'W'")
+    tab.click("correct")
+    assert tab.text("kept") == "Download 1 corrected line as a translation memory"
+
 
 def test_a_correction_is_kept_with_what_was_translated(tab: Tab) -> None:
     """Not with a text and languages that were chosen since, whose translation has not come yet."""

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 from checkpoint import RunFolder, parameters
 from config import TAUGHT, Config
 from dataset import collate
+from exporting.release import to_release
 from fast.forward import PackedBatchLoss
 from fast.modules import install_fast_modules
 from fast.packed_batch import PackedBatch
@@ -24,7 +26,9 @@ from pairs.vocabulary import learn_tokenizer
 from tapis.config import PAD
 from tapis.release import CheckpointError
 from tapis.text.tokenizer import Tokenizer
+from train import record_rounds
 from training.objective import BatchLoss
+from training.records import Judged, RoundReport
 from training.report import load_metrics
 from training.state import restore, state_of, teachers_of
 from training.teachers import load_teachers
@@ -189,3 +193,17 @@ def test_a_run_says_who_teaches_it(trained: "subprocess.CompletedProcess[str]", 
     assert done.stderr.count(line) == 1
     (taught,) = load_metrics(RunFolder(Path("weights/student"))).rounds
     assert taught.kind == "teaching" and taught.judged[0].by == "demo" and taught.judged[0].is_good
+
+    # A run that is killed before it is saved does it again. In a release, no path is left.
+    teacher = str(Path("weights/demo").absolute())
+    folder = RunFolder(Path("weights/student"))
+    training = Mock(step=0)
+    for bleu in (40.0, 41.0):
+        report = RoundReport("teaching", [Judged("en", "fr", bleu, is_good=True, by=teacher)], 10)
+        record_rounds(folder, training, [report])
+    assert [one.judged[0].bleu for one in load_metrics(folder).rounds] == [41.0]
+    folder.save_config(replace(folder.load_config(), teacher=(teacher,)))
+    Path("out").mkdir()
+    to_release(folder, Path("out"), "mit")
+    assert load_metrics(RunFolder(Path("out"))).rounds[0].judged[0].by == "demo"
+    assert str(Path.cwd()) not in Path("out/metrics.json").read_text("utf-8") + Path("out/README.md").read_text("utf-8")
