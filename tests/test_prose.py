@@ -35,7 +35,8 @@ LEFT_OUT = {
     "my-edit": "is a run of minutes; tests/test_change_the_model.py",
     "OWNER/NAME": "needs the hub; tests/test_export.py",
     '--run OUT "': "is a release that was changed; tests/test_export.py",
-    "--name small": "needs a folder of Multi30k, and an hour",
+    "--name large": "needs a folder of Multi30k, and an hour",
+    "--name small": "needs the same",
     "--run small": "exports its run",
     "xdg-open": "opens a browser; tests/test_web.py",
 }
