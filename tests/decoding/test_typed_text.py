@@ -241,7 +241,7 @@ def test_numbers_come_back(translator: Translator) -> None:
 def test_every_line_and_rank_has_its_marks(translator: Translator) -> None:
     lines = [f"<b>{SENTENCE}</b>", "", "<br/>", "https://x.org", f"- {SENTENCE} {SENTENCE} *so* {{x}}"]
     results = translate_lines(translator, lines, Search(beam=3, n_best=3))
-    assert len(results) == len(lines) and all(len(ranked) == 3 for ranked in results)
+    assert [len(ranked) > 1 for ranked in results] == [True, False, False, False, True]
     for one in results[4]:
         assert one.text.startswith("- ") and one.text.count("*") == 2 and one.text.count("{x}") == 1
     assert [ranked[0].text for ranked in results[1:4]] == ["", "<br/>", "https://x.org"]
