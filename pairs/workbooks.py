@@ -16,8 +16,8 @@ from xml.parsers import expat
 
 from pairs.columns import SAMPLE_ROWS, Row, choose_columns, pairs_of_rows, quoted
 from pairs.spreadsheets import Table
-from tapis.documents.archives import OLE, has_password, problem_of_members
 from tapis.system.terminal import in_one_line
+from tapis.system.zips import OLE, has_password, problem_of_members
 from tapis.text.lines import BUFFER_BYTES, LINE_BYTES, MAX_LINE_BYTES, DataError, most_bytes
 
 MAX_PART_BYTES = 300_000_000  # of one file of the zip, decompressed; a sheet of a million pairs takes 100 MB

@@ -8,11 +8,10 @@ import zlib
 from collections.abc import Callable
 
 from tapis.documents.common import DocumentError
+from tapis.system.zips import OLE, content_of, has_password, problem_of_members
 from tapis.text.lines import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
-OLE = b"\xd0\xcf\x11\xe0"  # how an old .doc or .xls begins, and a .docx or .xlsx with a password
 _IS_UTF8 = 0x800  # the flag of a member whose name is in UTF-8
-_MANIFEST = "META-INF/manifest.xml"  # of OpenDocument
 
 Change = Callable[[str, bytes], bytes]
 """Translates the member of a name"""
@@ -37,7 +36,7 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
                 raise DocumentError(problem)
             if has_password(archive):
                 raise DocumentError("it is encrypted: save it without a password")
-            before = [_content(archive, member) for member in members]
+            before = [content_of(archive, member) for member in members]
             comment = archive.comment
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise DocumentError(f"this is no whole zip archive: {error}") from None
@@ -58,35 +57,6 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
         for member, one in zip(members, after, strict=True):
             archive.writestr(member, one, member.compress_type)
     return written.getvalue()
-
-
-def problem_of_members(archive: zipfile.ZipFile) -> str:
-    """Return why the members of an archive must not be read; nothing if they may be."""
-    members = archive.infolist()
-    files = [member.filename for member in members if not member.is_dir()]
-    if len(set(files)) < len(files):
-        return "it has a file twice"  # of which programs take the first, or the last
-    # Python decompresses bzip2 and LZMA in pieces of any size. What is encrypted may have a method of its own.
-    read = [member for member in members if not member.flag_bits & 1]
-    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in read):
-        return "it is compressed by a rare method: pack it again, with Deflate"
-    return ""
-
-
-def has_password(archive: zipfile.ZipFile) -> bool:
-    """Return whether members of an archive are encrypted, by its directory or its manifest.
-
-    The manifest is read: call problem_of_members before.
-    """
-    if any(member.flag_bits & 1 for member in archive.infolist()):
-        return True
-    return _MANIFEST in archive.namelist() and b"encryption-data" in _content(archive, archive.getinfo(_MANIFEST))
-
-
-def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member. One that has more than the archive says is not decompressed further."""
-    with archive.open(member) as file:
-        return file.read(member.file_size + 1)  # without a limit, all of it would be decompressed before it is cut
 
 
 def _is_link(member: zipfile.ZipInfo) -> bool:
