@@ -464,7 +464,7 @@ def load_training(
     ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
     if corpus is None:
         with group.first_on_each_disk(cache_folder()):
-            corpus = read_corpus(config)
+            corpus = read_corpus(config, is_new=not options.resume)
     if options.open_fields:
         config = sized(config, options.open_fields, corpus, group, budget)
         resolved = Resolved.of(config, choose_device(config.device), group.size)

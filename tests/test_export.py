@@ -128,7 +128,7 @@ def test_the_exported_folder_translates_with_and_without_tapis(
 ) -> None:
     done = command("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
     assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
-    text = "The cat sits on the mat.\n\n- Our cat does not run.\n"
+    text = "The cat sits on the mat.\n- Our cat does not run.\n\n"
     args = ["--beam", "3", "--n-best", "2", "--device", "cpu"]
     engine = forked("translate.py", "--run", "out", *args, text=text)
     own = forked("translate.py", "--run", str(demo_run.path), *args, "--precision", "fp32", text=text)

@@ -69,8 +69,9 @@ def tiny_translator(run_folder: RunFolder) -> Translator:
 @examples(10)
 def test_any_text_is_translated_line_by_line(tiny_translator: Translator, lines: list[str], beam: int) -> None:
     n_best_lists = translate_lines(tiny_translator, lines, Search(beam, n_best=beam))
-    assert [len(translations) for translations in n_best_lists] == [beam] * len(lines)
+    assert len(n_best_lists) == len(lines)
     for line, translations in zip(lines, n_best_lists, strict=True):
+        assert 1 <= len(translations) == len({one.text for one in translations}) <= beam
         has_text = bool(repair(replace_lone_surrogates(line.strip())))
         for translation in translations:
             assert "\n" not in translation.text and "\r" not in translation.text

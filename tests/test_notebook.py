@@ -129,8 +129,8 @@ def test_interrupting_the_notebook_lets_a_script_end(tmp_path: Path) -> None:
     handled = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where it is ignored
     slow = """
 import pathlib, time
-print("begun", flush=True)
 try:
+    print("begun", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     time.sleep(1)

@@ -50,21 +50,26 @@ def prepare(args: Sequence[str]) -> Prepared:
     options = options_of_new_run(args)
     check_is_new(options)
     if not ("TORCHELASTIC_RUN_ID" in os.environ or options.config.back_translator or options.config.teacher):
-        try:
-            prepared = replace(prepared, corpus=read_corpus(options.config))
-        except MemoryError:
-            advice = "use fewer pairs, or a machine with more memory"
-            raise DataError(f"out of memory while preparing the data: {advice}") from None
+        prepared = replace(prepared, corpus=read_corpus(options.config))
     if sys.stderr and sys.stderr.isatty() and is_main():
         say("loading   PyTorch")
     return prepared
 
 
-def read_corpus(config: Config) -> "Corpus":
-    """Read, clean, split and report the data of a run. Raises DataError for what they are."""
+def read_corpus(config: Config, *, is_new: bool = True) -> "Corpus":
+    """Read, clean, split and report the data of a run.
+
+    Raises DataError for what they are and, of a new run, if memory runs out: one that is resumed needs all of them.
+    """
     from pairs.corpus import load_corpus  # noqa: PLC0415 - it takes more than a second
 
-    corpus = load_corpus(config)
+    try:
+        corpus = load_corpus(config)
+    except MemoryError:
+        if not is_new:
+            raise
+        advice = "use fewer pairs, or a machine with more memory"
+        raise DataError(f"out of memory while preparing the data: {advice}") from None
     for line in data_lines(corpus.report):
         say(line)
     return corpus
