@@ -32,7 +32,7 @@ from tapis.text.letter_case import is_in_capitals, uppercase
 from tapis.text.loops import loops, without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
-from tapis.text.messages import exchanged, messages_in, texts_of, with_texts
+from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
 from tapis.text.sentences import Line, has_letters, take_direction
 from tapis.translation import DOUBTS, Doubt, Translation
@@ -104,8 +104,9 @@ def translate_lines(
             for text, ranked in zip(texts, ranked_of_texts, strict=True)
         }
         for i in rows:
-            new = {message: _translated_message(message, best) for message in messages_of[i]}
-            results[i] = [_with_messages(one, new) for one in results[i]]
+            if messages_of[i]:
+                new = {message: _translated_message(message, best) for message in messages_of[i]}
+                results[i] = [_with_messages(one, new, markup) for one in results[i]]
 
     # Put back what sets the direction of writing.
     return [
@@ -141,9 +142,13 @@ def _translated_message(message: str, best: Mapping[str, Translation]) -> Transl
     return Translation(text, 0.0, _in_order({doubt for one in texts_of(message) for doubt in best[one].doubts}))
 
 
-def _with_messages(translation: Translation, changed: Mapping[str, Translation]) -> Translation:
+def _with_messages(translation: Translation, changed: Mapping[str, Translation], markup: Markup) -> Translation:
     """Return a translation with the messages in it translated, and with their doubts."""
-    text = exchanged(translation.text, {message: translated.text for message, translated in changed.items()})
+    text = translation.text
+    for mark in reversed(take_out(text, markup=markup).marks):
+        for message in messages_in(text, [mark]):
+            new = changed[message].text if message in changed else message
+            text = text[: mark.start] + new + text[mark.start + len(message) :]
     all_doubts = {doubt for one in (translation, *changed.values()) for doubt in one.doubts}
     return translation._replace(text=text, doubts=_in_order(all_doubts))
 

@@ -18,11 +18,6 @@ def messages_in(line: str, marks: Iterable[Mark]) -> list[str]:
     return [found[0] for mark in marks if (found := _MESSAGE.match(line, mark.start))]
 
 
-def exchanged(text: str, others: Mapping[str, str]) -> str:
-    """Return a text with other messages."""
-    return _MESSAGE.sub(lambda found: others.get(found[0], found[0]), text) if others else text
-
-
 def texts_of(message: str) -> list[str]:
     """Return the texts of a message's branches that are not blank."""
     return [text for text in (message[start:end] for start, end in _branches(message)) if text.strip()]
