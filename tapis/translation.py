@@ -1,5 +1,6 @@
 """A translation, as a model makes it and as a person reads it."""
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Doubt = Literal["loop", "short", "long", "numbers", "copied", "invented", "unsure"]
@@ -16,3 +17,11 @@ class Translation(NamedTuple):
     """Of a line: its sentences, before marks were put back"""
     is_remembered: bool = False
     """Whether it is from a translation memory, as a whole"""
+
+
+def distinct(translations: Iterable[Translation]) -> list[Translation]:
+    """Return those whose texts differ, in order; of those with the same text, the first."""
+    by_text: dict[str, Translation] = {}
+    for translation in translations:
+        by_text.setdefault(translation.text, translation)
+    return list(by_text.values())

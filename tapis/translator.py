@@ -37,7 +37,7 @@ from tapis.text.letter_case import usual_case
 from tapis.text.markup import Markup
 from tapis.text.sentences import Line, replace_lone_surrogates, split_line
 from tapis.text.tokenizer import Tokenizer
-from tapis.translation import Translation
+from tapis.translation import Translation, distinct
 from tapis.typed_text import translate_lines
 
 T = TypeVar("T")
@@ -306,10 +306,8 @@ class Translator:
         translations, start = [], 0
         for row_hypotheses in hypotheses:
             end = start + len(row_hypotheses)
-            distinct: dict[str, Translation] = {}
-            for text, hypothesis in zip(texts[start:end], row_hypotheses, strict=True):
-                distinct.setdefault(text, Translation(text, hypothesis.score))
-            translations.append(list(distinct.values())[:n_best])
+            pairs = zip(texts[start:end], row_hypotheses, strict=True)
+            translations.append(distinct(Translation(text, hypothesis.score) for text, hypothesis in pairs)[:n_best])
             start = end
         return translations
 

@@ -35,7 +35,7 @@ from tapis.text.markup import ESCAPES, Markup
 from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
 from tapis.text.sentences import Line, has_letters, take_direction
-from tapis.translation import DOUBTS, Doubt, Translation
+from tapis.translation import DOUBTS, Doubt, Translation, distinct
 
 if TYPE_CHECKING:
     from tapis.translator import Translator
@@ -201,11 +201,9 @@ def _translated(
     results = []
     for line, line_taken, units in zip(lines, taken, of_lines, strict=True):
         n_ranks = max((len(ranked) for _, ranked in units), default=1) or 1
-        joined = [_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks)]
-        distinct: dict[str, Translation] = {}
-        for one in joined:
-            distinct.setdefault(one.text, one)
-        results.append(list(distinct.values()))
+        results.append(
+            distinct(_joined(translator, line, line_taken, units, rank, alignments, markup) for rank in range(n_ranks))
+        )
     return results
 
 
@@ -243,11 +241,8 @@ def _n_best_without_loops(
         good = [one for one in candidates if not loops(sentences[i], one.text)]
         good.sort(key=lambda one: -one.score)  # no score is NaN: the one result of greedy search loops
         cut = [one._replace(text=without_loops(one.text)) for one in candidates]
-        by_text: dict[str, Translation] = {}
-        for one in (*good, *cut):
-            is_good = one in good and not best_loops
-            by_text.setdefault(one.text, one if is_good else one._replace(doubts=("loop",)))
-        results[i] = list(by_text.values())[: len(results[i])]
+        ranked = [one if one in good and not best_loops else one._replace(doubts=("loop",)) for one in (*good, *cut)]
+        results[i] = distinct(ranked)[: len(results[i])]
     return results
 
 

@@ -24,16 +24,12 @@ DEEPEST_RANGES = 20
 MOST_ELEMENTS = 1_000_000  # of a part of a document: half a gigabyte of memory
 # Codes that open a range, and those that close it: of XLIFF, Word and OpenDocument
 _RANGES = {
-    **{"bpt": "ept", "bx": "ex", "sc": "ec"},
-    **{"bookmarkStart": "bookmarkEnd", "commentRangeStart": "commentRangeEnd", "permStart": "permEnd"},
-    **{"moveFromRangeStart": "moveFromRangeEnd", "moveToRangeStart": "moveToRangeEnd"},
-    **{"bookmark-start": "bookmark-end", "reference-mark-start": "reference-mark-end", "change-start": "change-end"},
+    **{"bpt": "ept", "bx": "ex", "sc": "ec", "annotation": "annotation-end"},
+    **{f"{name}Start": f"{name}End" for name in ("bookmark", "commentRange", "perm", "moveFromRange", "moveToRange")},
     **{
-        "annotation": "annotation-end",
-        "toc-mark-start": "toc-mark-end",
-        "user-index-mark-start": "user-index-mark-end",
+        f"{name}-start": f"{name}-end"
+        for name in ("bookmark", "reference-mark", "change", "toc-mark", "user-index-mark", "alphabetical-index-mark")
     },
-    **{"alphabetical-index-mark-start": "alphabetical-index-mark-end"},
 }
 # Attributes that both codes of a range have; the first that is there counts
 _NUMBERS_OF_RANGES = ("rid", "startRef", "id", "name", "change-id")

@@ -191,8 +191,8 @@ def ranked_texts(document: Document[str], answers: Sequence[Answer]) -> list[str
 def work_of(lines: Sequence[str], search: Search, is_marked_up: bool, n_tokens: int) -> float:
     """Estimate the work of a request, in characters of plain text translated by greedy search.
 
-    n_tokens is the number of tokens of the lines (`Models.n_tokens`). Each answer to each line is one more; a
-    blank line has one.
+    n_tokens is the number of tokens of the lines (`Models.n_tokens`). Each answer to each line is one more; a blank
+    line has one.
     """
     n_full = sum(map(bool, map(str.strip, lines)))
     n_characters = max(sum(map(len, lines)), TOKEN_WORK * n_tokens) + LINE_WORK * n_full

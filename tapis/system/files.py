@@ -168,8 +168,13 @@ def write_whole(path: Path, write: Callable[[Path], object], mode: int | None = 
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
         if isinstance(error, OSError):
-            raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+            raise _not_written(path, error) from error
         raise
+
+
+def _not_written(path: Path, error: OSError) -> OSError:
+    """Return the error of a file that cannot be written."""
+    return OSError(f"{path} cannot be written: {error.strerror or error}")
 
 
 def check_writable(path: Path) -> None:
@@ -179,7 +184,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise _not_written(path, error) from error
 
 
 def _temporary_prefix(path: Path) -> str:

@@ -85,6 +85,11 @@ class Tab:
         self.type(text)
         self.expect("output", expected)
 
+    def correct(self, text: str) -> None:
+        """Begin a correction, and make it this text."""
+        self.click("correct")
+        self.run("correction.value = arguments[0]", text)
+
     def kept(self) -> list[tuple[str, str]]:
         """The languages and texts of the corrections, as the page offers them."""
         link = "document.getElementById('kept-file').href"
@@ -282,8 +287,7 @@ def test_corrections_become_a_translation_memory(tab: Tab, tmp_path: Path) -> No
 
     # The next text is translated as before, and what was kept stays.
     tab.translate("xyz", "zyx")
-    tab.click("correct")
-    tab.run("correction.value = 'Z\\nY'")
+    tab.correct("Z\nY")
     tab.click("correct")
     assert tab.text("kept") == "Download 3 corrected lines as a translation memory"
     assert tab.run("return document.getElementById('kept-file').download") == "corrections.tmx"
@@ -298,8 +302,7 @@ def test_corrections_become_a_translation_memory(tab: Tab, tmp_path: Path) -> No
     # What was downloaded is not offered again.
     tab.click("kept-file")
     tab.translate("uvw", "wvu")
-    tab.click("correct")
-    tab.run("correction.value = 'W'")
+    tab.correct("W")
     tab.click("correct")
     assert tab.text("kept") == "Download 1 corrected line as a translation memory"
 
@@ -308,8 +311,7 @@ def test_a_correction_is_kept_with_what_was_translated(tab: Tab) -> None:
     """Not with a text and languages that were chosen since, whose translation has not come yet."""
     tab.translate("Hund", "dnuH")
     expected = tab.value("target")
-    tab.click("correct")
-    tab.run("correction.value = 'dog'")
+    tab.correct("dog")
     tab.double.translate = lambda request: Reply(reversed_lines(request).body, delay=2.0)
     tab.type("Katze")
     tab.choose("source", "fr")
@@ -322,8 +324,7 @@ def test_kept_corrections_survive_a_reload(tab: Tab) -> None:
     tab.choose("source", "de")
     tab.choose("target", "en")
     tab.translate("abc\nde", "cba\ned")
-    tab.click("correct")
-    tab.run("correction.value = 'CBA\\nED'")
+    tab.correct("CBA\nED")
     tab.click("correct")
     for _ in range(2):
         tab.browser.refresh()
@@ -342,13 +343,11 @@ def test_a_new_text_ends_a_correction_and_keeps_what_was_changed(tab: Tab) -> No
     assert tab.is_shown("output") and not tab.is_shown("correction") and tab.text("correct") == "Correct"
     assert not tab.is_shown("kept")  # nothing was changed
 
-    tab.click("correct")
-    tab.run("correction.value = 'ZYX'")
+    tab.correct("ZYX")
     tab.translate("xyz!", "!zyx")
     assert not tab.is_shown("correction") and tab.text("live") == "Kept."
     assert tab.kept() == [("de", "xyz"), ("en", "ZYX")]
-    tab.click("correct")
-    tab.run("correction.value = 'ZYX!'")
+    tab.correct("ZYX!")
     tab.double.translate = lambda request: error(504, "It took longer than 60 s.")
     tab.type("other")
     tab.expect("error", "It took longer than 60 s.")
@@ -361,8 +360,7 @@ def test_copying_and_swapping_take_the_correction_that_can_be_seen(tab: Tab) -> 
     tab.choose("source", "de")
     tab.choose("target", "en")
     tab.translate("abc", "cba")
-    tab.click("correct")
-    tab.run("correction.value = 'CBA'")
+    tab.correct("CBA")
     tab.click("copy")
     assert soon(lambda: tab.run("return copied")) == "CBA"
     tab.click("swap")
@@ -375,8 +373,7 @@ def test_taking_an_alternative_ends_a_correction(tab: Tab) -> None:
     tab.choose("source", "en")
     tab.choose("target", "de")
     tab.translate("Hello", "Hallo, du!")
-    tab.click("correct")
-    tab.run("correction.value = 'Hallo!'")
+    tab.correct("Hallo!")
     tab.browser.find_elements("css selector", "#alternatives .take")[1].click()
     assert tab.text("output") == "Hallo, Sie!" and tab.is_shown("output") and not tab.is_shown("correction")
     assert tab.kept() == [("en", "Hello"), ("de", "Hallo!")]
@@ -400,8 +397,7 @@ def test_only_a_finished_translation_can_be_corrected(tab: Tab) -> None:
 def test_the_same_translation_again_leaves_a_correction_open(tab: Tab) -> None:
     """As when alternatives follow it, on the page in a file."""
     tab.translate("abc", "cba")
-    tab.click("correct")
-    tab.run("correction.value = 'CBA'")
+    tab.correct("CBA")
     tab.double.translate = lambda request: translation(
         line("cba"), alternatives=[{"text": "bca", "score": -1.0, "doubts": []}]
     )
