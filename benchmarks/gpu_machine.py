@@ -1,4 +1,7 @@
-"""What a machine with a GPU is: its hardware, its rates, the versions of its software. A part of gpu_visit.py."""
+"""What a machine with a GPU is: its hardware, its rates, the versions of its software, and which kernels work there.
+
+A part of gpu_visit.py.
+"""
 
 import os
 import subprocess
@@ -14,8 +17,16 @@ import tyro  # noqa: E402
 from gpu_visit import PartOptions  # noqa: E402
 from measure import copy_rate, matmul_rate  # noqa: E402
 
+from config import PRESETS  # noqa: E402
+from fast.attention import fault_of_attention  # noqa: E402
+from fast.loss import fault_of_loss  # noqa: E402
+from fast.slot_attention import fault_of_slot_attention  # noqa: E402
+from fast.topk import fault_of_statistics  # noqa: E402
 from machine.devices import DTYPES, choose_device, device_label, slow_precision  # noqa: E402
 from tapis.config import Precision  # noqa: E402
+
+FAULTS_OF_HEADS = fault_of_attention, fault_of_slot_attention
+FAULTS = fault_of_loss, fault_of_statistics
 
 
 def version_of(package: str) -> str:
@@ -24,6 +35,16 @@ def version_of(package: str) -> str:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"no {package}"
+
+
+def print_faults(device: torch.device) -> None:
+    """Print for each precision why a kernel for GPUs cannot be used here, with the heads of each preset."""
+    heads = sorted({(config.n_heads, config.d_model // config.n_heads) for config in PRESETS.values()})
+    for precision, dtype in DTYPES.items():
+        of_heads = [(shape, fault_of(device, dtype, *shape)) for shape in heads for fault_of in FAULTS_OF_HEADS]
+        faults = [f"{fault} ({n_heads} heads of {size})" for (n_heads, size), fault in of_heads if fault]
+        faults += [fault for fault_of in FAULTS if (fault := fault_of(device, dtype))]
+        print(f"kernels in {precision}: {'; '.join(faults) or 'all work'}", flush=True)
 
 
 def main() -> None:
@@ -44,6 +65,7 @@ def main() -> None:
         flush=True,
     )
 
+    print_faults(device)
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
     for precision in precisions:
         if not slow_precision(precision, device):  # a CPU could take minutes

@@ -8,7 +8,6 @@ Shapes are rounded up to powers of two, a `Size`. Each size has tensors and grap
 again. When sentences end or have no room, those that go on move to another size.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,8 +34,8 @@ from decoding.search import (
 from decoding.static_cache import StaticCache, source_projection
 from decoding.steps import without_tags
 from fast.graphs import GraphPool, Replayed
-from fast.slot_attention import can_attend_to_slots
-from fast.topk import best_continuations_in_blocks, has_statistics_kernel
+from fast.slot_attention import fault_of_slot_attention
+from fast.topk import best_continuations_in_blocks, fault_of_statistics
 from model import Transformer
 from tapis.config import PAD
 from tapis.search import GREEDY, Hypothesis, Search, go_on
@@ -141,18 +140,18 @@ class CapturedSearch:
     """Searches with a model of `in_precision`, and keeps the tensors and graphs of the sizes that it has used."""
 
     def __init__(self, model: Transformer, suppressed: list[int], most_bytes: int) -> None:
-        """most_bytes limits the memory of the sizes that are kept."""
+        """most_bytes is the memory of the sizes beyond which they are forgotten before there is another one."""
         self.model = model
         self.w_source = source_projection(model)
         weight = self.w_source.weight
         kind = weight.device, weight.dtype
-        self.best: FindBest = partial(best_continuations_in_blocks, with_kernel=has_statistics_kernel(*kind))
+        self.best: FindBest = partial(best_continuations_in_blocks, with_kernel=not fault_of_statistics(*kind))
         n_heads = model.config.n_heads
-        self.attends_with_kernel = can_attend_to_slots(*kind, n_heads, model.config.d_model // n_heads)
+        self.attends_with_kernel = not fault_of_slot_attention(*kind, n_heads, model.config.d_model // n_heads)
         self.suppressed = suppressed
         self.most_bytes = most_bytes
         self.pool = GraphPool(weight.device, "translating")
-        self.searches: OrderedDict[Size, StaticSearch] = OrderedDict()
+        self.searches: dict[Size, StaticSearch] = {}
         self.lock = Lock()  # since two searches would write to the same tensors
 
     def greedy_search(
@@ -203,12 +202,13 @@ class CapturedSearch:
         return tuple(result[: len(sources)] for result in found)
 
     def of_size(self, size: Size) -> StaticSearch:
-        """Return the search of a size. Forgets those that were not used for the longest time, if they take too much."""
+        """Return the search of a size. Forgets all others, with their graphs, before they take too much memory."""
         if size not in self.searches:
+            if sum(search.cache.n_bytes for search in self.searches.values()) > self.most_bytes:
+                self.searches.clear()
+                if self.pool.can_capture:
+                    self.pool = GraphPool(self.w_source.weight.device, "translating")
             self.searches[size] = StaticSearch(
                 self.model, self.w_source, size, self.suppressed, self.pool, self.best, self.attends_with_kernel
             )
-        self.searches.move_to_end(size)
-        while len(self.searches) > 1 and sum(s.cache.n_bytes for s in self.searches.values()) > self.most_bytes:
-            self.searches.popitem(last=False)
         return self.searches[size]

@@ -38,7 +38,7 @@ class StaticCache:
     ) -> None:
         """shape is (L, K, S, T). w_source is `source_projection` of the model.
 
-        with_kernel takes the kernel of `attend_to_slots` (`can_attend_to_slots`).
+        with_kernel takes the kernel of `attend_to_slots` (`fault_of_slot_attention`).
         """
         n_sentences, n_hypotheses, n_source, longest = shape
         d_model, n_heads = model.config.d_model, model.config.n_heads

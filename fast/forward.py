@@ -6,7 +6,7 @@
     label_smoothed_cross_entropy(logits, batch.labels, smoothing, taught)
 
 The blocks are those of model.py. Their rows are packed, (N, D), without padding, and attend by the forms of
-fast/attention.py. The projection is part of the loss (fast/loss.py). On a GPU, the stacks of blocks are compiled.
+fast/attention.py. The projection is part of the loss (fast/loss.py). On a GPU, long runs compile the stacks of blocks.
 """
 
 from collections.abc import Callable, Sequence

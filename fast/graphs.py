@@ -7,6 +7,7 @@ A graph works on tensors at fixed addresses, and nothing in it may wait for the 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from weakref import WeakSet
 
 import torch
 
@@ -14,10 +15,16 @@ from tapis.system.terminal import say
 
 REFUSED: list[torch.cuda.CUDAGraph] = []
 """Captures that CUDA refused to end. They are kept, since torch's allocator of pinned memory may still point to them"""
+N_STREAMS = 32  # that torch has: it gives them out in turn
 
 
 class GraphPool:
-    """Captures work as CUDA graphs, which share their memory, as they never run at the same time."""
+    """Captures work as CUDA graphs, which share their memory, as they never run at the same time.
+
+    All graphs of a pool must be dropped together. From torch 2.12 on, the end of one frees the memory in which cuBLAS
+    works on the stream of its capture, and the others of that stream would go on to use it (pytorch issue 193402). So
+    each pool has a stream of its own.
+    """
 
     def __init__(self, device: torch.device, name: str) -> None:
         """name is what becomes slower without graphs. On a CPU, nothing is captured."""
@@ -26,9 +33,12 @@ class GraphPool:
         self.stream: torch.cuda.Stream | None = None
         self.first: torch.cuda.CUDAGraph | None = None
         """The first graph, kept because torch takes no graph into a pool that has lost all others"""
+        self.abandoned: list[torch.cuda.CUDAGraph] = []
+        """Of captures that failed, and could be ended"""
         if self.can_capture:
             self.pool = torch.cuda.graph_pool_handle()
-            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self.stream = unused_stream(device)
+            POOLS.add(self)
 
     def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
         """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
@@ -57,6 +67,8 @@ class GraphPool:
     def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with self.on_stream(), without_garbage_collection():
+            # The handle of this thread: none can be made within a capture.
+            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
             try:
                 # Another thread, which prepares batches, may allocate pinned memory at the same time.
                 graph.capture_begin(self.pool, capture_error_mode="thread_local")
@@ -75,6 +87,7 @@ class GraphPool:
         """
         with suppress(RuntimeError):
             graph.capture_end()
+            self.abandoned.append(graph)
             return
         assert self.stream
         device = self.stream.device_index
@@ -93,6 +106,19 @@ class GraphPool:
         with torch.cuda.stream(self.stream):
             yield
         torch.cuda.current_stream().wait_stream(self.stream)
+
+
+def unused_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream on which no other pool captures, if torch has one left."""
+    taken = [pool.stream for pool in POOLS]
+    for _ in range(N_STREAMS):
+        stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        if stream not in taken:
+            break
+    return stream
+
+
+POOLS: WeakSet[GraphPool] = WeakSet()
 
 
 @contextmanager

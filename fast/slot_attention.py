@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tapis.system.terminal import in_one_line
+
 
 def attend_to_slots_by_torch(query: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
     """query (L, K, H, D / H), keys and values in slots (L, N, 2, H, D / H) → (L, K, D), the heads side by side.
@@ -39,8 +41,8 @@ def _(query: Tensor, slots: Tensor, mask: Tensor, position: Tensor | None) -> Te
 
 
 @cache
-def can_attend_to_slots(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> bool:
-    """Return whether the kernel works here, and equals torch's attention.
+def fault_of_slot_attention(device: torch.device, dtype: torch.dtype, n_heads: int, head_size: int) -> str:
+    """Return why the kernel of `attend_to_slots` cannot be used here; "" if it equals torch's attention.
 
     Tried on three positions of two hypotheses. That is safer than a list of GPUs, types and versions of Triton.
     """
@@ -57,6 +59,6 @@ def can_attend_to_slots(device: torch.device, dtype: torch.dtype, n_heads: int, 
             float((attend_to_slots(query, slots, mask, up_to).float() - expected).abs().max())  # the GPU's errors, too
             for up_to in (position, None)
         ]
-    except Exception:  # no Triton, no compiler for it, no kernel for this GPU: many errors
-        return False
-    return all(error < 0.05 for error in errors)
+    except Exception as error:  # no Triton, no compiler for it, no kernel for this GPU: many errors
+        return f"the kernel of attention to slots fails: {in_one_line(error)}"
+    return "" if all(error < 0.05 for error in errors) else "the kernel of attention to slots differs from torch's"

@@ -5,6 +5,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from tapis.system.terminal import in_one_line
+
 WIDTH = 64  # tokens in a block
 ROWS_AT_ONCE = 16  # rows of logits that stay in a CPU's cache
 
@@ -27,17 +29,18 @@ def _(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def has_statistics_kernel(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether the kernel of `logit_statistics` works here, and equals torch's own formulas."""
+def fault_of_statistics(device: torch.device, dtype: torch.dtype) -> str:
+    """Return why the kernel of `logit_statistics` cannot be used here; "" if it equals torch's own formulas."""
     random = torch.Generator().manual_seed(1)
     logits = torch.randn(3, 9 * WIDTH + 1, generator=random).to(device, dtype)
     try:
         log_sums, maxima = logit_statistics(logits)
         error = float((log_sums - logits.float().logsumexp(dim=-1)).abs().max())  # an error of the GPU appears here
-    except Exception:  # no Triton, no compiler for it, no kernel for this GPU: many errors
-        return False
+    except Exception as fault:  # no Triton, no compiler for it, no kernel for this GPU: many errors
+        return f"the kernel of the logits' statistics fails: {in_one_line(fault)}"
     expected = logits[:, : 9 * WIDTH].reshape(3, 9, WIDTH).amax(dim=-1).float()
-    return error < 1e-3 and torch.equal(maxima, expected)
+    is_right = error < 1e-3 and torch.equal(maxima, expected)
+    return "" if is_right else "the kernel of the logits' statistics differs from torch's"
 
 
 def best_continuations_in_blocks(
@@ -49,7 +52,7 @@ def best_continuations_in_blocks(
     one number at a time: this is two to four times as fast. Rows are taken a few at a time, since writing a tensor as
     large as all logits takes longer than computing a layer.
 
-    with_kernel takes `logit_statistics`, which reads the logits once (`has_statistics_kernel`).
+    with_kernel takes `logit_statistics`, which reads the logits once (`fault_of_statistics`).
     """
     n_sentences, n_hypotheses, vocab_size = logits.shape
     is_cpu = logits.device.type == "cpu"

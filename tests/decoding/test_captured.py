@@ -1,6 +1,7 @@
 """Searches of fixed shapes, as GPUs replay them: here every token is computed directly, on the CPU."""
 
 import gc
+import itertools
 import random
 from collections.abc import Callable, Iterator
 
@@ -18,8 +19,8 @@ from decoding.static_cache import StaticCache, source_projection
 from decoding.steps import plain_step, without_tags
 from decoding.torch_searcher import gpu_batch_tokens
 from fast.graphs import GraphPool, Replayed
-from fast.slot_attention import attend_to_slots, can_attend_to_slots
-from fast.topk import has_statistics_kernel, logit_statistics
+from fast.slot_attention import attend_to_slots, fault_of_slot_attention
+from fast.topk import fault_of_statistics, logit_statistics
 from model import FeedForwardBlock, MaskedAttention, Transformer
 from tapis.search import Search
 from tapis.translator import SHORTEST
@@ -40,7 +41,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(params=[False, True], ids=["torch", "kernels"])
 def has_kernels(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Without and with the operations that have kernels for GPUs, by plain formulas."""
-    checks = has_statistics_kernel, can_attend_to_slots
+    checks = fault_of_statistics, fault_of_slot_attention
     register_plain_kernels()
     for check in checks:
         check.cache_clear()
@@ -116,7 +117,7 @@ def test_a_step_of_fixed_shapes_equals_the_plain_one(model: Transformer) -> None
 
 def test_kernels_are_chosen_where_there_are_some(model: Transformer, has_kernels: bool) -> None:
     assert of(model).attends_with_kernel == has_kernels
-    assert has_statistics_kernel(torch.device("cpu"), torch.float32) == has_kernels
+    assert (not fault_of_statistics(torch.device("cpu"), torch.float32)) == has_kernels
 
 
 @pytest.mark.parametrize("has_kernels", [True], indirect=True)
@@ -125,7 +126,7 @@ def test_kernels_are_not_chosen_where_they_are_wrong(model: Transformer, has_ker
     logit_statistics.register_kernel("cpu")(lambda logits: plain_logit_statistics(2 * logits))
     try:
         assert not of(model).attends_with_kernel
-        assert not has_statistics_kernel(torch.device("cpu"), torch.float32)
+        assert "differs" in fault_of_statistics(torch.device("cpu"), torch.float32)
     finally:
         register_plain_kernels()
 
@@ -209,6 +210,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> GraphPool:
         def capture_end(self) -> None: ...
 
     monkeypatch.setattr("torch.cuda.CUDAGraph", Graph)
+    monkeypatch.setattr("torch.cuda.current_blas_handle", lambda: 0)
     pool = GraphPool(torch.device("cpu"), "this")
     pool.can_capture, pool.pool = True, (0, 0)  # type: ignore[assignment]
     return pool
@@ -231,8 +233,19 @@ def test_a_capture_that_lacks_memory_is_tried_again(
     graph = pool.captured(work)
     assert emptied[0] == 1 and len(calls) == 2
     assert (graph is None) == (not pool.can_capture) == (failures == 2)
+    assert len(pool.abandoned) == failures, "the end of a graph would break the others of its stream"
     assert ("cannot be captured as a CUDA graph: CUDA out of memory" in capsys.readouterr().err) == (failures == 2)
     assert gc.isenabled() and not any(calls), "garbage may hold a graph, which no capture may destroy"
+
+
+def test_no_two_pools_capture_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though torch has few, and gives them out in turn."""
+    in_turn = itertools.cycle("abc")
+    monkeypatch.setattr("torch.cuda.Stream", lambda device: next(in_turn))
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    kept = GraphPool(torch.device("cuda"), "this")
+    others = [GraphPool(torch.device("cuda"), "that").stream for _ in range(6)]
+    assert others and kept.stream not in others
 
 
 def test_a_model_in_16_bits_stays_in_them(model: Transformer) -> None:

@@ -208,9 +208,10 @@ def translations_after_more_steps(training: Training, sentences: Sequence[str]) 
     """Translate as validations do, between steps and after all weights changed, and at last with a new searcher."""
     before = training.translator()(sentences)
     losses(training, [3, 4, 3, 4])
+    random = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for weight in training.model.parameters():
-            weight.add_(0.5 * torch.randn_like(weight))  # steps change too little for other translations
+        for weight in training.model.parameters():  # which steps change too little for other translations
+            weight.add_(0.5 * torch.randn(weight.shape, generator=random).to(weight))
     kept = training.translator()(sentences)
     training.searcher = None
     return [before, kept, training.translator()(sentences)]
@@ -308,6 +309,8 @@ def same_on(device: DeviceName, corpus: Corpus, tokenizer: Tokenizer) -> None:
         f"beam search on {device}", lambda: [[one.text for one in translations] for translations in n_best()]
     )
     if searcher.captured:
+        run_and_report("searches of sizes that are forgotten", partial(results_of_sizes, translator, sentences))
+
         # As kernels, launched one by one; after a capture that failed; and by the plain functions of a search.
         searcher.captured = CapturedSearch(searcher.model, [], 2**30)  # the other one has graphs
         searcher.captured.pool.can_capture = False
@@ -329,6 +332,17 @@ def taught(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> dict[str, An
     with_teacher, notes = losses(training, range(1, 4)), notes_on_kernels(training)
     training.keep_teachers([])
     return {"losses": [*with_teacher, *losses(training, [4, 4, 4, 4])], "notes": [notes, notes_on_kernels(training)]}
+
+
+def results_of_sizes(translator: Translator, sentences: Sequence[str]) -> list[list[list[str]]]:
+    """Translate 1, 2, 4 or 8 sentences at a time, with room for all of these sizes, then with room for two of them."""
+    searcher = cast(TorchSearcher, translator.searcher)
+    results, most_bytes = [], 2**30
+    for _ in range(2):
+        captured = searcher.captured = CapturedSearch(searcher.model, [], most_bytes)
+        results.append([translator(sentences[:n]) for n in (1, 2, 4, 2, 8, 2, 4, 8, 4)])
+        most_bytes = sum(one.cache.n_bytes for size, one in captured.searches.items() if size.n_sentences in (2, 4))
+    return results
 
 
 def translate_where_no_capture_succeeds(translator: Translator, sentences: Sequence[str]) -> list[str]:

@@ -3,7 +3,8 @@
 A capture records the operations on the simulated GPU, and a replay computes them again, on the same tensors, as one
 launch. As on a real GPU, a capture computes nothing: what it would have changed is as before, the random state too, and
 what it made is undefined until the first replay. It raises where the host would wait, and for a copy from the host.
-A graph keeps only the memory that was made in its capture. A replay raises if other memory that it uses was freed.
+A graph keeps only the memory that was made in its capture. A replay raises if other memory that it uses was freed, and
+if another graph that was captured on the same stream has ended, which frees the memory in which cuBLAS works.
 
 What all this cannot show: that graphs of one pool overwrite each other.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -201,10 +203,14 @@ class SimulatedGraph:
 
     def __init__(self, keep_graph: bool = False) -> None: ...
 
+    def __del__(self) -> None:
+        self.reset()
+
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         CAPTURING.refuse("another capture")
         CAPTURING.recording, CAPTURING.is_refused, CAPTURING.is_allocating = Recording(), False, True
         self.random_state = torch.get_rng_state()
+        self.stream = CURRENT[-1]
 
     def capture_end(self) -> None:
         if CAPTURING.recording is None:
@@ -217,16 +223,21 @@ class SimulatedGraph:
         CAPTURING.is_allocating = False
         recording.let_go_of_older_memory()
         self.recording = recording
+        self.n_ended = self.stream.n_ended
 
     def replay(self) -> None:
         CAPTURING.refuse("a replay")
         assert self.recording is not None, "nothing was captured"
+        if self.n_ended != self.stream.n_ended:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered: cuBLAS's memory was freed")
         CAPTURING.launches += 1
         with torch.no_grad():
             for operation in self.recording.operations:
                 operation.compute_again()
 
     def reset(self) -> None:
+        if self.recording is not None:
+            self.stream.n_ended += 1
         self.recording = None
 
     def pool(self) -> tuple[int, int]:
@@ -253,7 +264,9 @@ class SimulatedStream:
 
     device_index = 0
 
-    def __init__(self, device: Any = None, priority: int = 0) -> None: ...
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.n_ended = 0
+        """Graphs that were captured on it and have ended"""
 
     def wait_stream(self, stream: Any) -> None: ...
 
@@ -266,9 +279,15 @@ class SimulatedStream:
         return True
 
     def __enter__(self) -> "SimulatedStream":
+        CURRENT.append(self)
         return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        CURRENT.pop()
+
+
+CURRENT: list[SimulatedStream] = []
+"""The streams that are entered"""
 
 
 class SimulatedEvent:
@@ -289,7 +308,8 @@ def offer_graphs(wait: Callable[[str], None]) -> None:
     cuda: Any = torch.cuda
     events: Any = SimulatedEvent
     streams: Any = SimulatedStream
-    stream = SimulatedStream()
+    CURRENT.append(SimulatedStream())
+    in_turn = cycle([SimulatedStream() for _ in range(32)])
     events.synchronize = streams.synchronize = lambda self: wait("synchronize")
     core: Any = torch._C
     core._cuda_endAllocateToPool, core._cuda_releasePool = CAPTURING.end_allocating, lambda device, pool: None
@@ -297,9 +317,10 @@ def offer_graphs(wait: Callable[[str], None]) -> None:
     cuda.CUDAGraph = cuda.graphs.CUDAGraph = SimulatedGraph
     cuda.graph = cuda.graphs.graph = simulated_graph
     cuda.graph_pool_handle = lambda: (0, 1)
+    cuda.current_blas_handle = lambda: CAPTURING.refuse("a handle of cuBLAS")
     cuda.is_current_stream_capturing = lambda: CAPTURING.recording is not None
-    cuda.Stream = SimulatedStream
+    cuda.Stream = lambda device=None, priority=0: next(in_turn)
     cuda.Event = SimulatedEvent
     cuda.stream = lambda stream: stream
-    cuda.current_stream = cuda.default_stream = lambda device=None: stream
+    cuda.current_stream = cuda.default_stream = lambda device=None: CURRENT[-1]
     cuda.synchronize = lambda device=None: wait("synchronize")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import made_once
+from torch.utils._triton import has_triton
 
 FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER))
@@ -109,8 +110,9 @@ def test_a_step_waits_once_after_it_has_prepared_the_next(report: dict[str, Any]
 
 
 def test_attention_works_in_ranges_of_rows(report: dict[str, Any]) -> None:
-    if HAS_GPU and fault_of_attention(torch.device("cuda"), torch.bfloat16, 2, 32):
+    if HAS_GPU and not has_triton():
         pytest.skip("this GPU, or this build of torch, has no Triton")
+    assert not HAS_GPU or not fault_of_attention(torch.device("cuda"), torch.bfloat16, 2, 32)
     layouts = {name.removeprefix("layout, "): line["result"] for name, line in report.items() if "layout, " in name}
     assert set(layouts.values()) == {"RangeLayout"} and len(layouts) >= 9
 
@@ -193,6 +195,12 @@ def test_a_gpu_computes_what_a_cpu_does(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize("other", ["greedy search without graphs", "a failed capture"])
 def test_a_search_finds_the_same_without_graphs(report: dict[str, Any], other: str) -> None:
     assert report[other]["result"] == report["greedy search on cuda"]["result"]
+
+
+def test_a_search_finds_the_same_after_others_were_forgotten(report: dict[str, Any]) -> None:
+    """On a simulated GPU, the end of a graph breaks the others of its stream, as from torch 2.12 on."""
+    with_room, forgetful = report["searches of sizes that are forgotten"]["result"]
+    assert forgetful == with_room
 
 
 def test_a_search_of_fixed_shapes_finds_what_the_plain_functions_do(report: dict[str, Any]) -> None:
