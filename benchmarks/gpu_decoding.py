@@ -56,7 +56,8 @@ def main() -> None:
     # Prepare the engines. One that fails is left out from then on.
     torch.manual_seed(1)
     model = Transformer(vocab_size, config).to(device).eval()
-    precisions: tuple[TranslatingPrecision, ...] = ("auto", "bf16", "fp32")
+    # On a GPU from Ampere on, "auto" is bf16.
+    precisions: tuple[TranslatingPrecision, ...] = ("bf16", "fp32") if device.type == "cuda" else ("auto", "fp32")
     builders: dict[str, Callable[[], Engine]] = {
         f"Tapis, {precision}": partial(tapis_engine, model, length, device, precision) for precision in precisions
     }

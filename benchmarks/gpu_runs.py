@@ -78,8 +78,12 @@ def demo(options: Options, folder: Path) -> None:
 
 
 def tests(options: Options) -> None:
-    """Run the tests of a GPU, and print what they do at once. In miniature, they are only collected."""
-    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-s", "--tb=short", "--override-ini", "addopts="]
+    """Run the tests of a GPU, and print what they do at once. In miniature, they are only collected.
+
+    Warnings are no errors here: other versions of the packages than those of CI give others.
+    """
+    settings = [argument for name in ("addopts=-ra", "filterwarnings=") for argument in ("--override-ini", name)]
+    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-s", "--tb=short", *settings]
     if options.simulate:
         command.append("--collect-only")
     sys.exit(subprocess.run(command, cwd=ROOT, check=False).returncode)

@@ -155,8 +155,10 @@ class ReadyVariant:
 
 def capture_note(training: Training | None) -> str:
     """Return what a line says of a run whose steps could not be captured; empty for others."""
-    is_refused = training and training.captured and not training.captured.pool.can_capture
-    return "  its capture failed" if is_refused else ""
+    if training and training.captured and not training.captured.pool.can_capture:
+        return "  its capture failed"
+    fault = training.fault_of_capture if training else ""
+    return f"  not captured: {fault}" if fault else ""
 
 
 def ready_variant(name: str, config: Config, corpus: Corpus, tokenizer: Tokenizer) -> ReadyVariant:
@@ -398,8 +400,8 @@ def print_memory(name: str, options: Options, until: float) -> None:
             if training.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(training.device)
             try:
-                for _ in range(2):  # the second one is captured
-                    take_step(training, step)
+                for number in (step, step, step + 1):  # the second is captured; the third often has another shape
+                    take_step(training, number)
                 synchronize(training.device)
                 begun = time.perf_counter()
                 n_tokens = take_step(training, step).n_tokens
@@ -408,7 +410,7 @@ def print_memory(name: str, options: Options, until: float) -> None:
                 print(f"    {batch_tokens:>12,}   does not fit", flush=True)
                 return
             speed = n_tokens / (time.perf_counter() - begun)
-            peak, reserved = peak_gigabytes(training.device), torch.cuda.max_memory_reserved() / 1e9
+            peak, reserved = torch.cuda.max_memory_allocated() / 1e9, peak_gigabytes(training.device)
             print(
                 f"    {batch_tokens:>12,} {peak:>8.2f} {reserved:>8.2f} {speed:>11,.0f}{capture_note(training)}",
                 flush=True,

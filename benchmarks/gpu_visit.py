@@ -13,21 +13,21 @@ Each part is a process of its own with a time limit. What it prints goes to the 
 A part that fails prints the end of its error, all of which is in OUT/errors.txt, and the others go on. The exit code is
 1 if a part failed.
 
-The machine needs no network, only Python with PyTorch for its GPU. Bring the other packages as wheels. Where there is a
-network, collect those that it lacks, for its version of Python:
+The machine needs no network, only Python with PyTorch for its GPU. Bring the other packages as wheels, but none that it
+has: they would come first, and need not suit what they need themselves. Where there is a network, collect those that
+are rarely there already, for its version of Python:
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \
-        --platform manylinux2014_x86_64 --dest wheels tyro docstring-parser typeguard shtab datasets dill multiprocess \
-        py3langid sentencex babel filelock matplotlib transformers sacrebleu torchmetrics tensorboard \
-        pytest hypothesis sortedcontainers sacremoses joblib
+        --platform manylinux2014_x86_64 --dest wheels tyro docstring-parser typeguard datasets dill multiprocess \
+        py3langid sentencex babel sacremoses
 
 and install them there:
 
     python -m pip install --no-index --no-deps --target packages wheels/*.whl
     PYTHONPATH=$PWD/packages python benchmarks/gpu_visit.py --out visit --data FOLDER
 
-Some packages are for one part each: transformers for decoding beside Hugging Face, pytest, hypothesis and
-sortedcontainers for the tests, sacremoses and joblib for BLEU as published tables count it.
+The others are the dependencies in pyproject.toml, and for one part each: transformers for decoding beside Hugging Face,
+pytest, hypothesis and sortedcontainers for the tests, sacremoses and joblib for BLEU as published tables count it.
 """
 
 import contextlib
