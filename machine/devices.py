@@ -114,12 +114,13 @@ def device_label(device: torch.device) -> str:
 
 
 def peak_gigabytes(device: torch.device) -> float:
-    """Return the peak memory since the process started, in GB: torch's count on a GPU, else the resident set size.
+    """Return the peak memory since the process started, in GB: what torch holds on a GPU, else the resident set size.
 
-    The resident set includes the pages of memory-mapped files that were read. On Windows, returns 0.
+    On a GPU, that includes what graphs hold and nothing else can use. The resident set includes the pages of
+    memory-mapped files that were read. On Windows, returns 0.
     """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
+        return torch.cuda.max_memory_reserved(device) / 1e9
     if sys.platform == "win32":
         return 0.0
     bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # macOS counts in bytes, Linux in kibibytes
