@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from tapis.config import UNK, TapisError
 from tapis.doubts import words
 from tapis.system.terminal import in_one_line
-from tapis.text.languages import repair
+from tapis.text.languages import MAX_MARKS, repair
 from tapis.text.lines import lines
 from tapis.text.tokenizer import WORD_PREFIX, Tokenizer
 from tapis.text.words import IN_WORD, LETTERS, MARKS
@@ -34,8 +34,9 @@ LONGEST_ENDING = 3  # letters that a form has beyond the word: tapisserie is no 
 _LETTERS = re.compile(LETTERS)
 _WORD = re.compile(rf"{IN_WORD}+|[^\w\s]")
 _OF_WORD = re.compile(IN_WORD)
-# A character with the marks that may be one with it in NFC; of Korean, the vowel and the final consonant of a syllable
-_WITH_MARKS = re.compile(rf".[{MARKS}\u1160-\u11ff]*+", re.DOTALL)
+# A character with the marks that may be one with it in NFC, no more of them than `normalized` keeps; of Korean, the
+# vowel and the final consonant of a syllable
+_WITH_MARKS = re.compile(rf".[{MARKS}\u1160-\u11ff]{{0,{MAX_MARKS}}}+", re.DOTALL)
 _BEFORE_WORDS = re.compile(r"\W*")
 # Chinese, Japanese, Thai, Lao, Khmer, Burmese: a text of these has no borders of words
 _SPACELESS = re.compile(

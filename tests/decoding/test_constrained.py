@@ -349,6 +349,14 @@ def test_a_term_is_found_in_any_unicode_form() -> None:
     assert not glossary.places_in("cafe\u0301\u0301") and not glossary.places_in("cafe\ufe20\u0323")
 
 
+def test_the_time_to_find_terms_grows_with_a_run_of_marks_and_no_faster() -> None:
+    """Normalizing the run as a whole took seconds."""
+    glossary = Glossary((Term("café", "Kaffeehaus"),))
+    start = time.process_time()
+    assert len(glossary.places_in("a" + "\u0301\u0323" * 40_000 + " cafe\u0301")) == 1
+    assert time.process_time() - start < 0.5
+
+
 def test_what_is_missing_is_counted() -> None:
     cat, big_cat = Term("x", "chat"), Term("y", "grand chat")
     assert missing_terms([cat, cat], "un chat, chaton") == [cat]
