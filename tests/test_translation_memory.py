@@ -243,6 +243,18 @@ def test_the_report_says_what_was_taken(run_folder: RunFolder, called: Command) 
     assert "<b>" in Path("o.html").read_text(encoding="utf-8").partition("</p>")[0]
 
 
+def test_only_a_report_searches_for_what_is_like_a_text(
+    run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(Memory, "near", lambda self, text: searched.append(text))
+    write_memory(Path("m.tmx"), [("The dog sleeps.", "Le chien dort.")], "en", "fr")
+    Path("page.html").write_text("<p>The big dog sleeps.</p>", encoding="utf-8")
+    for report, expected in (([], []), (["--report", "r.tsv"], ["The big dog sleeps."])):
+        done = called(*FLAGS, "--input", "page.html", "--memory", "m.tmx", *report)
+        assert done.returncode == 0 and searched == expected, done.stderr
+
+
 def test_a_sentence_of_the_memory_stays_as_it_is_there(translator: Translator) -> None:
     pairs = [("THE CAT SLEEPS AT 3 PM.", "Le chat dort à 15 h."), ("Hello .", "wrong"), ("7", "wrong")]
     memory = Memory(pairs)

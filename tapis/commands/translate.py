@@ -119,7 +119,7 @@ def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTra
 
     Return how many files of a folder could not be translated.
     """
-    documents = Documents(lines.of_document, options.column, lines.memory)
+    documents = Documents(lines.of_document, options.column, lines.memory if options.report else None)
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
