@@ -17,6 +17,7 @@ from tapis.commands.translate import check_source_of_memory
 from tapis.config import ConfigError
 from tapis.memory import Match, Memory, write_memory
 from tapis.system.cli import TranslateOptions
+from tapis.text.markup import plain
 from tapis.text.tmx import read_tmx
 from tapis.translation import Translation
 from tapis.typed_text import translate_lines
@@ -253,6 +254,20 @@ def test_only_a_report_searches_for_what_is_like_a_text(
     for report, expected in (([], []), (["--report", "r.tsv"], ["The big dog sleeps."])):
         done = called(*FLAGS, "--input", "page.html", "--memory", "m.tmx", *report)
         assert done.returncode == 0 and searched == expected, done.stderr
+
+
+@pytest.mark.parametrize("line", ["\u200fA cat.", "\u2067A cat.\u2069", "\u200f<b>A cat.</b>\u200e"])
+def test_what_sets_the_direction_stays_once_around_a_translation(line: str, run_folder: RunFolder) -> None:
+    """However often the memory is read and written."""
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    translation = line.replace("A cat.", "Un chat.")
+    for _ in range(2):
+        memory = Memory([(plain(line, "html"), plain(translation, "html"))])
+        translation = translate_lines(translator, [line], markup="html", memory=memory)[0][0].text
+        assert translation == line.replace("A cat.", "Un chat.")
+    for other in ("A cat.", "- <b>A cat.</b>"):  # without any, it is as the memory has it
+        ((found,),) = translate_lines(translator, [other], markup="html", memory=memory)
+        assert plain(found.text, "html") == plain(other, "html").replace("A cat.", plain(translation, "html"))
 
 
 def test_a_sentence_of_the_memory_stays_as_it_is_there(translator: Translator) -> None:
