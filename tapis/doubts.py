@@ -59,7 +59,7 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
         of_source = words(source)
         unknown = {word.lower() for word in words(translation)} - known if known else set()
         marks: dict[Doubt, bool] = {
-            "loop": loops(source, translation),
+            "loop": is_loop(translator, source, translation),
             "short": deviation < -1,
             "long": deviation > 1,
             "numbers": numbers(source) != numbers(translation),
@@ -72,6 +72,17 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
             if log_p / n_tokens < translator.unsure_below:
                 marks_of_pair.add("unsure")
     return result
+
+
+def is_loop(translator: "Translator", source: str, translation: str) -> bool:
+    """Return whether a translation repeats itself, and neither its source nor a term of the glossary in it asks for it.
+
+    Source and translation are as the model saw them.
+    """
+    if not loops(source, translation):
+        return False
+    terms = translator.glossary.terms_in(source) if translator.glossary else []
+    return loops(" ".join([source, *(term.target for term in terms)]), translation)
 
 
 def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.config import ConfigError
-from tapis.doubts import doubts, numbers
+from tapis.doubts import doubts, is_loop, numbers
 from tapis.memory import Memory
 from tapis.search import GREEDY, Search
 from tapis.text.alignment import alignment_of, same_places, same_words
 from tapis.text.letter_case import is_in_capitals, uppercase
-from tapis.text.loops import loops, without_loops
+from tapis.text.loops import without_loops
 from tapis.text.marks import Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
 from tapis.text.messages import messages_in, texts_of, with_texts
@@ -239,15 +239,17 @@ def _n_best_without_loops(
 ) -> list[list[Translation]]:
     """Return the best translations of each sentence. Those that repeat themselves give way to others, or are cut."""
     results = translator.n_best(sentences, search)
-    looping = [i for i, ranked in enumerate(results) if any(loops(sentences[i], one.text) for one in ranked)]
+    looping = [
+        i for i, ranked in enumerate(results) if any(is_loop(translator, sentences[i], one.text) for one in ranked)
+    ]
     if not looping:
         return results
     width = max(search.beam, WIDER_BEAM)
     wider = Search(width, n_best=width, length_penalty=search.length_penalty)
     for i, others in zip(looping, translator.n_best([sentences[i] for i in looping], wider), strict=True):
-        best_loops = loops(sentences[i], results[i][0].text)
+        best_loops = is_loop(translator, sentences[i], results[i][0].text)
         candidates = [*results[i], *others]
-        good = [one for one in candidates if not loops(sentences[i], one.text)]
+        good = [one for one in candidates if not is_loop(translator, sentences[i], one.text)]
         good.sort(key=lambda one: -one.score)  # no score is NaN: the one result of greedy search loops
         cut = [one._replace(text=without_loops(one.text)) for one in candidates]
         ranked = [one if one in good and not best_loops else one._replace(doubts=("loop",)) for one in (*good, *cut)]

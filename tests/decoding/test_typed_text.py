@@ -377,6 +377,23 @@ def test_a_loop_is_searched_for_again_and_cut_if_it_stays(
     assert translate_lines(translator, [repeated])[0][0].text == "Le grand grand grand grand"
 
 
+def test_a_term_that_repeats_itself_is_no_loop(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def n_best(self: Translator, sentences: list[str], search: Search) -> list[list[Translation]]:
+        return [[Translation("Le ha ha ha ha est fatigué.", -1.0)] for _ in sentences]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    with_terms = translator.with_glossary(Glossary((Term("laughter", "ha ha ha ha"),)))
+    for one, line, is_loop in (
+        (with_terms, "The laughter is tired.", False),
+        (with_terms, "The cat is tired.", True),
+        (translator, "The laughter is tired.", True),
+    ):
+        ((found,),) = translate_lines(one, [line], with_doubts=True)
+        assert ("loop" in found.doubts) == is_loop
+        assert found.text == ("Le ha est fatigué." if is_loop else "Le ha ha ha ha est fatigué.")
+
+
 def test_what_a_wider_search_finds_stands_where_its_score_says(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
