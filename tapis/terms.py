@@ -92,8 +92,9 @@ def say_terms(
 
     def search_row(row: int) -> list[Hypothesis]:
         phrases = [phrase_of(term, translator.tokenizer) for _, _, term in places_of[row]]
-        usual = LENGTHENED * len(hypotheses[row][0].ids) + sum(len(phrase.ids) for phrase in phrases)
-        limit = min(translator.lengths.limit(len(sources[row])), int(usual) + 1)
+        usual = int(LENGTHENED * len(hypotheses[row][0].ids)) + 1
+        n_said = sum(len(phrase.ids) for phrase in phrases)
+        limit = min(translator.lengths.limit(len(sources[row])), usual) + n_said
         results: list[Hypothesis] = []
         for may_run_on in (False, True):
             if not results:

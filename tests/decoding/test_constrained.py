@@ -20,6 +20,7 @@ from tapis.config import BOS, EOS, ConfigError, TapisError
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.engine.engine import Engine
 from tapis.glossary import Glossary, Term, forms_in, missing_terms
+from tapis.lengths import Lengths
 from tapis.search import Hypothesis, LogitsStep, Search, length_penalty
 from tapis.terms import borders_of, phrase_of
 from tapis.text.tokenizer import Tokenizer
@@ -181,6 +182,15 @@ def test_a_translation_says_the_terms_of_its_source_and_others_stay(any_translat
     ranked = with_terms.n_best(sentences[:1], Search(5, 3))[0]
     assert len(ranked) == 3 and all("paillasson rouge" in one.text for one in ranked)
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+
+
+def test_a_term_may_be_longer_than_translations_of_its_source(any_translator: Translator) -> None:
+    """Also where it is searched for: into languages without spaces."""
+    term = Term("mat", "paillasson rouge qui est devant la porte de la maison de mon ami")
+    with_terms = any_translator.with_glossary(Glossary((term,)))
+    with_terms.target, with_terms.lengths = "zh", Lengths(1.0, 0.1)
+    assert len(phrase_of(term, with_terms.tokenizer).ids) > with_terms.lengths.limit(len("mat"))
+    assert term.target in with_terms("mat").replace(term.target.capitalize(), term.target)
 
 
 def test_terms_are_found_as_whole_words_the_longest_first() -> None:
