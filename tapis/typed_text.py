@@ -140,8 +140,9 @@ def without_added_stop(line: str, translation: Translation, markup: Markup) -> T
 
 def _translated_message(message: str, best: Mapping[str, Translation]) -> Translation:
     """Return a message with the translations of its texts, and their doubts."""
-    text = with_texts(message, {source: translation.text for source, translation in best.items()})
-    return Translation(text, 0.0, _in_order({doubt for one in texts_of(message) for doubt in best[one].doubts}))
+    texts = {source: best[source] for source in texts_of(message)}
+    text = with_texts(message, {source: translation.text for source, translation in texts.items()})
+    return Translation(text, 0.0, _in_order({doubt for one in texts.values() for doubt in one.doubts}))
 
 
 def _with_messages(translation: Translation, changed: Mapping[str, Translation], markup: Markup) -> Translation:

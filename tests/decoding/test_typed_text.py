@@ -2,7 +2,7 @@
 
 import re
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tapis.glossary import Glossary, Term
 from tapis.memory import Memory
 from tapis.search import Search
 from tapis.text.lines import lines
+from tapis.text.messages import with_texts
 from tapis.translation import Translation
 from tapis.typed_text import translate_lines, without_added_stop
 
@@ -148,6 +149,23 @@ def test_a_message_within_code_stays_and_one_within_another_is_translated(transl
     )
     assert code[0].text.count(f"`{inner}`") == both[0].text.count(f"`{inner}`") == 1
     assert both[0].text.count(expected_inner) == 1
+
+
+def test_a_message_is_made_from_its_own_texts_alone(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the time would grow with the square of their number in a document."""
+    numbers_of_texts: list[int] = []
+
+    def counted(message: str, texts: Mapping[str, str]) -> str:
+        numbers_of_texts.append(len(texts))
+        return with_texts(message, texts)
+
+    monkeypatch.setattr("tapis.typed_text.with_texts", counted)
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    memory = Memory([(f"{start} {i}", f"{start}! {i}") for start in ("cat", "dog") for i in range(9)])
+    messages = [f"{{n, plural, one {{cat {i}}} other {{dog {i}}}}}" for i in range(9)]
+    found = [one.text for (one,) in translate_lines(translator, messages, memory=memory)]
+    assert found == [f"{{n, plural, one {{cat! {i}}} other {{dog! {i}}}}}" for i in range(9)]
+    assert numbers_of_texts == [2] * 9
 
 
 def test_the_doubts_of_a_messages_texts_are_told(translator: Translator) -> None:
