@@ -205,7 +205,15 @@ def test_terms_are_found_as_whole_words_the_longest_first() -> None:
     assert found("NATO nato Nato e-mail E-Mail C++ c++ C+") == "cdde"
     assert found("cat-like, tom-cat, cat- and cat; NATO-led, e-mail-like") == "aac"
     assert found("ce cat-là, cat-ci") == "aa"
+    assert found("l'cat, cat's and cat’s") == "aaa"
     assert len(glossary.terms_in("cat " * 50)) == 10
+
+
+def test_a_term_is_not_found_in_a_negation() -> None:
+    glossary = Glossary((Term("can", "boîte"), Term("won't", "ne"), Term("CAN", "RCA"), Term("renta", "wash")))
+    found = [term.target for term in glossary.terms_in("I can't, CAN’T, won't, and an oil can's can'tin: a can.")]
+    assert found == ["RCA", "ne", "boîte", "boîte", "boîte"]
+    assert len(glossary.terms_in("Renta't les mans.")) == 1  # Catalan: wash your hands
 
 
 def test_terms_of_scripts_without_spaces_are_parts_of_what_is_written() -> None:
