@@ -1,8 +1,8 @@
 """The tokenizer: one joint subword vocabulary for both languages, learned from the training pairs alone.
 
 Byte pair encoding (BPE) is Sennrich et al. 2016 (arXiv 1508.07909). It runs on bytes, as in GPT-2: every text can be
-encoded and decoded back exactly, so UNK is never used. `Tokenizer` trains, saves, loads, encodes and decodes, by means
-of the `tokenizers` library.
+encoded and decoded back exactly, and no text becomes UNK. `Tokenizer` trains, saves, loads, encodes and decodes, by
+means of the `tokenizers` library.
 """
 
 import json
