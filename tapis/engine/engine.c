@@ -1,8 +1,9 @@
 /* The Transformer in 8 bits for translating on CPUs: a whole search in one call.
 
-   engine.py calls `translate_VARIANT` and `force_VARIANT` through ctypes, from any number of threads. A search has thousands of
-   steps, and each step of a small model has sixty operations of microseconds. One by one, torch takes longer to start
-   them than to compute them.
+   engine.py calls `translate_VARIANT` and `force_VARIANT` through ctypes, from any number of threads. A search has
+   thousands of steps, and each step of a small model has sixty operations of microseconds. One by one, torch takes
+   longer to start them than to compute them. Only the search for the terms of a glossary is in Python: it calls
+   `begin_stepping_VARIANT`, `next_logits` for each step, and `end_stepping`.
 
    search.h holds the search, and transformer.h the model. The model is compiled once for each kind of
    CPU below, and engine.py chooses the variant at run time. The variants differ in the width of their vectors and in

@@ -1,8 +1,8 @@
-"""The engine: a Transformer in 8 bits with the searches around it, computed by engine.c, one call for each batch.
+"""The engine: a Transformer in 8 bits with the searches around it, computed by engine.c.
 
-pip compiles it where it finds a C compiler, and a wheel has it compiled, for all kinds of CPU at once. 8 bits lose no
-BLEU that could be measured (docs/lab). Where the weights come from is not its concern: a release, or a model in
-training.
+A batch is one call; `Engine.steps`, for searches in Python, makes one for each step. pip compiles engine.c where it
+finds a C compiler, and a wheel has it compiled, for all kinds of CPU at once. 8 bits lose no BLEU that could be
+measured (docs/lab). Where the weights come from is not its concern: a release, or a model in training.
 """
 
 import ctypes

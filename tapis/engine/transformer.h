@@ -3,8 +3,8 @@
    Vectors are rows of d numbers. Sentences have no padding: the rows of a batch lie one under another. Everything below
    but `multiply_tile` is plain loops, which compilers vectorize for each variant.
 
-   `translate` and `force`, at the end, are what Python calls; tests also call `search`, `encode`, `step` and
-   `best_continuations`. */
+   `translate`, `force` and `begin_stepping`, at the end, are what Python calls; tests also call `search`, `encode`,
+   `step` and `best_continuations`. */
 
 /* Normalization */
 
