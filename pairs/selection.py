@@ -19,6 +19,7 @@ from tapis.text.sentences import EXTREME_LENGTH
 
 HOPELESS_LENGTH = 64  # times --max-length: a pair of more words would take all memory when it is translated
 CHARACTERS_OF_WORD = 10  # at most; texts with spaces have about six, and Chinese, Japanese and Thai have no spaces
+MOST_HELD_OUT = 5_000  # pairs that are split off a source for a part: more take time, and tell no more of a model
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 
 
@@ -156,6 +157,9 @@ def split_off(config: Config, selections: dict[str, Selection]) -> dict[str, Sel
     The draw of a pair decides its part: with shares of 0.02 each, valid takes the draws below 0.02, test those from
     0.02 to 0.04, and train keeps the rest. It also keeps extremely long pairs, which are too long to learn from: one of
     them would take gigabytes at every validation.
+
+    Where a share is of more than MOST_HELD_OUT pairs, its part takes the lowest of its draws, about as many as that. As
+    such data grows, pairs go back to train, but none from valid to test.
     """
     train = selections["train"]
     draws = train.column("draw")
@@ -166,11 +170,11 @@ def split_off(config: Config, selections: dict[str, Selection]) -> dict[str, Sel
     for name, share in (("valid", config.valid_share), ("test", config.test_share)):
         if name in selections:
             continue
-        high = low + share
+        high = low + min(share, MOST_HELD_OUT / max(1, len(train)))
         is_drawn = (low <= draws) & (draws < high) & ~is_extreme
         split[name] = train.keep(is_drawn)
         is_train &= ~is_drawn
-        low = high
+        low += share
     split["train"] = train.keep(is_train)
     return split
 

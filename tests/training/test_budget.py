@@ -2,8 +2,10 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from fast.capture import CapturedSteps
 from machine.distributed import Group
 from model import Transformer
 from pairs.corpus import Corpus
+from pairs.selection import Selection, split_off
 from tapis.config import ConfigError
 from tapis.text.tokenizer import Tokenizer
 from train import loop, take_step
@@ -40,6 +43,29 @@ def test_the_plan_counts_scoring_and_distilling(
     planned = steps * 0.25 + per_pair * (validations * len(training.valid_pairs) + single_tasks)
     assert planned == pytest.approx(900, rel=0.01)
     assert TimeBudget(minutes=0.001).estimated_steps(training, 0.25) == 1
+
+
+def test_a_large_corpus_leaves_most_of_the_time_for_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no parts of its own: those that are split off are scored in the time of a run, too."""
+    monkeypatch.setattr(Selection, "column", lambda rows, name: rows.rows / 5_000_000)
+    monkeypatch.setattr(Selection, "longest_sides", lambda rows: np.zeros(len(rows), dtype=int))
+    parts = split_off(Config(), {"train": Selection(cast(Any, None), np.arange(5_000_000))})
+    per_step, pairs_of_step = 0.8, 90
+    training = SimpleNamespace(
+        corpus=SimpleNamespace(**parts),
+        valid_pairs=parts["valid"],
+        pairs_per_epoch=len(parts["train"]),
+        steps_per_epoch=len(parts["train"]) // pairs_of_step,
+        seconds_per_scored_pair=0.0,
+        is_monolingual=np.zeros(0, dtype=bool),
+        config=Config(),
+        group=Group(),
+        teachers=[],
+        translated=None,
+    )
+    monkeypatch.setattr("time.perf_counter", lambda: 300.0)  # spent on reading the data
+    steps = TimeBudget(minutes=30, start=0.0).estimated_steps(cast(Training, training), per_step)
+    assert steps * per_step > (30 * 60 - 300) / 2
 
 
 @pytest.mark.parametrize("minutes", [2, 2000])
