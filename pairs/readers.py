@@ -121,7 +121,7 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
     if path.exists():
         raise DataError(f"--data {data} is neither a file nor a folder")
     guess = _renaming(path, source, target)
-    if is_on_hub(data) and not guess:
+    if may_be_on_hub(data) and not guess:
         return _read_hub(data, source, target)
 
     raise DataError(
@@ -132,6 +132,11 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
             "folder of train/valid/test.<language> files, or try: python train.py demo"
         )
     )
+
+
+def may_be_on_hub(data: str) -> bool:
+    """Return whether data may be a hub id. A name with the ending of a file of pairs is a mistyped path instead."""
+    return is_on_hub(data) and file_type(Path(data)) not in (*_TABLE_READERS, *_READERS)
 
 
 def local_path(data: str) -> Path:

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import hashlib
 import math
+import re
 import shutil
 import sys
 import tarfile
@@ -33,6 +34,7 @@ RELEASE_FILES = (
     *("config.json", "tokenizer.json", "model.safetensors", "learned.json", "metrics.json", "README.md"),
     SUMS,
 )
+HUB_ID = re.compile(r"(?!\.+/)[\w.-]+/[\w.-]+", re.ASCII)  # OWNER/NAME; dots alone are a folder
 HUB_TIMEOUT = 5.0  # seconds to wait for an answer of the hub
 MAX_EXPANSION = 20  # an archive of over 1 MB that decompresses to more than this times its size is a bomb
 MAX_HEADER_BYTES = 10_000  # of a member's name and attributes
@@ -84,8 +86,7 @@ def check_sums(folder: Path, *needed: str) -> None:
 
 def is_hub_id(name: str) -> bool:
     """Return whether a name has the form OWNER/NAME of the hub."""
-    owner, slash, rest = name.partition("/")
-    return bool(owner.strip(".") and slash and rest) and "/" not in rest and "\\" not in name and name[0] != "~"
+    return HUB_ID.fullmatch(name) is not None
 
 
 def is_on_hub(name: str) -> bool:

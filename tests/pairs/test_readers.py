@@ -716,9 +716,9 @@ def test_a_pipe_is_no_hub_id() -> None:
         read_parts("folder/pairs.tsv", "en", "fr")
 
 
-@pytest.mark.parametrize("data", ["data/trian.tsv", "data/books"])
+@pytest.mark.parametrize("data", ["data/trian.tsv", "data/books", "no/such.TSV.gz", "my corpora/pairs", "corpora/été"])
 def test_a_mistyped_path_is_no_hub_id(data: str) -> None:
-    """The hub would be asked for the owner called data."""
+    """The hub would be asked for an owner called data, or for a name that it allows nobody."""
     write("data/train.tsv", SMALL_TSV)
     with pytest.raises(DataError, match=f"^--data {data}: no such file or folder, and not a hub id"):
         read_parts(data, "en", "fr")
