@@ -438,6 +438,9 @@ _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in thems
 # The name of the folder of a pair: two codes of languages, such as en-pt_BR
 _PAIR = re.compile("-".join(["[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,2}"] * 2))
 
+# What the name of a shard has beside that of its table
+_SHARD = re.compile(r"-(?P<number>\d{5})-of-(?P<total>\d{5})(-[0-9a-f]{16})?(?=\.)")
+
 
 def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     """Read a local folder in the hub's layout: tables SPLIT*.parquet, or of another type, in a folder for the pair.
@@ -463,6 +466,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
     for part, paths in files.items():
         if len({path.with_name(_whole_name(path)) for path in paths}) > 1:  # of several types, or in several folders
             raise _several_names(str(folder), part, [str(path.relative_to(folder)) for path in paths])
+        _check_shards(paths)
     if "train" not in files:
         if several := [name for name in tables if PART_NAMES.get(_usual_name(name)) == "train"]:
             raise _several_names(str(folder), "train", several)
@@ -489,7 +493,22 @@ def _read_of_pair(path: Path, source: str, target: str) -> Part:
 
 def _whole_name(path: Path) -> str:
     """Return the name of a file, of shards of one file the same: train.parquet for train-00000-of-00002.parquet."""
-    return re.sub(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?(?=\.)", "", path.name)
+    return _SHARD.sub("", path.name)
+
+
+def _check_shards(paths: Sequence[Path]) -> None:
+    """Raise DataError if the files of a part are some of the shards of a table, and others are missing."""
+    numbers: dict[int, set[str]] = {}  # of the shards, by how many there are in all
+    for path in paths:
+        if shard := _SHARD.search(path.name):
+            numbers.setdefault(int(shard["total"]), set()).add(shard["number"])
+    for total, found in numbers.items():
+        n_missing = total - len(found)
+        if n_missing > 0:
+            raise DataError(
+                f"{paths[0]} is one of {total:,} shards, of which {n_missing:,} {'is' if n_missing == 1 else 'are'} "
+                "missing: copy all of them"
+            )
 
 
 def _renaming(stem: Path, *languages: str) -> str:

@@ -787,6 +787,14 @@ def test_shards_of_one_table_belong_together(ending: str) -> None:
     assert read() == {"train": PAIRS}
 
 
+@pytest.mark.parametrize(("present", "says"), [([1], "2 are missing"), ([0, 2], "1 is missing")])
+def test_missing_shards_are_an_error(present: list[int], says: str) -> None:
+    for i in present:
+        write(f"books/en-fr/train-0000{i}-of-00003.jsonl", '{"en": "a", "fr": "b"}\n')
+    with pytest.raises(DataError, match=rf"train-0000.-of-00003\.jsonl is one of 3 shards, of which {says}"):
+        read("books")
+
+
 @pytest.mark.parametrize("form", ["texts", "table"])
 def test_files_beside_the_data_that_look_like_data_are_named(form: str) -> None:
     write_part("data", "train", form)
