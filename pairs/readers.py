@@ -472,7 +472,7 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
             raise _several_names(str(folder), "train", several)
         if others and not found:
             raise of_other_pairs
-        guess = _renaming(folder / "train", source, target)
+        guess = _renaming(folder / "train", source, target) or _pairs_of_files(folder, source, target)
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
             + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
@@ -523,6 +523,15 @@ def _renaming(stem: Path, *languages: str) -> str:
             right += ending if ending in COMPRESSED_ENDINGS else ""
             renamings.append(f"{in_one_line(wrong[0])} to {right}")
     return f"rename {', and '.join(renamings)}" if renamings else ""
+
+
+def _pairs_of_files(folder: Path, source: str, target: str) -> str:
+    """Return how to type that two files of a folder are the data; nothing if it has no such files."""
+    stems = sorted(_stems(folder, source) & _stems(folder, target))
+    if not stems:
+        return ""
+    others = f" (there are also {listed(stems[1:])})" if stems[1:] else ""
+    return f"for {stems[0]}.{source} and {stems[0]}.{target} in it, type: --data {folder / stems[0]}{others}"
 
 
 def _is_table(path: Path) -> bool:

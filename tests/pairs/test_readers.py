@@ -795,6 +795,14 @@ def test_missing_shards_are_an_error(present: list[int], says: str) -> None:
         read("books")
 
 
+def test_an_unpacked_zip_of_opus_is_an_error_that_says_what_to_type() -> None:
+    for name in ("Books.en-fr.en", "Books.en-fr.fr", "LICENSE", "README"):
+        write(f"opus/{name}", "A.\n")
+    with pytest.raises(DataError, match=r"type: --data opus/Books\.en-fr$"):
+        read("opus")
+    assert read("opus/Books.en-fr") == {"train": [("A.", "A.")]}
+
+
 @pytest.mark.parametrize("form", ["texts", "table"])
 def test_files_beside_the_data_that_look_like_data_are_named(form: str) -> None:
     write_part("data", "train", form)
