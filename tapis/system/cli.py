@@ -236,9 +236,19 @@ def parse(
 
 
 def with_hyphens(args: Sequence[str]) -> list[str]:
-    """Return a command line with the names of its flags as they are documented; tyro takes --d_model, too."""
-    parts = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in args]
-    return [name.replace("_", "-") + equals + value for name, equals, value in parts]
+    """Return a command line with the names of its flags as they are documented; tyro takes --d_model, too.
+
+    What follows an argument `--` is no flag, and stays as it is.
+    """
+    flags, texts = split_at_dashes(args)
+    parts = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in flags]
+    return [name.replace("_", "-") + equals + value for name, equals, value in parts] + texts
+
+
+def split_at_dashes(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line before its first argument `--`, which only positional arguments follow."""
+    end = [*args, "--"].index("--")
+    return list(args[:end]), list(args[end:])
 
 
 def reject_repeated(options: type, args: Sequence[str]) -> None:
@@ -246,7 +256,7 @@ def reject_repeated(options: type, args: Sequence[str]) -> None:
 
     Of a flag that is given twice, the last one counts, which would lose values.
     """
-    names = [argument.partition("=")[0] for argument in args]
+    names = [argument.partition("=")[0] for argument in split_at_dashes(args)[0]]
     for one in all_fields(options):
         is_single = isinstance(one.default, tuple) and not one.metadata.get("may_repeat")
         if is_single and names.count(flag(one.name)) > 1:

@@ -86,6 +86,12 @@ def test_unusual_but_valid_lines_are_accepted(args: Sequence[str]) -> None:
     parse(TranslateOptions, args)
 
 
+def test_what_follows_two_dashes_is_text() -> None:
+    texts = ["--keep_going is a flag", "--column", "--column", "--"]
+    options = parse(TranslateOptions, ["--length_penalty", "2", "--", *texts])
+    assert (options.length_penalty, options.sentences) == (2, tuple(texts))
+
+
 @pytest.mark.parametrize("line", ["--hlep\u2028x", "a\nb", "\x0b", "", "--d-model\n"])
 def test_an_error_has_two_lines_whatever_the_arguments(line: str) -> None:
     with pytest.raises(ConfigError) as error:
