@@ -76,10 +76,19 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
         if part.flag and (problem := value_error(types[part.flag], part.values)):
             return f"{part.flag} {problem}\n{HINT}"
 
+    # Several values of a flag that takes one, and may be repeated
+    may_repeat = {flag(one.name) for one in all_fields(options) if one.metadata.get("may_repeat")}
+    for part in given:
+        if part.flag in may_repeat and len(part.values) > 1:
+            return f"{part.flag} takes one value: give it once for each of {quoted(part.values)}\n{HINT}"
+
     # Values that belong to no flag
     if surplus := surplus_values(options, given, types):
-        hints = [misplaced[value] for value in surplus if value in misplaced]
-        return f"Unrecognized options: {quoted(surplus)}\n{'; '.join([*hints[:1], HINT])}"
+        hint = next((f"{misplaced[value]}; " for value in surplus if value in misplaced), "")
+        has_positional = any(is_positional(one.type) for one in fields(options))
+        if "--run" in types and not has_positional and all(part.flag != "--run" for part in given):
+            hint = f"did you mean --run {quoted(surplus[:1])}? "
+        return f"Unrecognized options: {quoted(surplus)}\n{hint}{HINT}"
     return f"cannot parse: {quoted(args)}\n{HINT}"
 
 

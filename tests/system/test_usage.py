@@ -7,7 +7,7 @@ import pytest
 
 from config import PRESETS
 from tapis.config import ConfigError
-from tapis.system.cli import TranslateOptions, parse, run_command, share_cores
+from tapis.system.cli import ServeOptions, TranslateOptions, parse, run_command, share_cores
 from tapis.system.usage import OTHER_NAMES, flag_types
 from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_over
 
@@ -47,7 +47,9 @@ from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_
         (TranslateOptions, "-x", "Unrecognized options: -x\n--help"),
         (TranslateOptions, "A. --beam 2 B.", "Unrecognized options: B.\n--help"),
         (TranslateOptions, "--attention", "--attention needs a value\n--help"),
-        (OwnEvaluateOptions, "demo", "Unrecognized options: demo\n--help"),
+        (OwnEvaluateOptions, "demo", "Unrecognized options: demo\ndid you mean --run demo?"),
+        (ServeOptions, "demo --beam 5", "Unrecognized options: demo\ndid you mean --run demo?"),
+        (ServeOptions, "--allow-host a b", "--allow-host takes one value: give it once for each of a, b\n--help"),
         (OwnEvaluateOptions, "--split train", "--split is 'train'; it must be one of valid, test\n--help"),
         (ExportOptions, "--to marian out", "--to is 'marian'; it must be one of ctranslate2, huggingface, web\n--help"),
         (ExportOptions, "--to ctranslate2 a b", "Unrecognized options: b\n--help"),
