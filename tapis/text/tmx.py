@@ -31,10 +31,16 @@ MAX_DEPTH = 1000  # of nested elements
 MAX_NAMES = 10_000  # different names of elements and attributes, all of which the parser keeps
 MAX_LANGUAGES = 20  # listed in an error
 
-# What XML 1.0 forbids, in a file that is decoded as Latin-1 or UTF-16: control characters, and any references, of which
-# `_is_forbidden` tells the forbidden ones.
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:x[0-9A-Fa-f]{1,8}|[0-9]{1,9});")
-_UNFINISHED = re.compile(r"&(?:#(?:x[0-9A-Fa-f]{0,8}|[0-9]{0,9}))?\Z")  # a reference that may go on in the next chunk
+# What XML 1.0 forbids: control characters, lone surrogates, U+FFFE, U+FFFF; and any references, of which
+# `_is_forbidden` tells the forbidden ones. In UTF-8, whose bytes are decoded as Latin-1, surrogates are ED A0 80 to
+# ED BF BF.
+_CONTROL_OR_REFERENCE = r"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:x[0-9A-Fa-f]{1,8}|[0-9]{1,9});"
+_FORBIDDEN_IN_UTF16 = re.compile(rf"{_CONTROL_OR_REFERENCE}|[\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_IN_UTF8 = re.compile(rf"{_CONTROL_OR_REFERENCE}|\xed[\xa0-\xbf][\x80-\xbf]|\xef\xbf[\xbe\xbf]")
+_FORBIDDEN_IN_OTHERS = re.compile(_CONTROL_OR_REFERENCE)
+# A reference, or bytes of a character, that may go on in the next chunk
+_UNFINISHED = re.compile(r"(?:&(?:#(?:x[0-9A-Fa-f]{0,8}|[0-9]{0,9}))?|\xed[\xa0-\xbf]?|\xef\xbf?)\Z")
+_DECLARED = re.compile(r"""(?:\xef\xbb\xbf)?<\?xml\s[^>]*\bencoding\s*=\s*["']([\w.-]+)""", re.ASCII)
 
 # Elements in a segment that hold no text of the sentence: formatting codes of the original document, and the texts of
 # footnotes and the like (sub). The text of all others, such as hi, belongs to the sentence.
@@ -109,12 +115,13 @@ def _without_forbidden(chunks: Iterator[bytes]) -> Iterator[bytes]:
     first = next(chunks, b"")
     encoding = _utf16_of(first) or "latin-1"
     decoder = codecs.getincrementaldecoder(encoding)("surrogatepass" if "16" in encoding else "strict")
+    forbidden = _forbidden_in(first)
 
     unfinished = ""
     for chunk in chain([first], chunks):
         text = unfinished + decoder.decode(chunk)
         unfinished = tail[0] if (tail := _UNFINISHED.search(text, max(0, len(text) - 12))) else ""
-        text = _FORBIDDEN.sub(_blanked, text[: len(text) - len(unfinished)])
+        text = forbidden.sub(_blanked, text[: len(text) - len(unfinished)])
         if text:
             yield text.encode(encoding, "surrogatepass")
     if rest := unfinished.encode(encoding) + bytes(decoder.getstate()[0]):
@@ -122,11 +129,19 @@ def _without_forbidden(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield b""
 
 
+def _forbidden_in(start: bytes) -> re.Pattern[str]:
+    """Return what is forbidden in the encoding of a file that starts so: UTF-8, unless it declares another one."""
+    if _utf16_of(start):
+        return _FORBIDDEN_IN_UTF16
+    declared = _DECLARED.match(start.decode("latin-1"))
+    return _FORBIDDEN_IN_UTF8 if not declared or declared[1].lower() == "utf-8" else _FORBIDDEN_IN_OTHERS
+
+
 def _blanked(match: re.Match[str]) -> str:
     """Return spaces for a forbidden character or a reference to one, and any other reference as it is."""
     found = match[0]
     if found[0] != "&":
-        return " "
+        return " " * len(found)
     number = int(found[3:-1], 16) if found[2] == "x" else int(found[2:-1])
     return " " * len(found) if _is_forbidden(number) else found
 
