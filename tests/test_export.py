@@ -1,5 +1,6 @@
 """Exports and releases: same translations as the run, complete folders or none, and checksums before loading."""
 
+import errno
 import gzip
 import html
 import io
@@ -40,6 +41,7 @@ from pairs.report import DataReport
 from tapis.config import BOS, EOS, ConfigError, Learned, TapisError
 from tapis.ctranslate2 import EngineError
 from tapis.engine import engine
+from tapis.release import CheckpointError
 from tapis.scoring import score
 from tapis.search import Search
 from tapis.system.files import whole_folder
@@ -662,6 +664,25 @@ def test_a_broken_archive_is_named(spoil: Callable[[bytes], bytes], run_folder: 
     Path("x.tar.gz").write_bytes(spoil(Path("x.tar.gz").read_bytes()))
     with pytest.raises(FetchError, match=r"^x\.tar\.gz .*: copy it again$"):
         Translator.load("x.tar.gz")
+
+
+def test_a_full_disk_or_a_failed_download_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Exception] = [OSError(errno.ENOSPC, "No space left on device")]
+
+    def fail(*_: object, **__: object) -> None:
+        raise errors[0]
+
+    monkeypatch.setattr("tapis.system.hub.whole_folder", fail)
+    monkeypatch.setattr("tapis.system.hub.hub_answers", lambda *_: True)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    Path("x.tar.gz").write_bytes(gzip.compress(b""))
+    for name in ("x.tar.gz", "owner/books"):
+        with pytest.raises(CheckpointError, match=rf"^no run '{name}' can be read: No space left on device$"):
+            RunFolder.find(name)
+
+    errors[0] = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    with pytest.raises(FetchError, match=r"^owner/books cannot be downloaded \(.*Connection reset by peer\)$"):
+        RunFolder.find("owner/books")
 
 
 def test_the_same_files_give_the_same_archive() -> None:

@@ -107,10 +107,18 @@ def hub_answers(name: str, kind: Literal["dataset", "model"]) -> bool:
     return True
 
 
+def _is_of_system(error: Exception) -> bool:
+    """Return whether an error is one of this machine, such as a full disk, and not of a file's content or the network.
+
+    The clients of the hub and the decompressors raise OSError, too, but without a number.
+    """
+    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
+
+
 def fetch(name: str) -> Path | None:
     """Return a local folder with the files of a release archive or of a model on the hub.
 
-    Returns None if the name is neither a file nor a hub id. Raises FetchError if the files cannot be had.
+    Returns None if the name is neither a file nor a hub id. Raises what `unpack` and `download` raise.
     """
     path = Path(name)
     if path.is_file():
@@ -123,7 +131,8 @@ def fetch(name: str) -> Path | None:
 def unpack(archive: Path) -> Path:
     """Unpack a release archive (.tar.gz) into the cache, once, and return its folder.
 
-    Raises FetchError if the file is damaged or no release archive.
+    Raises FetchError if the file is damaged or no release archive, and OSError if it cannot be read, or the cache not
+    be written.
     """
     with archive.open("rb") as file:
         if file.read(2) != GZIP:  # before all of it is read
@@ -142,6 +151,8 @@ def unpack(archive: Path) -> Path:
     except Exception as error:  # tarfile and zlib raise many types for what is no archive
         if folder.is_dir():  # another process was sooner
             return folder
+        if _is_of_system(error):
+            raise
         raise FetchError(f"{archive} cannot be unpacked ({in_one_line(error)}): copy it again") from None
     return folder
 
@@ -192,7 +203,7 @@ def _write_members(archive: Path, into: Path) -> None:
 def download(name: str) -> Path:
     """Download a model from the hub and return its folder; if the hub cannot be reached, an earlier download.
 
-    Raises FetchError if there is neither.
+    Raises FetchError if there is neither, and OSError if the cache cannot be written.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
@@ -204,9 +215,13 @@ def download(name: str) -> Path:
         folder = huggingface_hub.snapshot_download(
             name, allow_patterns=list(RELEASE_FILES), local_files_only=not is_online
         )
+    except huggingface_hub.errors.RepositoryNotFoundError as error:
+        raise FetchError(f"no run {name!r}, neither here nor on the hub ({in_one_line(error)})") from None
     except Exception as error:  # the client raises many types
-        reason = "the hub cannot be reached, and there is no earlier download"
+        if _is_of_system(error):
+            raise
         if is_online:
-            reason = in_one_line(error)
+            raise FetchError(f"{name} cannot be downloaded ({in_one_line(error)})") from None
+        reason = "the hub cannot be reached, and there is no earlier download"
         raise FetchError(f"no run {name!r}, neither here nor on the hub ({reason})") from None
     return Path(folder)
