@@ -346,6 +346,23 @@ def test_long_documents_are_taken_apart_in_a_fair_queue_and_hold_up_no_short_one
     assert begun == ["g0", "g1", "m0", "g1", "g1", "g1"]
 
 
+def test_a_document_with_many_alternatives_is_put_together_in_the_queue(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    joined = Document.joined
+
+    def noting(document: Document[str], translations: Sequence[str]) -> str:
+        threads.append(threading.current_thread().name)
+        return joined(document, translations)
+
+    monkeypatch.setattr(Document, "joined", noting)
+    text = "<p>Hello.</p>" * (LONG_TEXT // 40)
+    for n in (0, 3):
+        assert ask(client, text, format="html", alternatives=n).status_code == 200
+    assert [name == "batches" for name in threads] == [False] + 4 * [True]
+
+
 def test_a_long_document_that_nobody_waits_for_any_more_is_not_taken_apart(
     models: Echo, takes_apart: Callable[[Callable[[], bool]], list[str]]
 ) -> None:
