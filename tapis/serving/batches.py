@@ -96,12 +96,6 @@ class Batches(Generic[K, R]):
         self._thread = threading.Thread(target=self._answer_all, name="batches", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> "Batches[K, R]":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self, timeout: float | None = None) -> None:
         """Accept no more requests, and return once those that wait are answered, or after timeout seconds."""
         with self._changed:
@@ -264,12 +258,6 @@ class Lanes(Generic[K, R]):
         """Take the arguments of `Batches`. Two threads call translator_of. max_waiting requests wait in each queue."""
         self.quick = Batches(translator_of, max_waiting, max_lines, MAX_QUICK_WORK)
         self.long = Batches(translator_of, max_waiting, max_lines)
-
-    def __enter__(self) -> "Lanes[K, R]":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def n_waiting(self) -> int:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -39,7 +40,7 @@ def slow() -> Slow:
 
 @pytest.fixture
 def batches(slow: Slow) -> Iterator[Batches[str, str]]:
-    with slow_batches(slow) as batches:
+    with closing(slow_batches(slow)) as batches:
         yield batches
         slow.may_go_on.set()
 
@@ -134,7 +135,7 @@ def test_no_error_ends_the_thread_of_a_queue(error: type[BaseException]) -> None
             raise error("bad")
         return lines
 
-    with Batches[str, str](translator_of, max_waiting=5, max_lines=4) as batches:
+    with closing(Batches[str, str](translator_of, max_waiting=5, max_lines=4)) as batches:
         for kind, line, message in (("damaged", "x", "damaged"), ("fr", "bad", "bad")):
             with pytest.raises(RuntimeError, match=f"{error.__name__}: {message}"):
                 batches.submit(kind, [line]).result(20)
@@ -156,7 +157,7 @@ def test_one_client_never_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> N
     waits: list[float] = []
     monkeypatch.setattr("tapis.serving.batches.time.sleep", waits.append)
     batches: Batches[str, str] = Batches(lambda kind: lambda lines, check: lines, 5, MAX_LINES)
-    with batches:
+    with closing(batches):
         for i in range(100):
             assert batches.submit("fr", [f"{i}"]).result(20) == [f"{i}"]
     assert not waits
@@ -171,7 +172,7 @@ def test_two_clients_are_translated_together() -> None:
         return lines
 
     batches: Batches[str, str] = Batches(lambda kind: translated, 5, MAX_LINES)
-    with batches, ThreadPoolExecutor(2) as pool:
+    with closing(batches), ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda i: batches.submit("fr", [f"{i}"]).result(20), range(100)))
     assert sum(sizes) == 100 and len(sizes) < 80
 
@@ -194,7 +195,7 @@ def test_a_model_that_cannot_be_loaded_is_tried_once_for_a_batch(slow: Slow) -> 
         return partial(slow, kind)
 
     batches: Batches[str, str] = Batches(translator_of, 5, MAX_LINES)
-    with batches:
+    with closing(batches):
         begin(batches, slow)
         answers = [batches.submit("damaged", ["x"]) for _ in range(3)]
         slow.may_go_on.set()
@@ -219,7 +220,7 @@ def test_of_ten_thousand_requests_none_is_lost_or_answered_with_anothers_text() 
     batches: Batches[str, str] = Batches(
         lambda kind: lambda lines, check: [f"{kind} {line}" for line in lines], 10_000, MAX_LINES
     )
-    with batches, ThreadPoolExecutor(64) as pool:
+    with closing(batches), ThreadPoolExecutor(64) as pool:
         answers = pool.map(lambda request: batches.submit(*request).result(60), requests)
         for (kind, lines), answer in zip(requests, answers, strict=True):
             assert answer == [f"{kind} {line}" for line in lines]
@@ -238,7 +239,7 @@ def test_a_request_that_nobody_waits_for_ends_when_it_is_checked() -> None:
             ended.set()
 
     queue: Batches[str, str] = Batches(lambda kind: endless, 5, MAX_LINES)
-    with queue:
+    with closing(queue):
         answer = queue.submit("fr", ["x"])
         assert started.wait(20)
         assert not answer.cancel() and ended.wait(5)
@@ -258,7 +259,7 @@ def test_a_client_that_sends_much_waits_for_itself(batches: Batches[str, str], s
 def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> None:
     """As of somebody who types, and whose page asks for each version of the text."""
     batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
-    with batches:
+    with closing(batches):
         begin(batches, slow)
         for i in range(10):
             batches.submit(f"typed {i}", ["x"], "typist", 100).cancel()
@@ -271,7 +272,7 @@ def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> Non
 
 def test_requests_that_were_taken_early_for_their_kind_count_once(slow: Slow) -> None:
     batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
-    with batches:
+    with closing(batches):
         begin(batches, slow)
         kinds = ["a", "b", "a", "c"]
         mixed = [batches.submit(kind, ["x"], "mixed", 100) for kind in kinds]
@@ -297,7 +298,7 @@ def test_little_requests_do_not_wait_for_large_ones(slow: Slow) -> None:
     lanes: Lanes[str, str] = Lanes(
         lambda kind: lambda lines, check: slow(kind, lines, check) if kind == "long" else lines, 5, MAX_LINES
     )
-    with lanes:
+    with closing(lanes):
         large = lanes.submit("long", ["x"], work=1e6)
         assert slow.started.wait(20)
         assert lanes.submit("quick", ["y"], work=1).result(20) == ["y"] and not large.done()
