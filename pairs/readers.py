@@ -5,7 +5,7 @@
 - a folder of train/valid/test.<language> files, where line N of one language translates line N of the other;
 - NAME, for the two files NAME.<source> and NAME.<target>;
 - one table of sentence pairs: a .csv or .tsv file, or a .txt file with tabs (spreadsheets.py), a .xlsx or .ods file
-  (workbooks.py), a .jsonl or a .parquet file (parquet.py);
+  (workbooks.py), a .parquet file (parquet.py) or a .jsonl file;
 - one .tmx file, a translation memory (tmx.py);
 - one .zip file of two parallel text files, as OPUS offers them (moses_zip.py);
 - a dataset in the hub's layout: a local folder, or a hub id (OWNER/NAME).

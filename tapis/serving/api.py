@@ -2,7 +2,7 @@
 
     POST /translate          q, source, target, format, alternatives, api_key: a text or a list of them
     POST /detect             q, api_key: the languages that a text may be in
-    POST /translate_file     file, source, target, api_key: a file of text, HTML, Markdown or subtitles
+    POST /translate_file     file, source, target, api_key: a file of text, HTML, Markdown, subtitles, PO or JSON
     GET  /download_file/NAME its translation
     GET  /languages          the language pairs
     GET  /frontend/settings  limits and formats

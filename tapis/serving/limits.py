@@ -34,7 +34,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",  # for requests without `Origin`; those that CORS allows pass it
     "Cache-Control": "no-store",
 }
-WRONG_KEYS = 20  # of one client in WRONG_KEY_SECONDS; then its keys are refused unread
+WRONG_KEYS = 20  # of one client in WRONG_KEY_SECONDS; then keys that were not accepted from it before are refused
 WRONG_KEY_SECONDS = 60.0
 MAX_CLIENTS = 10_000  # whose wrong keys are remembered
 FAILED = "the server failed; its log says why"

@@ -27,7 +27,7 @@ from tapis.translation import Translation
 from tapis.translator import Translator
 from tapis.typed_text import sentences_as_translated, translate_lines
 
-MOST_COMPARED = 300  # lines of a batch that are compared with a memory: as many as several requests may have in one
+MOST_COMPARED = 300  # lines of a batch that are compared with a memory; a single request may have far more
 MOST_PAIRS = 20  # for which a memory is read: the file is read once for each
 
 
