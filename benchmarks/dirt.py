@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 from config import RuleName  # noqa: E402
 from pairs.cleaning import RULES  # noqa: E402
 from pairs.readers import Pair, read_parts  # noqa: E402
+from pairs.unreadable import Unreadable  # noqa: E402
 
 MODEL = "--vocab-size 6000 --d-model 128 --d-ff 512 --n-encoder-layers 2 --n-decoder-layers 2 --batch-tokens 2048"
 TRAINING = "--lr 3e-3 --warmup-steps 200"
@@ -191,7 +192,7 @@ def main() -> None:
     options = tyro.cli(Options)
     languages = options.source, options.target
     read = read_parts(str(options.folder.resolve()), *languages)
-    parts = {name: list(part.pairs) for name, part in read.items()}
+    parts = {name: [row for row in part.rows if not isinstance(row, Unreadable)] for name, part in read.items()}
     random.Random(1).shuffle(parts["train"])
     clean = parts["train"][: options.pairs]
 

@@ -73,11 +73,6 @@ class Part:
     forms: Sequence[str] = ()
     """How its tables are written, for the report: their encoding, separator and header, where these were found"""
 
-    @property
-    def pairs(self) -> Iterator[Pair]:
-        """The pairs alone, as an iterator over `rows`."""
-        return (row for row in self.rows if not isinstance(row, Unreadable))
-
 
 def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
     """Return the parts that `data` provides, keyed by their names in PARTS.

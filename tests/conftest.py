@@ -29,7 +29,9 @@ from model import Transformer
 from pairs.batches import clean_batch
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
+from pairs.readers import Pair, Part
 from pairs.tables import Pairs
+from pairs.unreadable import Unreadable
 from tapis.attention import draw
 from tapis.system.cli import run_command
 from tapis.system.files import digest, write_text
@@ -69,6 +71,11 @@ def pairs_of(*texts: tuple[str, str]) -> Pairs:
     """A table in memory of these pairs, as they are."""
     rows = datasets.Dataset.from_dict(clean_batch(Cleaner("en", "fr", RULES), texts))
     return Pairs(rows, np.arange(len(texts)), digest(texts))
+
+
+def readable(part: Part) -> Iterator[Pair]:
+    """The pairs of a part, without the rows that cannot be read."""
+    return (row for row in part.rows if not isinstance(row, Unreadable))
 
 
 def scrambled(model: Transformer) -> Transformer:

@@ -53,6 +53,7 @@ from pairs.corpus import Corpus
 from pairs.origins import Origin
 from pairs.readers import read_parts
 from pairs.tables import Pairs
+from pairs.unreadable import Unreadable
 from tapis.config import TapisError
 from tapis.ctranslate2 import is_exported
 from tapis.documents.formats import FORMATS
@@ -290,7 +291,9 @@ def read_data(folder: Path, name: str) -> None:
     """Read and clean all pairs of a file, or of a folder."""
     cleaner = Cleaner("en", "fr", ())
     for part in read_parts(str(folder / name), "en", "fr").values():
-        for pair in part.pairs:
+        for pair in part.rows:
+            if isinstance(pair, Unreadable):
+                continue
             assert all(isinstance(side, str) for side in pair)
             cleaner.judge([pair])
 

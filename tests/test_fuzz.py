@@ -22,6 +22,7 @@ from config import Config
 from decoding.translator import Translator
 from pairs.cleaning import Cleaner
 from pairs.readers import read_parts
+from pairs.unreadable import Unreadable
 from tapis.config import TapisError
 from tapis.scoring import score
 from tapis.search import Search
@@ -157,7 +158,9 @@ def test_any_file_is_read_or_rejected(tmp_path: Path, raw: bytes, name: str, com
     cleaner = Cleaner("en", "fr", ())
     try:
         for part in read_parts(str(data), "en", "fr").values():
-            for pair in part.pairs:
+            for pair in part.rows:
+                if isinstance(pair, Unreadable):
+                    continue
                 assert all(isinstance(side, str) for side in pair)
                 cleaner.judge([pair])
     except TapisError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, SHARED, needs_shared
+from conftest import ROOT, SHARED, needs_shared, readable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -290,7 +290,7 @@ def test_swapped_columns_of_the_demo_are_all_repaired(demo: Corpus) -> None:
 
 @needs_shared("tatoeba")
 def test_swapped_columns_of_tatoeba_are_repaired() -> None:
-    pairs = list(read_parts(str(SHARED / "tatoeba"), "en", "fr")["train"].pairs)[:20_000]
+    pairs = list(readable(read_parts(str(SHARED / "tatoeba"), "en", "fr")["train"]))[:20_000]
     repaired, spoiled = swap_rates(pairs)
     assert repaired >= 0.98 and spoiled <= 0.002
 

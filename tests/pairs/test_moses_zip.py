@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import readable
 
 from pairs.readers import DataError, Pair, read_parts
 
@@ -20,7 +21,7 @@ FILES: dict[str, str | bytes] = {
 
 
 def read(name: str, source: str = "en", target: str = "fr") -> list[Pair]:
-    return list(read_parts(name, source, target)["train"].pairs)
+    return list(readable(read_parts(name, source, target)["train"]))
 
 
 def write_zip(name: str, files: dict[str, str | bytes], method: int = zipfile.ZIP_DEFLATED) -> None:
@@ -141,4 +142,4 @@ def test_methods_that_expand_without_limit_are_refused(method: int) -> None:
         archive.writestr("d.fr", b"a\n")
     with pytest.raises(DataError, match="a rare method\nunpack it, and type: --data NAME"):
         for part in read_parts("d.zip", "en", "fr").values():
-            list(part.pairs)
+            list(readable(part))

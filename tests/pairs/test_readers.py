@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def read(
     data: str = "data", source: str = "en", target: str = "fr", columns: tuple[str, ...] = ()
 ) -> dict[str, list[Pair]]:
     """Read all pairs of each part."""
-    return {name: list(part.pairs) for name, part in read_parts(data, source, target, columns).items()}
+    return {name: list(readable(part)) for name, part in read_parts(data, source, target, columns).items()}
 
 
 def write(name: str, content: str | bytes) -> None:
@@ -175,7 +176,7 @@ def test_fields_are_found_by_the_names_of_languages(names: tuple[str, str], is_r
     pq.write_table(pa.Table.from_pylist(records), "d.parquet")
     for name in ("d.jsonl", "d.parquet"):
         part = read_parts(name, "en", "fr")["train"]
-        assert (list(part.pairs), part.forms) == (PAIRS, [f'fields "{names[0]}", "{names[1]}"'])
+        assert (list(readable(part)), part.forms) == (PAIRS, [f'fields "{names[0]}", "{names[1]}"'])
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
@@ -476,7 +477,7 @@ def test_a_compressed_file_expands_to_a_hundred_times_its_size_at_most(ending: s
     with pytest.raises(
         DataError, match=f"^bomb.tsv{ending} expands to more than 10 MB, far more than compressed text does: "
     ):
-        for _ in read_parts(str(path), "en", "fr")["train"].pairs:
+        for _ in readable(read_parts(str(path), "en", "fr")["train"]):
             n_pairs += 1
     assert n_pairs < 1_000_000
 
@@ -505,7 +506,7 @@ def test_empty_lines_count_in_what_a_compressed_file_expands_to(name: str) -> No
         write(name, line * 1_000_000)
     n_pairs = 0
     with pytest.raises(DataError, match="expands to more than 10 MB"):
-        for _ in read_parts(name, "en", "fr")["train"].pairs:
+        for _ in readable(read_parts(name, "en", "fr")["train"]):
             n_pairs += 1
     assert n_pairs <= 500_000
 
@@ -530,7 +531,7 @@ def test_a_row_of_endless_cells_takes_little_memory(name: str, content: str, say
 
 def test_a_file_that_changes_while_it_is_read_is_not_cached() -> None:
     write("d.tsv", "a\tb\n" * 5)
-    pairs = iter(read_parts("d.tsv", "en", "fr")["train"].pairs)
+    pairs = iter(readable(read_parts("d.tsv", "en", "fr")["train"]))
     next(pairs)
     write("d.tsv", "c\td\n" * 5)
     with pytest.raises(DataError, match=r"^d\.tsv changed while it was read: start again$"):
@@ -542,7 +543,7 @@ def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None
         for language in ("en", "fr"):
             archive.writestr(f"x.{language}", "a b c\n" * 2_000_000)
     with pytest.raises(DataError, match=r"^bomb.zip: x.en expands to more than 10 MB"):
-        for _ in read_parts("bomb.zip", "en", "fr")["train"].pairs:
+        for _ in readable(read_parts("bomb.zip", "en", "fr")["train"]):
             pass
 
 
@@ -571,7 +572,7 @@ def test_a_parquet_file_is_read_within_bounds(values: list[str], rows: int, says
     pool = pa.default_memory_pool()
     before = pool.max_memory()
     with pytest.raises(DataError, match=f"bomb.parquet.*{says}"):
-        for _ in read_parts("bomb.parquet", "en", "fr")["train"].pairs:
+        for _ in readable(read_parts("bomb.parquet", "en", "fr")["train"]):
             pass
     assert pool.max_memory() - before < 300e6
 
@@ -658,7 +659,7 @@ def test_a_local_folder_in_the_hubs_layout_is_read_without_its_readme(place: str
         rows = [{"translation": {"en": f"a {i}", "fr": f"b {i}"}} for i in range(n)]
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
     (folder / "notes.parquet").write_bytes(b"no table")
-    parts = {name: list(part.pairs) for name, part in read_parts("books", "en", "fr").items()}
+    parts = {name: list(readable(part)) for name, part in read_parts("books", "en", "fr").items()}
     assert {name: len(pairs) for name, pairs in parts.items()} == {"train": 5, "valid": 1}
     assert parts["train"][3] == ("a 0", "b 0")
 
@@ -689,7 +690,7 @@ def test_a_local_folder_in_the_hubs_layout_lists_its_pairs() -> None:
 def test_a_folder_with_tables_may_have_others_beside_them(name: str) -> None:
     write("books/train.csv", "en,fr\na,b\n")
     Path("books", name).mkdir()
-    assert list(read_parts("books", "en", "fr")["train"].pairs) == [("a", "b")]
+    assert list(readable(read_parts("books", "en", "fr")["train"])) == [("a", "b")]
 
 
 def test_tables_beside_those_of_other_pairs_are_not_taken_for_them() -> None:
@@ -705,7 +706,7 @@ def test_a_column_whose_name_is_no_utf8_is_an_error_in_words(tmp_path: Path) -> 
     pq.write_table(pa.table({"en": ["a"], "fr": ["b"], "zzzz": ["c"]}), file)
     file.write_bytes(file.read_bytes().replace(b"zzzz", b"zz\xffz"))
     with pytest.raises(DataError, match="is not a valid Parquet file"):
-        list(read_parts(str(file), "en", "fr")["train"].pairs)
+        list(readable(read_parts(str(file), "en", "fr")["train"]))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")

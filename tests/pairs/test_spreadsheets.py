@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ PAIRS = [
 
 
 def read(name: str, columns: tuple[str, ...] = ()) -> list[Pair]:
-    return list(read_parts(name, "en", "fr", columns)["train"].pairs)
+    return list(readable(read_parts(name, "en", "fr", columns)["train"]))
 
 
 def table(rows: list[tuple[str, ...]], separator: str) -> str:
@@ -97,7 +98,7 @@ def test_speech_over_several_rows_is_no_cell_in_quotes(name: str, separator: str
             ('Do not wake them."', "Ne les réveillez pas. »"),
         ]
     write(name, "".join(f"{en}{separator}{fr}\n" for en, fr in [("en", "fr"), *rows]))
-    assert list(read_parts(name, "en", "fr")["train"].pairs) == rows
+    assert list(readable(read_parts(name, "en", "fr")["train"])) == rows
 
 
 def test_errors_about_a_row_of_several_lines_name_its_first() -> None:
@@ -121,7 +122,7 @@ def test_errors_keep_the_separator_of_the_rows_before() -> None:
 
 def test_rows_after_the_sample_are_read_with_its_separator() -> None:
     write("d.csv", "a.;b.\n" * 500 + "c.;d.;e.\n" * 6)
-    pairs = iter(read_parts("d.csv", "en", "fr")["train"].pairs)
+    pairs = iter(readable(read_parts("d.csv", "en", "fr")["train"]))
     assert [next(pairs) for _ in range(500)] == [("a.", "b.")] * 500
     with pytest.raises(DataError, match="line 501: 3 columns"):
         next(pairs)
@@ -339,7 +340,7 @@ def test_the_code_page_is_that_of_the_languages() -> None:
     ]:
         Path("d.csv").write_bytes(f"{source};en\n{text};Hello.\n".encode(codec))
         part = read_parts("d.csv", source, "en")["train"]
-        assert list(part.pairs) == [(text, "Hello.")] and part.forms[0].startswith(f"{name}, ")
+        assert list(readable(part)) == [(text, "Hello.")] and part.forms[0].startswith(f"{name}, ")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_the_code_page_is_that_of_the_languages() -> None:
 )
 def test_a_header_names_a_language_in_many_ways(source: str, cell: str) -> None:
     write("d.csv", f"Nr,English,{cell}\n1,a,b\n")
-    assert list(read_parts("d.csv", source, "en")["train"].pairs) == [("b", "a")]
+    assert list(readable(read_parts("d.csv", source, "en")["train"])) == [("b", "a")]
 
 
 @pytest.mark.parametrize(
@@ -364,11 +365,11 @@ def test_a_header_names_a_language_in_many_ways(source: str, cell: str) -> None:
 def test_numbers_of_rows_are_no_indonesian_or_norwegian(header: str, target: str, column: int) -> None:
     cells = ["a", "b", "c"]
     write("d.csv", f"{header}\n{','.join(cells)}\n")
-    (pair,) = read_parts("d.csv", "en", target)["train"].pairs
+    (pair,) = readable(read_parts("d.csv", "en", target)["train"])
     assert pair[1] == cells[column]
     record = dict(zip(header.split(","), cells, strict=True))
     write("d.jsonl", json.dumps(record) + "\n")
-    assert list(read_parts("d.jsonl", "en", target)["train"].pairs) == [pair]
+    assert list(readable(read_parts("d.jsonl", "en", target)["train"])) == [pair]
 
 
 @pytest.mark.parametrize(

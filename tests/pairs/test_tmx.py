@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def tmx(*units: str, encoding: str = "UTF-8", doctype: str = DOCTYPE) -> str:
 
 
 def read(name: str = "d.tmx", source: str = "en", target: str = "fr") -> list[Pair]:
-    return list(read_parts(name, source, target)["train"].pairs)
+    return list(readable(read_parts(name, source, target)["train"]))
 
 
 def read_text(text: str, source: str = "en", target: str = "fr") -> list[Pair]:
@@ -223,7 +223,7 @@ import json, resource, sys
 from pairs.readers import read_parts
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
-n = sum(1 for _ in read_parts("d.tmx", "en", "fr")["train"].pairs)
+n = sum(1 for _ in read_parts("d.tmx", "en", "fr")["train"].rows)
 print(json.dumps([n, peak() - before]))
 """
 

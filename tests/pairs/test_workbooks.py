@@ -6,6 +6,7 @@ from pathlib import Path
 
 import openpyxl
 import pytest
+from conftest import readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def error_of(name: str) -> str:
 def test_a_sheet_reads_back(rows: list[tuple[str, str]]) -> None:
     write_xlsx([("Nr", "French", "English"), (), *((1, fr, en) for en, fr in rows), (None, " ")])
     part = read_parts("d.xlsx", "en", "fr")["train"]
-    assert list(part.pairs) == rows
+    assert list(readable(part)) == rows
     assert part.forms == ['first sheet "Sheet", header "English", "French"']
 
 
@@ -56,19 +57,19 @@ def test_a_sheet_may_have_no_name_and_a_workbook_no_sheet() -> None:
         with zipfile.ZipFile("d.ods", "w") as archive:
             archive.writestr("content.xml", xml)
         part = read_parts("d.ods", "en", "fr")["train"]
-        assert (list(part.pairs), part.forms) == (rows, ['first sheet "", no header'])
+        assert (list(readable(part)), part.forms) == (rows, ['first sheet "", no header'])
 
     book = openpyxl.Workbook()
     book.worksheets[0].title = " "
     for cells in (("fr", "en"), ("Un chien.", "A dog.")):
         book.worksheets[0].append(cells)
     book.save("d.xlsx")
-    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("A dog.", "Un chien.")]
+    assert list(readable(read_parts("d.xlsx", "en", "fr")["train"])) == [("A dog.", "Un chien.")]
 
 
 def test_numbers_and_dates_are_text() -> None:
     write_xlsx([("en", "fr"), (12, 2.5), (datetime.date(2024, 5, 1), True)])
-    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("12", "2.5"), ("2024-05-01", "TRUE")]
+    assert list(readable(read_parts("d.xlsx", "en", "fr")["train"])) == [("12", "2.5"), ("2024-05-01", "TRUE")]
 
 
 def test_an_ods_sheet_is_read_as_it_is_shown() -> None:
@@ -81,7 +82,7 @@ def test_an_ods_sheet_is_read_as_it_is_shown() -> None:
         "<table:table-cell table:number-columns-repeated='2'><text:p>z</text:p></table:table-cell>",
     ]
     write_ods("".join(f"<table:table-row table:number-rows-repeated='1'>{row}</table:table-row>" for row in rows))
-    assert list(read_parts("d.ods", "en", "fr")["train"].pairs) == [("a  b\nc", "x"), ("z", "z")]
+    assert list(readable(read_parts("d.ods", "en", "fr")["train"])) == [("a  b\nc", "x"), ("z", "z")]
 
 
 def test_a_workbook_that_is_broken_or_has_a_password_is_one_line() -> None:
@@ -117,4 +118,4 @@ def test_formulas_and_pivot_tables_may_have_many_elements_outside_of_rows() -> N
     write_xlsx([("a", "b")])
     with zipfile.ZipFile("d.xlsx", "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/calcChain.xml", "<calcChain>" + '<c r="C1"/>' * 250_000 + "</calcChain>")
-    assert list(read_parts("d.xlsx", "en", "fr")["train"].pairs) == [("a", "b")]
+    assert list(readable(read_parts("d.xlsx", "en", "fr")["train"])) == [("a", "b")]
