@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from pairs.cleaned import code_files, code_key
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
-from pairs.readers import DataError, Pair, lines
+from pairs.readers import DataError, Pair, lines, read_parts
 from pairs.report_lines import data_lines
 from pairs.tables import column
 from tapis.config import pairs_of_all
@@ -421,6 +422,22 @@ def hub_layout(folder: Path, pair: str = "en-fr") -> None:
     pq.write_table(table, folder / pair / "train-00000-of-00001.parquet")
     readme = f"---\nconfigs:\n- config_name: {pair}\n  data_files:\n  - split: train\n    path: {pair}/train-*\n---\n"
     (folder / "README.md").write_text(readme, encoding="utf-8")
+
+
+def test_rows_of_the_hub_are_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the same as `datasets` gives one by one, of which only the first is looked at so."""
+    schema = pa.schema({"id": pa.string(), "translation": pa.struct({"en": pa.string(), "fr": pa.string()})})
+    records = [{"id": str(i), "translation": {"en": en, "fr": fr}} for i, (en, fr) in enumerate(PAIRS)]
+    with pa.OSFile("split.arrow", "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        for batch in chunks(records, 300):
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
+    split = datasets.Dataset.from_file("split.arrow")
+    assert list(split) == records
+    one_by_one = datasets.Dataset.__iter__
+    monkeypatch.setattr(datasets.Dataset, "__iter__", lambda rows: islice(one_by_one(rows), 1))
+    monkeypatch.setattr("pairs.readers.hub_answers", lambda *_: True)
+    monkeypatch.setattr("pairs.readers._load_language_pair", lambda *_: {"train": split})
+    assert list(read_parts("owner/books", "en", "fr")["train"].rows) == PAIRS
 
 
 def test_a_dataset_without_names_of_pairs_is_found_offline(
