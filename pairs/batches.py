@@ -33,7 +33,7 @@ KEPT = -1
 UNREADABLE = -2
 
 
-class Row(NamedTuple):
+class CleanedRow(NamedTuple):
     """A row of a table of cleaned pairs. An unreadable row has its location and its problem as its sides."""
 
     source: str
@@ -139,19 +139,19 @@ def _clean_what_comes(pipe: Connection) -> None:
 
 
 def clean_batch(cleaner: AnyCleaner, raw_rows: Sequence[RawRow]) -> dict[str, list[Any]]:
-    """Judge raw pairs. Returns the columns of `Row`, with one value for each pair or unreadable row."""
+    """Judge raw pairs. Returns the columns of `CleanedRow`, with one value for each pair or unreadable row."""
     places = [i for i, raw in enumerate(raw_rows) if not isinstance(raw, Unreadable)]
     verdicts = dict(zip(places, cleaner.judge([raw_rows[i] for i in places]), strict=True))
     rows = [_row(verdicts[i]) if i in verdicts else _unreadable_row(*raw) for i, raw in enumerate(raw_rows)]
-    return {name: [row[i] for row in rows] for i, name in enumerate(Row._fields)}
+    return {name: [row[i] for row in rows] for i, name in enumerate(CleanedRow._fields)}
 
 
-def _row(verdict: Verdict) -> Row:
+def _row(verdict: Verdict) -> CleanedRow:
     """Return the row of the table of a judged pair."""
     source, target = verdict.pair
     normalized_source = normalize(source)
     normalized_target = normalize(target)
-    return Row(
+    return CleanedRow(
         source,
         target,
         dropped=RULE_NAMES.index(verdict.dropped) if verdict.dropped else KEPT,
@@ -166,12 +166,12 @@ def _row(verdict: Verdict) -> Row:
     )
 
 
-def _unreadable_row(location: str, problem: str) -> Row:
+def _unreadable_row(location: str, problem: str) -> CleanedRow:
     """Return the row of the table that counts an unreadable row and shows it as an example.
 
     Its location is without the folder: the same file in another folder has the same table in the cache.
     """
-    return Row(Path(location).name, problem, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
+    return CleanedRow(Path(location).name, problem, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
 
 
 def _distinguishing_marks() -> str:

@@ -33,7 +33,7 @@ PAIRS_OF_A_PROCESS = 10_000  # cleaning so many takes longer than starting a pro
 MAX_PROCESSES = 16  # that clean; each takes 100 MB
 MAX_CHUNK_CHARACTERS = 50_000_000  # read at a time; 20,000 sentences have about 5 million
 
-# One row for each raw pair of a part, as `Row` describes it.
+# One row for each raw pair of a part, as `CleanedRow` describes it.
 SCHEMA = pa.schema(
     {
         "source": pa.string(),

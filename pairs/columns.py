@@ -16,7 +16,7 @@ from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
 from tapis.text.lines import DataError
 
-Row = tuple[int, list[str]]  # its number in the file, and its cells
+NumberedCells = tuple[int, list[str]]  # its number in the file, and its cells
 
 SAMPLE_ROWS = 100  # from which headers are told
 
@@ -64,7 +64,7 @@ def are_found_by_language(columns: tuple[str, ...], source: str, target: str) ->
 
 
 def choose_columns(
-    rows: Iterable[Row | Unreadable], place: str, source: str, target: str, columns: tuple[str, ...]
+    rows: Iterable[NumberedCells | Unreadable], place: str, source: str, target: str, columns: tuple[str, ...]
 ) -> Columns:
     """Return the columns of a table, given its first rows.
 
@@ -120,7 +120,9 @@ def choose_columns(
     return Columns(0, 1, n_columns, None, has_empty_end)
 
 
-def pairs_of_rows(rows: Iterable[Row | Unreadable], columns: Columns, place: str, languages: str) -> Iterator[RawRow]:
+def pairs_of_rows(
+    rows: Iterable[NumberedCells | Unreadable], columns: Columns, place: str, languages: str
+) -> Iterator[RawRow]:
     """Yield the source and target columns of a table. Rows with more or fewer columns than the first are unreadable."""
     is_header_next = columns.header is not None
     for row in rows:

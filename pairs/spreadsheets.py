@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pairs.columns import Row, are_found_by_language, choose_columns, find_languages, is_number, pairs_of_rows
+from pairs.columns import NumberedCells, are_found_by_language, choose_columns, find_languages, is_number, pairs_of_rows
 from pairs.encodings import UTF_8, Encoding, find_encoding
 from pairs.unreadable import RawRow, Unreadable, not_in_utf8
 from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, file_type, lines
@@ -204,7 +204,7 @@ class _QuotedSample:
 # The rows of a table
 
 
-def _rows(path: Path, dialect: Dialect) -> Iterator[Row | Unreadable]:
+def _rows(path: Path, dialect: Dialect) -> Iterator[NumberedCells | Unreadable]:
     """Yield the rows of a table, beside what is not in its encoding."""
     table_lines = islice(lines(path, dialect.encoding.codec, ESCAPED), dialect.first_line - 1, None)
     if dialect.has_quotes:
@@ -226,7 +226,9 @@ def _rows(path: Path, dialect: Dialect) -> Iterator[Row | Unreadable]:
             yield row
 
 
-def _csv_rows(path: Path, table_lines: Iterator[str], separator: str, first_line: int) -> Iterator[Row | Unreadable]:
+def _csv_rows(
+    path: Path, table_lines: Iterator[str], separator: str, first_line: int
+) -> Iterator[NumberedCells | Unreadable]:
     """Yield the rows of a table in CSV, each with the number of its first line.
 
     After a row that is not CSV, go on with the line after its first one.

@@ -23,7 +23,7 @@ from tapis.text.words import LETTERS
 if TYPE_CHECKING:
     from pairs.corpus import Corpus
 
-Row = Sequence[int] | NDArray[np.integer[Any]]  # the token ids of a sentence
+TokenIds = Sequence[int] | NDArray[np.integer[Any]]  # of a sentence
 
 LEAST_LETTERS = 3  # of a word that may be a term
 LEAST_PAIRS = 2  # that have both of two words that belong together
@@ -208,14 +208,14 @@ def invented(text: str, lexicon: Lexicon, random: np.random.Generator) -> str:
 
 
 def annotate_rows(
-    sources: Sequence[Row],
-    targets: Sequence[Row],
-    lexicons: Sequence[Lexicon],
+    sources: Sequence[TokenIds],
+    targets: Sequence[TokenIds],
+    lexicons_of_rows: Sequence[Lexicon],
     tokenizer: Tokenizer,
     share: float,
     random: np.random.Generator,
-) -> tuple[list[Row], list[Row]]:
-    """Write terms into sources, each with the probability share. lexicons has that of each row.
+) -> tuple[list[TokenIds], list[TokenIds]]:
+    """Write terms into sources, each with the probability share.
 
     Returns the new ids of each source, after the tags that it began with, and of each target, in which some terms are
     invented words. random is advanced.
@@ -225,7 +225,7 @@ def annotate_rows(
     texts = [tokenizer.decode(ids) for ids in ids_of_chosen]  # without tags
     new_sources, new_targets = list(sources), list(targets)
     for row, ids, source, target in zip(chosen, ids_of_chosen[0], *texts, strict=True):
-        terms, said = terms_of(source, target, lexicons[row], random)
+        terms, said = terms_of(source, target, lexicons_of_rows[row], random)
         if terms:
             tags = [token for token in ids if token < tokenizer.first_text_id]
             new_sources[row] = [*tags, *with_terms(source, terms, tokenizer)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from pairs.columns import SAMPLE_ROWS, Row, choose_columns, pairs_of_rows, quoted
+from pairs.columns import SAMPLE_ROWS, NumberedCells, choose_columns, pairs_of_rows, quoted
 from pairs.spreadsheets import Table
 from tapis.system.terminal import in_one_line
 from tapis.system.zips import OLE, has_password, problem_of_members
@@ -51,7 +51,7 @@ def _padded(cells: list[str], width: int) -> list[str]:
     return cells + [""] * (width - len(cells))
 
 
-def _checked(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+def _checked(path: Path, rows: Iterator[NumberedCells]) -> Iterator[NumberedCells]:
     """Yield the rows of a sheet that have text, after its name. Raises DataError for whatever goes wrong.
 
     A cell or a row may be repeated any number of times: what the rows take together is limited.
@@ -94,7 +94,7 @@ def _check_zip(path: Path) -> None:
             raise DataError(f"{path} has a password: save it without one")
 
 
-def _xlsx_rows(path: Path) -> Iterator[Row]:
+def _xlsx_rows(path: Path) -> Iterator[NumberedCells]:
     """Yield the name of the first sheet as row 0, and then its rows, with empty ones where it has none."""
     import openpyxl  # noqa: PLC0415 - takes 0.3 s, which other files do not need
 
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
     return str(value).replace("_x000D_", "")  # a carriage return
 
 
-def _ods_rows(path: Path) -> Iterator[Row]:
+def _ods_rows(path: Path) -> Iterator[NumberedCells]:
     """Yield the name of the first sheet as row 0, and then its rows, without empty ones."""
     parser = _OdsParser()
     with zipfile.ZipFile(path) as archive, archive.open("content.xml") as file:
@@ -178,7 +178,7 @@ class _OdsParser:
     """Parses the content of an .ods file in chunks. Expat calls the handlers, which fill in the row at hand."""
 
     def __init__(self) -> None:
-        self.rows: list[Iterator[Row]] = []  # complete and not yet returned
+        self.rows: list[Iterator[NumberedCells]] = []  # complete and not yet returned
         self.is_over = False  # whether the first sheet has ended
         self.number = 0  # of the last complete row
         self.row: list[str] = []
@@ -195,7 +195,7 @@ class _OdsParser:
         self.parser.EndElementHandler = self._end_element
         self.parser.CharacterDataHandler = self._add_text
 
-    def parse(self, chunk: bytes, is_last: bool) -> Iterator[Row]:
+    def parse(self, chunk: bytes, is_last: bool) -> Iterator[NumberedCells]:
         """Parse a piece of the file. Returns the rows that end in it."""
         self.parser.Parse(chunk, is_last)
         rows = self.rows
@@ -265,6 +265,6 @@ class _OdsParser:
         self.row = []
 
 
-def _repeated(row: list[str], numbers: range) -> Iterator[Row]:
+def _repeated(row: list[str], numbers: range) -> Iterator[NumberedCells]:
     """Yield a row once for each number."""
     return ((number, row) for number in numbers)
