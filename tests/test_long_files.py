@@ -31,7 +31,7 @@ from tapis.config import TapisError
 from tapis.search import Search
 from tapis.system import parts
 from tapis.system.cli import TranslateOptions
-from tapis.system.parts import Part, Record
+from tapis.system.parts import Record, UnfinishedFile
 from tapis.system.terminal import Progress
 from tapis.text.line_blocks import LineReader, count_lines, lines_of_shard
 from tapis.text.lines import MAX_LINE_BYTES, DataError, compressed, open_bytes
@@ -323,11 +323,11 @@ def test_zst_needs_its_library(run_folder: RunFolder, called: Command, monkeypat
 
 
 def test_a_part_has_one_writer() -> None:
-    with Part(Path("out"), "maker") as part:
+    with UnfinishedFile(Path("out"), "maker") as part:
         part.add(b"one\n", 1, "digest")
         with pytest.raises(TapisError, match="another command"):
-            Part(Path("out"), "maker")
-    with Part(Path("out"), "maker") as part:
+            UnfinishedFile(Path("out"), "maker")
+    with UnfinishedFile(Path("out"), "maker") as part:
         assert part.record == Record("maker", 1, "digest", 4)
         part.finish()
     assert Path("out").read_bytes() == b"one\n"
@@ -336,7 +336,7 @@ def test_a_part_has_one_writer() -> None:
 
 def test_a_record_that_was_left_is_of_no_matter() -> None:
     for _ in range(2):
-        with Part(Path("out"), "maker") as part:
+        with UnfinishedFile(Path("out"), "maker") as part:
             part.add(b"one\n", 1, "digest")
             left = part.record_path.read_text()
             part.finish()

@@ -24,7 +24,7 @@ from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import TranslateOptions, check_written, parse
 from tapis.system.files import check_writable, digest, digest_files, is_within, write_text, write_whole
-from tapis.system.parts import Part
+from tapis.system.parts import UnfinishedFile
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
@@ -79,7 +79,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     elif task.kind == "lines" and not task.file and not options.output and sys.stdin.isatty():
         converse(translator, lines)
     elif task.kind == "lines" and options.output:
-        with Part(options.output, made_by(folder, options)) as part:
+        with UnfinishedFile(options.output, made_by(folder, options)) as part:
             if options.write_memory and part.n_lines_before:
                 missing = f"the first {part.n_lines_before:,} lines, which an earlier command translated"
                 say(f"warning: {options.write_memory} will not have {missing}")
@@ -355,7 +355,7 @@ def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
 
 
 def translate_into(
-    part: Part | None, file: Path | None, options: TranslateOptions, translated: LineTranslation
+    part: UnfinishedFile | None, file: Path | None, options: TranslateOptions, translated: LineTranslation
 ) -> None:
     """Translate a file or standard input line by line: to standard output, or into a part, from where it ends.
 

@@ -1,4 +1,4 @@
-"""Files that grow for hours: `Part`, which keeps what is done when the command that writes it is interrupted.
+"""Files that grow for hours: `UnfinishedFile`, which keeps what is done when the command that writes it is interrupted.
 
 OUT.part holds what is done, and OUT.part.json, a `Record`, says how far that is. The same command, given again, goes on
 from the record. At the end, OUT.part becomes OUT.
@@ -52,7 +52,7 @@ class Record:
         return record
 
 
-class Part:
+class UnfinishedFile:
     """An unfinished file. One command at a time writes it, and closes it as a context manager."""
 
     def __init__(self, output: Path, made_by: str) -> None:
