@@ -200,7 +200,7 @@ class ModelConfig(ModelSettings):
         values = {name: one.before for name, one in facts.items() if values["format"] < one.since} | values
         types = {field.name: field.type for field in fields(cls)}
         check_names(types.keys() - values.keys())
-        return cls(**{name: from_json_value(name, values[name], expected) for name, expected in types.items()})
+        return cls(**{name: field_from_json(name, values[name], expected) for name, expected in types.items()})
 
 
 def read_config_json(text: str) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def _earlier_pairs(values: dict[str, Any]) -> list[str]:
     languages: dict[str, Any] = {"source": "", "target": "", "pairs": [], "languages": []}
     languages |= {name: values.pop(name) for name in languages if name in values}
     for name, value in languages.items():
-        from_json_value(name, value, str if name in ("source", "target") else tuple[str, ...])
+        field_from_json(name, value, str if name in ("source", "target") else tuple[str, ...])
     return pairs_as_before(**languages)
 
 
@@ -334,7 +334,7 @@ def json_object(text: str) -> dict[str, Any]:
     return values
 
 
-def from_json_value(name: str, value: object, expected: Any) -> Any:
+def field_from_json(name: str, value: object, expected: Any) -> Any:
     """Return a field's value, after conversion of what JSON writes differently: a float without decimals, and a tuple.
 
     Raises ConfigError if it has another type than the field.
@@ -343,7 +343,7 @@ def from_json_value(name: str, value: object, expected: Any) -> Any:
         return float(value)
     if get_origin(expected) is tuple:
         if type(value) is list:
-            return tuple(from_json_value(name, item, get_args(expected)[0]) for item in value)
+            return tuple(field_from_json(name, item, get_args(expected)[0]) for item in value)
         expected = tuple
     elif get_origin(expected) is Literal:
         expected = type(get_args(expected)[0])
@@ -402,7 +402,7 @@ class Learned:
         """
         values = json_object(text)
         found = [field for field in fields(cls) if field.name in values]
-        return cls(**{field.name: from_json_value(field.name, values[field.name], field.type) for field in found})
+        return cls(**{field.name: field_from_json(field.name, values[field.name], field.type) for field in found})
 
 
 def can_be_part_of_file_name(text: str) -> bool:
