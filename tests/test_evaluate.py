@@ -91,6 +91,18 @@ def test_no_file_that_is_read_is_overwritten(called: Command, written: list[str]
     assert done.returncode == 2 and says in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("flag", ["--output", "--scores"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    run_folder: RunFolder, called: Command, flag: str
+) -> None:
+    for name, text in (("a.en", "A cat.\n"), ("a.fr", "Un chat.\n"), ("file", "")):
+        Path(name).write_text(text, encoding="utf-8")
+    args = ["--run", "tiny", "--device", "cpu", "--source", "a.en", "--reference", "a.fr", flag, "file/out"]
+    done = called("evaluate.py", *args)
+    assert done.returncode == 1 and f"{Path('file/out')} cannot be written" in done.stderr
+    assert done.stdout == "" and "translated in" not in done.stderr
+
+
 def test_other_data_needs_neither_the_weights_nor_the_columns_of_the_old(
     tiny: Config, tokenizer: Tokenizer, few: Path, called: Command
 ) -> None:

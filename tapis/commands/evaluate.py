@@ -12,7 +12,7 @@ from tapis.ctranslate2 import NO_LOG_PROBABILITIES
 from tapis.doubts import doubts
 from tapis.search import Search
 from tapis.system.cli import EvaluateOptions, check_written, parse
-from tapis.system.files import write_text
+from tapis.system.files import check_writable, write_text
 from tapis.system.terminal import printable, say
 from tapis.text.lines import DataError, lines
 from tapis.text.sentences import EXTREME_LENGTH
@@ -114,6 +114,10 @@ def evaluate(
             list(other.rows_of_directions(pairs.directions))
         except ConfigError as error:
             raise ConfigError(f"--against {options.against}: {error}") from None
+
+    # What is written after all the work must be writable before it.
+    for file in filter(None, (options.output, options.scores)):
+        check_writable(file)
 
     # Translate and score.
     say(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences")
