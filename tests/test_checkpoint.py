@@ -21,7 +21,7 @@ from checkpoint import RunFolder, parameters, recorded_names
 from config import Config
 from model import Transformer
 from pairs.corpus import Corpus
-from tapis.config import ConfigError, Learned, TapisError
+from tapis.config import MAX_LANGUAGES, ConfigError, Learned, TapisError, pairs_of_all
 from tapis.release import MODEL_FIELDS, CheckpointError
 from tapis.system.files import machine_secret, write_whole
 from tapis.system.hub import SUMS
@@ -46,6 +46,15 @@ def test_loading_returns_what_was_saved(run_folder: RunFolder, model: Transforme
         assert torch.equal(parameters(loaded)[name], parameter)
     assert loaded.projection.linear.weight is loaded.src_embed.embedding.weight
     assert not loaded.training
+
+
+def test_the_largest_config_can_be_read_again(tiny: Config) -> None:
+    """All pairs of as many languages as there may be, with long codes, and with a source of data for each."""
+    pairs = tuple(pairs_of_all([f"{number:03}_Latn" for number in range(MAX_LANGUAGES)]))
+    largest = replace(tiny, pairs=pairs, data=tuple(f"/data/of/many/languages/{pair}" for pair in pairs))
+    folder = RunFolder(Path("weights/tiny"))
+    folder.save_config(largest)
+    assert folder.load_config() == largest
 
 
 def test_a_tied_matrix_is_saved_once(model: Transformer) -> None:
