@@ -242,11 +242,14 @@ def record_rounds(folder: RunFolder, training: Training, reports: Sequence[Round
 
 
 def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda: Agenda) -> None:
-    """Score a run that has no score and needs one: it starts from another run, or its end was moved to where it is.
+    """Score weights that have no score and need one: those of another run, or of a run whose end was moved to them.
 
-    Save it then, and before other runs translate for it.
+    Save the run then, and before other runs translate for it.
     """
-    is_unscored = training.best is None and (training.is_over or bool(training.config.init_from and not training.step))
+    last = load_metrics(folder).last if is_main() else None
+    is_scored = training.group.broadcast(last is not None and last.step == training.step)
+    starts_from_run = bool(training.config.init_from) and not training.step
+    is_unscored = (training.is_over or starts_from_run) and not (is_scored and training.best)
     if is_unscored:
         with agenda.once():
             report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))

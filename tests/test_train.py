@@ -30,7 +30,7 @@ from tapis.system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of, resume_command
 from training.options import resolve
-from training.report import load_metrics
+from training.report import load_metrics, save_metrics
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
 
@@ -191,6 +191,24 @@ def test_a_run_that_is_ended_before_its_first_validation_is_scored(
     assert done.returncode == 0, done.stderr
     assert folder.model_file.is_file() and load_metrics(folder).test
     assert folder.load_state()["best"]["step"] == state["step"]
+
+
+def test_a_run_whose_end_is_moved_to_where_it_is_is_scored_there(
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+) -> None:
+    """Also if it was validated before, at an earlier step; and once."""
+    folder = RunFolder(Path("weights/demo"))
+    state, metrics = folder.load_state(), load_metrics(folder)
+    assert metrics.last
+    validated, stopped = state["step"] - 6, state["step"] - 3
+    state["step"], state["best"]["step"] = stopped, validated
+    folder.save_state(state)
+    save_metrics(folder, replace(metrics, last=replace(metrics.last, step=validated)))
+    for n_validations in (1, 0):
+        done = called("train.py", "demo", "--resume", "--steps", str(stopped))
+        assert done.returncode == 0 and done.stderr.count("valid loss") == n_validations, done.stderr
+        last = load_metrics(folder).last
+        assert last and last.step == stopped
 
 
 def test_a_new_run_that_fails_gives_no_advice_about_the_one_in_its_folder(
