@@ -1,4 +1,4 @@
-"""The files in a run's folder; no other module knows them.
+"""The files in a run's folder. tapis/release.py reads those of a model, and this module adds what training writes.
 
     weights/<name>/
         config.json  tokenizer.json     written when the run starts: what was asked, and the vocabulary
@@ -132,7 +132,7 @@ class RunFolder(RunFiles[Config]):
             ) from None
 
         try:
-            for file in (self.config_file, self.tokenizer_file, *self._later_files()):
+            for file in (self.config_file, self.tokenizer_file, self.sign_file, *self._later_files()):
                 for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed run
                     temporary.unlink()
             yield

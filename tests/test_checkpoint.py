@@ -402,7 +402,9 @@ def test_starting_a_run_removes_the_files_of_the_earlier_one(
 
 def test_temporary_files_of_a_killed_training_go_and_others_stay(run_folder: RunFolder) -> None:
     (run_folder.path / "training").mkdir()
-    left = [run_folder.path / ".model.safetensors.x1", run_folder.path / "training/.state.pt.x2"]
+    left = [
+        run_folder.path / name for name in (".model.safetensors.x1", "training/.state.pt.x2", "training/.made_here.x3")
+    ]
     for file in (*left, run_folder.path / ".gitignore"):
         file.touch()
     with run_folder.held():
