@@ -156,8 +156,8 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
     """What was asked of a run: what the model is, and the settings of its training.
 
     What a run settles itself is in `training.resolved.Resolved`, and what it learns besides the weights in `Learned`.
-    Only sizes that nobody named, and self-distillation that --minutes has no time for, are settled here before the
-    first step.
+    Only this is settled here before the first step: a name and sizes that nobody named, `plain` where an edit of
+    model.py needs it, and no self-distillation where --minutes has no time for it.
     """
 
     def __post_init__(self) -> None:

@@ -405,8 +405,8 @@ def batches(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, weigh
     neighbours are alike on both sides. A batch takes neighbours while its sentences times its longest side stay within
     batch_tokens. In the end, the batches are shuffled.
 
-    Every epoch has the same lengths in the same order, and so the same number of batches. Which of the equally long
-    pairs meet in a batch changes.
+    Every epoch cuts the sorted rows at the same places, and so has the same number of batches. Which of the equally
+    long pairs meet in a batch changes; with a weight that is no whole number, so do the lengths.
     """
     random = np.random.default_rng((seed, epoch))
     rows, limits = rows_by_weight(pairs, weights, epoch)

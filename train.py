@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from checkpoint import RUNS, RunFolder, parameters
-from tapis.release import WEIGHTS, CheckpointError
+from tapis.release import WEIGHTS
 from tapis.doubts import CONFIDENCE_SAMPLE, FEW_FOR_CONFIDENCE
 from tapis.attention import draw
 from config import Config
@@ -153,7 +153,7 @@ def captured_step(
     n_tgt: int,
     lr: float,
 ) -> LateNumbers:
-    """Replace `eager_step` by CUDA graphs: asks a GPU for the step, then waits for the one before."""
+    """Replace `eager_step` by CUDA graphs: ask a GPU for the step, then wait for the one before."""
     for place, batch in batches:
         assert isinstance(batch, PackedBatch)
         training.seed_dropout(step, place)
@@ -535,13 +535,9 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
-    """Learn what the best model is unsure of, scores it on the test part, and prints where everything is.
-
-    Raises CheckpointError if no model was validated.
-    """
+    """Learn what the best model is unsure of, score it on the test part, and print where everything is."""
     best, metrics = training.best, load_metrics(folder)
-    if best is None:
-        raise CheckpointError(f"{folder.path} has no validated model")
+    assert best is not None, "a run is validated at its end"
     metrics.seconds = round(training.seconds, 1)
     metrics.batches.steps = training.total_steps  # with --minutes, known after the half
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")

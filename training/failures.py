@@ -28,7 +28,7 @@ class BrokenOffError(TapisError):
 
 
 def not_finite(step: int, epoch: int, batch: int, precision: Precision) -> TrainingError:
-    """Return the loss or the gradient of a step is not finite; epoch and batch are counted from 1."""
+    """Return the error of a step whose loss or gradient is not finite; epoch and batch are counted from 1."""
     other_precision = "" if precision == "fp32" else ", or --precision fp32"
     return TrainingError(
         f"the loss or gradient of step {step:,} (epoch {epoch}, batch {batch}) is "
