@@ -6,8 +6,9 @@
     python train.py --resume --name NAME
     torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; several machines as for any torchrun
 
-Read `loop` and `take_step` first: they are the training. `main` and `run` prepare for them: the options, the pairs, the
-tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the position.
+Read `loop` and `take_step` first: they are the training. `main` and `load_training` prepare for them: the options, the
+pairs, the tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the
+position.
 """
 
 from training.new_run import Prepared, prepare, read_corpus
@@ -352,44 +353,25 @@ def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple
 
 
 def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
-    """Run the command: join the processes, hold the run folder, and put failures into words."""
+    """Run the command: make a new run, or resume one, from its data to its test score, and put failures into words."""
     options = resolve(args)
+    prepared = prepared or Prepared()
     group = Group.join(choose_device(options.config.device))
     folder = RunFolder(WEIGHTS / options.config.name)
+    config, has_begun = options.config, options.resume
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
-            run(options, folder, group, prepared or Prepared())
+            budget = TimeBudget(options.minutes, prepared.start)
+            training, metrics = load_training(options, folder, group, budget, prepared.corpus)
+            config, has_begun = training.config, True  # before, the folder may hold another run
+            begin(training, metrics, options, folder, budget)
         group.leave()
     except (OSError, MemoryError, RuntimeError) as error:
-        raise broken_off(error, options, options.config, folder, group, has_begun=options.resume) from None
-
-
-def broken_off(
-    error: Exception, options: TrainOptions, config: Config, folder: RunFolder, group: Group, *, has_begun: bool
-) -> Exception:
-    """Return an error in words, with what to do next; the error itself if it is from within.
-
-    Before a new run has begun, its folder may hold another one.
-    """
-    cause = cause_of(error, config, group)
-    if not cause:
-        return error
-    return BrokenOffError(cause + (advice_after(error, folder, group) if has_begun and not options.dry_run else ""))
-
-
-def run(options: TrainOptions, folder: RunFolder, group: Group, prepared: Prepared) -> None:
-    """Make a new run, or resume one, from its data to its test score."""
-    budget = TimeBudget(options.minutes, prepared.start)
-    config = options.config
-
-    # The data, the tokenizer, and the run itself.
-    if not options.resume:
-        check_other_runs(config, folder.path)
-    training, report = load_training(options, folder, group, budget, prepared.corpus)
-    try:
-        begin(training, report, options, folder, budget)
-    except (OSError, MemoryError, RuntimeError) as error:  # with the batches that were chosen for the data
-        raise broken_off(error, options, training.config, folder, group, has_begun=True) from None
+        cause = cause_of(error, config, group)
+        if not cause:
+            raise
+        advice = advice_after(error, folder, group) if has_begun and not options.dry_run else ""
+        raise BrokenOffError(cause + advice) from None
 
 
 def begin(training: Training, report: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
@@ -455,6 +437,9 @@ def load_training(
 
     corpus are the data, if they are read already.
     """
+    if not options.resume:
+        check_other_runs(options.config, folder.path)
+
     # What the run has settled.
     config, state, learned = options.config, None, None
     resolved = Resolved.of(config, choose_device(config.device), group.size)
