@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from checkpoint import RUNS, RunFolder, parameters
+from checkpoint import RUNS, RunFolder, load_parameters, parameters
 from tapis.release import WEIGHTS
 from tapis.doubts import CONFIDENCE_SAMPLE, FEW_FOR_CONFIDENCE
 from tapis.attention import draw
@@ -433,40 +433,55 @@ def notes_on(training: Training) -> Iterator[str]:
 def load_training(
     options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget, corpus: Corpus | None
 ) -> tuple[Training, Metrics]:
-    """Prepare the data and the tokenizer. Returns a run at its start or where it stopped, and its description.
+    """Return a run at its start or where it stopped, and its description.
 
-    corpus are the data, if they are read already.
+    corpus are the data of a new run, if they are read already.
     """
-    if not options.resume:
-        check_other_runs(options.config, folder.path)
-
-    # What the run has settled.
-    config, state, learned = options.config, None, None
-    resolved = Resolved.of(config, choose_device(config.device), group.size)
     if options.resume:
-        state, learned = folder.load_state(), folder.load_learned()
-        resolved = Resolved.saved(state, config, group.size, follows_config=options.gives_length)
+        return resumed_training(options, folder, group)
+    return new_training(options, folder, group, budget, corpus)
+
+
+def resumed_training(options: TrainOptions, folder: RunFolder, group: Group) -> tuple[Training, Metrics]:
+    """Return a run where it stopped, and its description."""
+    # What it has settled and learned.
+    config, state, learned = options.config, folder.load_state(), folder.load_learned()
+    resolved = Resolved.saved(state, config, group.size, follows_config=options.gives_length)
     check_shardable(config, resolved.precision)
 
-    # The data, the tokenizer, the model.
-    ancestor = Ancestor.load(config.init_from) if config.init_from and not options.resume else None
+    # The same data, tokenizer and position.
+    with group.first_on_each_disk(cache_folder()):
+        corpus = read_corpus(config, is_new=False)
+    tokenizer = folder.load_tokenizer()
+    training = Training(config, corpus, tokenizer, group, resolved, learned, teachers_of(state))
+    restore(training, state)
+    return training, describe(training)
+
+
+def new_training(
+    options: TrainOptions, folder: RunFolder, group: Group, budget: TimeBudget, corpus: Corpus | None
+) -> tuple[Training, Metrics]:
+    """Return a new run at its start, with the weights of the run that it starts from, if any, and its description."""
+    # What may be refused before the data are read: other runs, the precision.
+    config = options.config
+    check_other_runs(config, folder.path)
+    check_shardable(config, Resolved.of(config, choose_device(config.device), group.size).precision)
+    ancestor = Ancestor.load(config.init_from) if config.init_from else None
+
+    # The data, the sizes, the tokenizer.
     if corpus is None:
         with group.first_on_each_disk(cache_folder()):
-            corpus = read_corpus(config, is_new=not options.resume)
+            corpus = read_corpus(config)
     if options.open_fields:
         config = sized(config, options.open_fields, corpus, group, budget)
-        resolved = Resolved.of(config, choose_device(config.device), group.size)
-    if options.resume:
-        tokenizer = folder.load_tokenizer()
-    else:
-        tokenizer = ancestor.tokenizer if ancestor else tokenizer_for(config, corpus, group)
-    training = Training(config, corpus, tokenizer, group, resolved, learned, teachers_of(state) if state else None)
-    if state is not None:
-        restore(training, state)
-    elif budget.is_open:
+    tokenizer = ancestor.tokenizer if ancestor else tokenizer_for(config, corpus, group)
+
+    # The model, and the number of steps.
+    training = Training(config, corpus, tokenizer, group)
+    if budget.is_open:
         budget.plan(training, take_step)
     if ancestor:
-        training.start_from(ancestor.weights, config.init_from)
+        load_parameters(training.model, ancestor.weights, config.init_from)
         training.learned = ancestor.with_words(training.learned)
     return training, describe(training, ancestor)
 

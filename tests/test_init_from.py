@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import Command
 
-from checkpoint import RunFolder, parameters
+from checkpoint import RunFolder, load_parameters, parameters
 from config import PRESETS, Config
 from pairs.corpus import Corpus
 from tapis.config import Learned
@@ -166,7 +166,7 @@ def test_an_ancestor_without_metrics_is_as_good(run_folder: RunFolder, tiny: Con
         assert ancestor.compare_side(side, "en", np.ones(len(ancestor.tokenizer), dtype=np.int64)) == side
         assert ancestor.with_words(Learned(1.0, target_words="chat")) == Learned(1.0), "its own words are not known"
     training = Training(replace(tiny, init_from="x"), small, ancestor.tokenizer)
-    training.start_from(ancestor.weights, "x")
+    load_parameters(training.model, ancestor.weights, "x")
     for name, weight in parameters(training.model).items():
         assert torch.equal(weight, ancestor.weights[name])
 

@@ -31,7 +31,7 @@ class Resolved:
 
     @classmethod
     def of(cls, config: Config, device: torch.device, n_processes: int = 1) -> "Resolved":
-        """Settle for a new run what does not depend on its data. Raises ConfigError if the device lacks a precision."""
+        """Settle for a new run what does not depend on its data."""
         precision = choose_precision(config.precision, device)
         return cls(precision, max(config.accumulate, n_processes), config.warmup_steps, config.steps)
 

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 from torch.utils._triton import has_triton
 
-from checkpoint import load_parameters, parameters
+from checkpoint import parameters
 from config import FACTS, Config
 from dataset import EncodedPairs, padding_share
 from decoding.torch_searcher import TorchSearcher, searcher_of
@@ -471,10 +471,6 @@ class Training:
         if model is self.model and isinstance(searcher, TorchSearcher) and self.device.type == "cuda":
             self.searcher = searcher
         return Translator(searcher, self.tokenizer, self.config, self.learned)
-
-    def start_from(self, weights: dict[str, Tensor], origin: str) -> None:
-        """Begin with the weights of another run instead of random ones. origin names them in an error."""
-        load_parameters(self.model, weights, origin)
 
     @property
     def resume_signature(self) -> dict[str, str]:
