@@ -19,7 +19,7 @@ validation pairs are scored, and below --least-bleu it teaches nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,16 +61,16 @@ TAG = BOS
 
 @dataclass(frozen=True)
 class Translated:
-    """The translations that are learned from after `after_step` steps."""
+    """The translations that are learned from after `after_step` steps; by default none, before the first round."""
 
-    n_rounds: int
+    n_rounds: int = 0
     """How many of `rounds` have begun"""
-    after_step: int
-    sources: dict[int, list[int]]
+    after_step: int = 0
+    sources: dict[int, list[int]] = field(default_factory=dict)
     """The sources of monolingual text in token ids, by row"""
-    targets: dict[int, list[int]]
+    targets: dict[int, list[int]] = field(default_factory=dict)
     """The targets of distillation in token ids, by row"""
-    dropped: list[int]
+    dropped: list[int] = field(default_factory=list)
     """The rows of unrelated pairs, which are learned from no more"""
 
 

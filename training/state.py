@@ -19,7 +19,7 @@ from tapis.release import CheckpointError, with_pairs
 from tapis.system.cli import is_out_of_memory
 from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
-from training.own_translations import from_tensors, rounds, row_of_integers, to_tensors
+from training.own_translations import Translated, from_tensors, rounds, row_of_integers, to_tensors
 from training.records import Position
 from training.sharding import check_numbers, load_optimizer_state
 from training.trainer import Training
@@ -32,16 +32,15 @@ def state_of(training: Training) -> dict[str, Any]:
 
     All processes must call it together.
     """
-    translated = None
-    if training.translated:
-        translated = {
-            "n_moments": training.translated.n_rounds,  # the name that earlier versions wrote
-            "after_step": training.translated.after_step,
-            "sources": to_tensors(training.translated.sources),
-            "targets": to_tensors(training.translated.targets),
-            "dropped": torch.tensor(training.translated.dropped, dtype=torch.int64),
-            "teachers": {name: teacher.digest for name, teacher in training.teachers.items()},
-        }
+    now = training.translated
+    translated = {
+        "n_moments": now.n_rounds,  # the name that earlier versions wrote
+        "after_step": now.after_step,
+        "sources": to_tensors(now.sources),
+        "targets": to_tensors(now.targets),
+        "dropped": torch.tensor(now.dropped, dtype=torch.int64),
+        "teachers": {name: teacher.digest for name, teacher in training.teachers.items()},
+    }
     return {
         "step": training.step,
         "tokens": training.tokens,
@@ -51,7 +50,7 @@ def state_of(training: Training) -> dict[str, Any]:
         "model": {name: collected(weight) for name, weight in parameters(training.model).items()},
         "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in training.optimizers],
         "scaler": training.scaler.state_dict(),
-        "translated": translated,
+        "translated": translated if now.n_rounds else None,  # before the first round, teachers are not chosen yet
         "resume_signature": training.resume_signature,
         **training.resolved.to_state(training.config),
     }
@@ -83,9 +82,12 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         check_position(position)
         training.step, training.tokens, training.seconds = position.step, position.tokens, position.seconds
         training.best, training.validations_since_best = position.best, position.validations_since_best
-        training.forget_translations()
+        translated = Translated()
         if state["translated"]:
-            _restore_translations(training, state["translated"])
+            _restore_teachers(training, state["translated"].get("teachers", {}))
+            translated = _translations_of(training, state["translated"])
+        if translated != training.translated:
+            training.learn_from(translated)  # after the teachers are known, on which it depends how batches are made
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
@@ -140,31 +142,32 @@ def check_position(position: Position) -> None:
         raise ValueError("its position is out of range")
 
 
-def _restore_translations(training: Training, saved: dict[str, Any]) -> None:
-    """Learn again from the saved translations, but for those whose round is to come in a run that was made longer."""
+def _translations_of(training: Training, saved: dict[str, Any]) -> Translated:
+    """Return the saved translations, but for those whose round is to come in a run that was made longer."""
     n_saved, after_step = saved["n_moments"], saved["after_step"]
     if type(n_saved) is not int or type(after_step) is not int:
         raise ValueError("the rounds of its translations are no numbers")
     if not (0 <= n_saved <= len(rounds(training.config)) and 0 <= after_step <= training.step):
         raise ValueError("the rounds of its translations are out of range")
     n_rounds = min(n_saved, training.n_rounds)
+    if not n_rounds:
+        return Translated()
+
     made = {kind for _, kind in rounds(training.config)[:n_rounds]}
-    _restore_teachers(training, saved.get("teachers", {}))  # first: how batches are made depends on them
-    if made:
-        after_step = after_step if n_rounds == n_saved else training.step
-        sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
-        targets = from_tensors(saved["targets"]) if made & {"distillation", "self-distillation"} else {}
-        dropped = row_of_integers(saved["dropped"]).tolist() if "dropping" in made else []
-        if not {*sources, *targets, *dropped} <= set(training.train_pairs.rows.tolist()):
-            raise ValueError("there are translations of pairs that the data lack")
-        if len(set(dropped)) == len(training.train_pairs):
-            raise ValueError("all pairs are dropped")
-        for ids in (*sources.values(), *targets.values()):
-            if len(ids) > training.config.max_length + 2:  # with the tags of a source
-                raise ValueError("a translation is longer than --max-length")
-            if not all(0 <= token < len(training.tokenizer) for token in ids):
-                raise ValueError("a translation has tokens that the vocabulary lacks")
-        training.learn_from(n_rounds, after_step, sources, targets, dropped)
+    after_step = after_step if n_rounds == n_saved else training.step
+    sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
+    targets = from_tensors(saved["targets"]) if made & {"distillation", "self-distillation"} else {}
+    dropped = row_of_integers(saved["dropped"]).tolist() if "dropping" in made else []
+    if not {*sources, *targets, *dropped} <= set(training.train_pairs.rows.tolist()):
+        raise ValueError("there are translations of pairs that the data lack")
+    if len(set(dropped)) == len(training.train_pairs):
+        raise ValueError("all pairs are dropped")
+    for ids in (*sources.values(), *targets.values()):
+        if len(ids) > training.config.max_length + 2:  # with the tags of a source
+            raise ValueError("a translation is longer than --max-length")
+        if not all(0 <= token < len(training.tokenizer) for token in ids):
+            raise ValueError("a translation has tokens that the vocabulary lacks")
+    return Translated(n_rounds, after_step, sources, targets, dropped)
 
 
 def teachers_of(state: dict[str, Any]) -> list[str] | None:

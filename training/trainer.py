@@ -102,7 +102,7 @@ class Training:
         )
         self.lexicons = lexicons(corpus) if config.terms else []
         self.valid_texts = list(corpus.valid)  # read at every validation, and scattered over a large table
-        self.translated: Translated | None = None
+        self.translated = Translated()
 
         # The model, its loss and its optimizers.
         if not config.plain:
@@ -304,7 +304,7 @@ class Training:
     @property
     def is_round_due(self) -> bool:
         """Whether something is to be done before the steps to come: pairs judged, text translated, teachers chosen."""
-        return self.n_rounds > (self.translated.n_rounds if self.translated else 0)
+        return self.n_rounds > self.translated.n_rounds
 
     def plan_steps(self, steps: int, warmup_steps: int) -> None:
         """Set the number of steps in all.
@@ -375,8 +375,8 @@ class Training:
         """Make the rounds that are due, for the steps to come. Returns what each did."""
         assert self.is_round_due
         now = self.translated
-        due = {kind for _, kind in rounds(self.config)[now.n_rounds if now else 0 : self.n_rounds]}
-        sources, targets, dropped = (now.sources, now.targets, now.dropped) if now else ({}, {}, [])
+        due = {kind for _, kind in rounds(self.config)[now.n_rounds : self.n_rounds]}
+        sources, targets, dropped = now.sources, now.targets, now.dropped
         reports: list[RoundReport | Unrelated] = []
         with torch.compiler.set_stance("force_eager"):
             # Which pairs are kept, as this model judges them.
@@ -399,7 +399,7 @@ class Training:
             if due & {"distillation", "self-distillation"}:
                 report, targets = self._distill(a_round)
                 reports.append(report)
-        self.learn_from(self.n_rounds, self.step, sources, targets, dropped)
+        self.learn_from(Translated(self.n_rounds, self.step, sources, targets, dropped))
         return reports
 
     def _distill(self, a_round: Round) -> tuple[RoundReport, dict[int, list[int]]]:
@@ -424,26 +424,14 @@ class Training:
         told = [one for judged in judged_of for one in judged if one.by in good or not one.is_good]
         return RoundReport("teaching", told, len(self.train_pairs) if good else 0, self.step), {}
 
-    def learn_from(
-        self,
-        n_rounds: int,
-        after_step: int,
-        sources: dict[int, list[int]],
-        targets: dict[int, list[int]],
-        dropped: Sequence[int] = (),
-    ) -> None:
+    def learn_from(self, translated: Translated) -> None:
         """Learn from translations after a step, and no more from the dropped pairs. Epochs are counted anew."""
-        self.translated = Translated(n_rounds, after_step, sources, targets, list(dropped))
+        self.translated = translated
+        sources, targets, after_step = translated.sources, translated.targets, translated.after_step
         first_epoch = math.ceil(after_step / self.steps_per_epoch)
         pairs = self.train_pairs.replaced(sources, targets) if sources or targets else self.train_pairs
-        pairs = pairs.without(dropped)
+        pairs = pairs.without(translated.dropped)
         self.batch_plan = self._plan_of(pairs, after_step, first_epoch, sources)
-
-    def forget_translations(self) -> None:
-        """Learn from the training pairs as they came."""
-        if self.translated:
-            self.translated = None
-            self.batch_plan = self._plan_of(self.train_pairs)
 
     def whole_model(self) -> Transformer:
         """Return the model as it is now, to translate with and to save: of a sharded run, a copy.

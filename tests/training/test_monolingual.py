@@ -62,7 +62,7 @@ def rounds_of(training: Training) -> list[RoundReport]:
 
 def texts_of(training: Training, rows: Any) -> list[tuple[list[int], str]]:
     """The source ids and the target text of some rows of the translated pairs."""
-    assert training.translated
+    assert training.translated.n_rounds
     batch = collate(*training.batch_plan.pairs.ids(np.asarray(rows)))
     targets = training.tokenizer.decode(batch.labels.tolist())
     return list(zip(batch.src.tolist(), targets, strict=True))
@@ -110,12 +110,12 @@ def test_text_is_learned_from_once_it_is_translated(begin: Begin) -> None:
     while training.step < 6:
         was_due.append(training.is_round_due)
         advance(training, 1)
-    assert not any(was_due) and training.is_round_due and training.translated is None
+    assert not any(was_due) and training.is_round_due and not training.translated.n_rounds
     assert not any(is_text[rows].any() for rows in training.batch_plan.batches_of_epoch(0))
 
     # Then an epoch has each line as often as its weight says, as the target of a tagged source.
     assert [report.kind for report in rounds_of(training)] == ["back-translation"]
-    assert not training.is_round_due and training.translated
+    assert not training.is_round_due and training.translated.n_rounds
     learned = np.concatenate(training.batch_plan.batches_of_epoch(3))
     assert (np.bincount(learned, minlength=len(is_text)) == np.where(is_text, 2, 1)).all()
     into_french = training.tokenizer.tags["fr"]
@@ -192,7 +192,7 @@ def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int)
     folder.save_state(state_of(begun))
     torch.manual_seed(99)
     restore(resumed, folder.load_state())
-    assert (resumed.translated is not None) == (stop > 6)
+    assert bool(resumed.translated.n_rounds) == (stop > 6)
     advance(resumed, 12 - stop)
     for name, parameter in parameters(straight.model).items():
         assert torch.equal(parameters(resumed.model)[name], parameter), name
@@ -205,16 +205,16 @@ def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
     """Its moments lie ahead again: that of self-distillation, then the second and the first of back-translation."""
     done, longer = begin(self_distillation=0.1), begin(self_distillation=0.1, steps=steps)
     advance(done, 12)
-    assert done.translated and done.translated.n_rounds == 3
+    assert done.translated.n_rounds == 3
     folder = RunFolder(tmp_path / "run")
     folder.save_state(state_of(done))
     # steps counts among the settings that may change
     restore(longer, folder.load_state())
     assert not longer.is_round_due
     if not n_moments:
-        assert longer.translated is None
+        assert not longer.translated.n_rounds
         return
-    assert longer.translated and longer.translated.n_rounds == n_moments
+    assert longer.translated.n_rounds == n_moments
     assert longer.translated.sources == done.translated.sources and not longer.translated.targets
     assert longer.batch_plan.place_of(13)[1] == 0, "its epochs are counted anew"
     advance(longer, 1)
@@ -233,7 +233,6 @@ def test_each_process_translates_a_share(begin: Begin) -> None:
     alone = begin()
     alone.step = 6
     alone.make_rounds()
-    assert alone.translated
     expected = list(alone.translated.sources.values())
     for rank in range(2):
         training = begin()

@@ -28,7 +28,7 @@ from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
-from training.own_translations import Round, closest_translations, from_tensors, to_tensors
+from training.own_translations import Round, Translated, closest_translations, from_tensors, to_tensors
 from training.records import Judged, RoundReport
 from training.report import Metrics
 from training.state import restore, state_of
@@ -50,14 +50,14 @@ def test_the_last_steps_learn_from_the_models_own_translations(
         was_due.append(training.is_round_due)
         advance(training, 1)
     pairs = training.train_pairs
-    assert not any(was_due) and training.is_round_due and training.translated is None
+    assert not any(was_due) and training.is_round_due and not training.translated.n_rounds
 
     before = collate(*pairs.ids(pairs.rows))
     translator = training.translator()
     training.model.eval()
     five = translator.n_best([source for source, _ in small.train], Search(5, 5))
     training.make_rounds()
-    assert not training.is_round_due and training.translated
+    assert not training.is_round_due and training.translated.n_rounds
     after = collate(*training.batch_plan.pairs.ids(pairs.rows))
     assert torch.equal(before.src, after.src)
 
@@ -78,8 +78,7 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
     lengths = [1 + (7 * i) % 60 for i in range(len(training.train_pairs))]  # unlike those of the targets
     training.step = 4
     targets = {row: [50] * length for row, length in zip(training.train_pairs.rows.tolist(), lengths, strict=True)}
-    training.learn_from(1, 4, {}, targets)
-    assert training.translated
+    training.learn_from(Translated(1, 4, targets=targets))
     distilled_rows = []
     for step in range(5, 5 + training.batch_plan.steps_per_epoch):
         ((_, packed),) = training.batch_plan.batches_of(step)
@@ -93,8 +92,8 @@ def test_distilled_batches_keep_to_the_token_budget(tiny: Config, small: Corpus,
 def test_a_distilled_epoch_has_a_batch_order_of_its_own(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     training = Training(replace(tiny, steps=100, self_distillation=0.5), small, tokenizer)
     after_step, original = 2 * training.steps_per_epoch - 3, training.batch_plan
-    training.learn_from(1, after_step, {}, {row: [50] for row in training.train_pairs.rows.tolist()})
-    assert training.translated and training.batch_plan.steps_per_epoch != training.steps_per_epoch
+    training.learn_from(Translated(1, after_step, targets={row: [50] for row in training.train_pairs.rows.tolist()}))
+    assert training.translated.n_rounds and training.batch_plan.steps_per_epoch != training.steps_per_epoch
     assert original.place_of(after_step) == (1, training.steps_per_epoch - 4)
     assert (
         training.batch_plan.place_of(after_step + 1) == (math.ceil(after_step / training.steps_per_epoch), 0) == (2, 0)
@@ -114,11 +113,11 @@ def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corp
     short, longer = Training(config, small, tokenizer), Training(replace(config, steps=12), small, tokenizer)
     advance(short, 4)
     restore(longer, state_of(short))
-    assert short.translated and not longer.translated and not longer.is_round_due
+    assert short.translated.n_rounds and not longer.translated.n_rounds and not longer.is_round_due
     advance(longer, 2)
     assert longer.is_round_due
     advance(longer, 1)
-    assert longer.translated
+    assert longer.translated.n_rounds
 
 
 def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -128,7 +127,7 @@ def test_a_resumed_run_reports_the_batches_of_its_data(tiny: Config, small: Corp
     assert expected.in_an_epoch == begun.batches_per_epoch > 0
     advance(begun, 3)
     restore(resumed, state_of(begun))
-    assert resumed.translated and describe(resumed).batches == expected
+    assert resumed.translated.n_rounds and describe(resumed).batches == expected
 
 
 def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
@@ -166,7 +165,7 @@ def test_a_training_is_saved_before_others_translate_for_it(
     restore(again, run_folder.load_state())
     assert again.step == 0 and again.is_round_due
     for one in (training, again):
-        one.learn_from(1, 0, {}, {})
+        one.learn_from(Translated(1))
         advance(one, 2)
     assert all(map(torch.equal, training.model.parameters(), again.model.parameters()))
 
@@ -177,7 +176,7 @@ def test_translations_are_saved_with_the_next_step(
     config = replace(tiny, steps=20, self_distillation=0.25, valid_every=20)
     training = Training(config, replace(small, train=first(small.train, 40)), tokenizer)
     saves: list[tuple[int, bool]] = []
-    monkeypatch.setattr("train.save", lambda one, _: saves.append((one.step, one.translated is not None)))
+    monkeypatch.setattr("train.save", lambda one, _: saves.append((one.step, bool(one.translated.n_rounds))))
     loop(training, run_folder, Logs(None, training.progress, 10), [])
     assert saves == [(15, False), (16, True), (20, True)]
 
@@ -190,10 +189,10 @@ def test_translating_in_parts_gives_the_same(
     training.step = training.total_steps
     training.make_rounds()
     whole = training.translated
-    training.forget_translations()
+    training.learn_from(Translated())
     monkeypatch.setattr("training.own_translations.TRANSLATED_TOGETHER", 7)
     training.make_rounds()
-    assert whole and whole.targets and training.translated and training.translated.targets == whole.targets
+    assert whole.targets and training.translated.targets == whole.targets
 
 
 def share_of_process(training: Training, rank: int, gathered: list[list[int]]) -> list[list[int]]:
@@ -215,7 +214,6 @@ def test_each_process_translates_a_share(tiny: Config, small: Corpus, tokenizer:
     alone = Training(replace(tiny, self_distillation=0.5, max_length=250), small, tokenizer)
     alone.step = alone.total_steps
     alone.make_rounds()
-    assert alone.translated
     expected = list(alone.translated.targets.values())
     for rank in range(2):
         training = Training(alone.config, small, tokenizer)

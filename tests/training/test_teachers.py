@@ -28,6 +28,7 @@ from tapis.release import CheckpointError
 from tapis.text.tokenizer import Tokenizer
 from train import record_rounds
 from training.objective import BatchLoss
+from training.own_translations import Translated
 from training.records import Judged, RoundReport
 from training.report import load_metrics
 from training.state import restore, state_of, teachers_of
@@ -149,7 +150,7 @@ def test_a_run_goes_on_without_a_teacher_that_was_left_out(
     """It may be gone by then. A state cannot name other runs than --teacher does."""
     begun = taught_training(tiny, small, tokenizer)
     begun.config = replace(begun.config, teacher=("one", "gone"))
-    begun.learn_from(1, 0, {}, {})
+    begun.learn_from(Translated(1))
     state = state_of(begun)
     assert teachers_of(state) == ["one"] and teachers_of({"translated": None}) is None
 
@@ -165,11 +166,11 @@ def test_a_state_of_an_earlier_version_goes_on_with_translations(
 ) -> None:
     """There, teachers of the same vocabulary had translated the training part."""
     begun, resumed = (taught_training(tiny, small, tokenizer) for _ in range(2))
-    begun.learn_from(1, 0, {}, {int(begun.train_pairs.rows[0]): [50]})
+    begun.learn_from(Translated(1, targets={int(begun.train_pairs.rows[0]): [50]}))
     state = state_of(begun)
     del state["translated"]["teachers"]
     restore(resumed, state)
-    assert not resumed.teachers and not resumed.model_loss.teachers and resumed.translated
+    assert not resumed.teachers and not resumed.model_loss.teachers and resumed.translated.n_rounds
     assert list(resumed.translated.targets.values()) == [[50]]
 
 

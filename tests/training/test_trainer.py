@@ -26,7 +26,7 @@ from train import take_step
 from training.batch_plan import BatchPlan
 from training.description import describe
 from training.failures import TrainingError
-from training.own_translations import to_tensors
+from training.own_translations import Translated, to_tensors
 from training.records import Validation
 from training.resolved import Resolved
 from training.state import restore, state_of
@@ -112,7 +112,7 @@ def test_ten_steps_equal_six_and_four_resumed(
     resumed = Training(config, small, tokenizer)
     restore(resumed, folder.load_state())
     assert resumed.step == 6
-    assert (resumed.translated is not None) == (change.get("self_distillation") == 0.5)
+    assert bool(resumed.translated.n_rounds) == (change.get("self_distillation") == 0.5)
     advance(resumed, 4)
 
     for name, parameter in parameters(straight.model).items():
@@ -429,10 +429,10 @@ def test_a_state_of_other_types_is_refused_in_words(
     training, again = Training(config, small, tokenizer), Training(config, small, tokenizer)
     training.advance(take_step(training, 1))
     training.step = training.total_steps
-    training.learn_from(2, 1, {}, {0: [5, 6]})
+    training.learn_from(Translated(2, 1, targets={0: [5, 6]}))
     state: Any = state_of(training)
     restore(again, state)
-    assert again.translated
+    assert again.translated.n_rounds
     changed: Any = state
     for key in place[:-1]:
         changed = changed[key]

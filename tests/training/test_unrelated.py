@@ -127,7 +127,7 @@ def test_dropped_pairs_are_learned_from_no_more(dropping: Config, small: Corpus,
     assert training.batch_plan.steps_per_epoch < steps_per_epoch == training.steps_per_epoch
     # They stay away when the model learns from its own translations, and are not translated.
     advance(training, 6)
-    assert training.translated and rows_learned(training) == kept
+    assert training.translated.n_rounds and rows_learned(training) == kept
     assert set() < training.translated.targets.keys() <= kept, "some translations are too long to be learned from"
     assert describe(training).data.trained_on == n, "the report is of the data as they came"
 
@@ -168,7 +168,7 @@ def test_a_state_of_before_the_setting_is_resumed(tiny: Config, small: Corpus, t
     state = state_of(begun)
     del state["resume_signature"]["drop_unrelated"], state["translated"]["dropped"]
     restore(resumed, state)
-    assert resumed.step == 4 and resumed.translated
+    assert resumed.step == 4 and resumed.translated.n_rounds
 
 
 def test_the_command_says_what_it_did(
