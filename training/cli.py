@@ -99,8 +99,10 @@ class TrainOptions:
 
     def having(self, config: Config) -> "TrainOptions":
         """Return the same options for another config."""
-        others = ("minutes", "dry_run", "resume", "overwrite", "open_fields", "gives_length")
-        return replace(TrainOptions.of(config), **{name: getattr(self, name) for name in others})
+        new = TrainOptions.of(config)
+        return replace(
+            self, languages=new.languages, data=new.data, model=new.model, training=new.training, run=new.run
+        )
 
     @cached_property
     def config(self) -> Config:
