@@ -43,11 +43,11 @@ def prepare(args: Sequence[str]) -> Prepared:
     names data that are not there, or not what they should be.
     """
     prepared = Prepared()
-    _, _, options = parse_training(args)
+    preset, flags, options = parse_training(args)
     if options.resume or options.config.init_from:
         return prepared
     check_files(options.config)
-    options = options_of_new_run(args)
+    options = options_of_new_run(preset, flags, options)
     check_is_new(options)
     if not ("TORCHELASTIC_RUN_ID" in os.environ or options.config.back_translator or options.config.teacher):
         prepared = replace(prepared, corpus=read_corpus(options.config))
@@ -75,9 +75,8 @@ def read_corpus(config: Config, *, is_new: bool = True) -> "Corpus":
     return corpus
 
 
-def options_of_new_run(args: Sequence[str]) -> TrainOptions:
-    """Parse the line of a run that neither is resumed nor starts from another run. Returns options with a name."""
-    preset, flags, options = parse_training(args)
+def options_of_new_run(preset: str, flags: Sequence[str], options: TrainOptions) -> TrainOptions:
+    """Complete what `parse_training` returned for a run that neither is resumed nor starts from another run."""
     options = with_open_fields(options, preset, flags)
     check_minutes(options)
     return options.having(named(options, preset))
@@ -85,9 +84,9 @@ def options_of_new_run(args: Sequence[str]) -> TrainOptions:
 
 def with_open_fields(options: TrainOptions, preset: str, flags: Sequence[str]) -> TrainOptions:
     """Return the options with `open_fields`: of a line with --data and no preset, the sizes that it does not name."""
-    return (
-        options if preset or not value_of("--data", flags) else replace(options, open_fields=tuple(open_fields(flags)))
-    )
+    if preset or not value_of("--data", flags):
+        return options
+    return replace(options, open_fields=tuple(open_fields(flags)))
 
 
 def check_minutes(options: TrainOptions) -> None:

@@ -32,11 +32,10 @@ def resolve(args: Sequence[str]) -> TrainOptions:
             check_minutes(options)
             options = options.having(named(options, preset))
         else:
-            options = options_of_new_run(args)
+            options = options_of_new_run(preset, flags, options)
         check_is_new(options)
         return options.having(plain_if_edited(options.config))
 
-    check_minutes(options)
     saved = saved_config(named(with_open_fields(options, preset, flags), preset).name)
     options = parse_over(saved, flags)
     if options.overwrite:
