@@ -17,7 +17,7 @@ from tapis.system.cli import answer_early, parse, run_command
 answer_early(__name__, partial(parse, OwnEvaluateOptions))  # before torch, which takes more than a second
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from checkpoint import RunFolder, recorded_names
 from tapis.commands.evaluate import PairsToScore, check_pairs, evaluate, pairs_of_files, score_files
@@ -27,9 +27,7 @@ from decoding.translator import Translator
 from config import Config
 from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
-from pairs.origins import Origin
 from pairs.readers import takes_columns
-from pairs.tables import Ints
 
 
 def main(args: Sequence[str]) -> None:
@@ -48,7 +46,7 @@ def main(args: Sequence[str]) -> None:
     if options.source and (options.data or options.split != "test"):
         raise ConfigError("--split and --data are for the run's own data, not for --source and --reference")
     if options.source:
-        evaluate(Translator, options, lambda translator: pairs_of_files(options, translator, FilesToScore))
+        evaluate(Translator, options, lambda translator: pairs_of_files(options, translator, torchmetrics_score))
     else:
         evaluate(Translator, options, lambda _: own_pairs(options))
 
@@ -61,29 +59,11 @@ def config_of(run: str) -> Config:
     return folder.load_config()
 
 
-class FilesToScore(PairsToScore):
-    """The pairs of two files."""
+def own_pairs(options: OwnEvaluateOptions) -> PairsToScore:
+    """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read.
 
-    def score_lines(self, hypotheses: Sequence[str]) -> list[str]:
-        return [str(torchmetrics_score(hypotheses, self.references, self.directions[0][1]))]
-
-
-@dataclass(frozen=True)
-class OwnPairs(PairsToScore):
-    """Pairs of a run's own data."""
-
-    numbers: Ints
-    """The number of its origin for each pair"""
-    origins: list[Origin]
-    """Language pairs or sources of data; if there are several, each has a line of scores"""
-
-    def score_lines(self, hypotheses: Sequence[str]) -> list[str]:
-        scores = score_corpus(hypotheses, self.references, self.numbers, self.origins)
-        return [str(scores), *by_data_lines(scores.by_data)]
-
-
-def own_pairs(options: OwnEvaluateOptions) -> OwnPairs:
-    """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read."""
+    With several language pairs or sources of data, each has a line of scores.
+    """
     config = replace(config_of(options.run), monolingual=(), back_translator="", teacher=())
     if options.data:
         # These belong to the sources that the run was trained on.
@@ -96,7 +76,12 @@ def own_pairs(options: OwnEvaluateOptions) -> OwnPairs:
     pairs = corpus.valid if options.split == "valid" else corpus.test
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     check_pairs(name, sources, references)
-    return OwnPairs(name, sources, references, corpus.directions(pairs), pairs.origins(), corpus.origins)
+
+    def score_lines(hypotheses: Sequence[str]) -> list[str]:
+        scores = score_corpus(hypotheses, references, pairs.origins(), corpus.origins)
+        return [str(scores), *by_data_lines(scores.by_data)]
+
+    return PairsToScore(name, sources, references, corpus.directions(pairs), score_lines)
 
 
 if __name__ == "__main__":

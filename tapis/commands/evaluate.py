@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
 
 from tapis.config import ConfigError, flag
 from tapis.ctranslate2 import NO_LOG_PROBABILITIES
@@ -20,7 +19,7 @@ from tapis.translation import DOUBTS
 from tapis.translator import Translator, rows_by_direction
 
 try:
-    from tapis.scoring import compare, compared, score, sentence_chrf
+    from tapis.scoring import Scores, compare, compared, score, sentence_chrf
 except ImportError as error:
     raise SystemExit(f'scoring needs {error.name}, which is not installed: pip install "tapis[evaluate]"') from None
 
@@ -36,13 +35,8 @@ class PairsToScore:
     references: list[str]
     directions: list[tuple[str, str]]
     """The source and target language of each pair"""
-
-    def score_lines(self, hypotheses: Sequence[str]) -> list[str]:
-        """Return the scores of translations, as lines to print."""
-        return [str(score(hypotheses, self.references, self.directions[0][1]))]
-
-
-Pairs = TypeVar("Pairs", bound=PairsToScore)
+    score_lines: Callable[[Sequence[str]], list[str]]
+    """Returns the scores of translations, as lines to print"""
 
 
 def run(kind: type[Translator], args: Sequence[str]) -> None:
@@ -53,7 +47,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         return
     if not (options.source and options.reference):
         raise ConfigError("name two files, with --source and --reference, or with --hypothesis and --reference")
-    evaluate(kind, options, lambda translator: pairs_of_files(options, translator, PairsToScore))
+    evaluate(kind, options, lambda translator: pairs_of_files(options, translator, score))
 
 
 def score_files(options: EvaluateOptions) -> None:
@@ -158,8 +152,10 @@ def check_can_force(translator: Translator) -> None:
         raise ConfigError(NO_LOG_PROBABILITIES)
 
 
-def pairs_of_files(options: EvaluateOptions, translator: Translator, kind: Callable[..., Pairs]) -> Pairs:
-    """Return the pairs of two files. Raises DataError if they are not pairs.
+def pairs_of_files(
+    options: EvaluateOptions, translator: Translator, scored: Callable[[Sequence[str], Sequence[str], str], Scores]
+) -> PairsToScore:
+    """Return the pairs of two files, which `scored` scores as `score` does. Raises DataError if they are not pairs.
 
     Raises ConfigError if there are several references, or if the languages are not clear.
     """
@@ -174,7 +170,11 @@ def pairs_of_files(options: EvaluateOptions, translator: Translator, kind: Calla
     languages = options.source_language or language_of(options.source, sources, translator), translator.target
     name = str(options.source)
     check_pairs(name, sources, references)
-    return kind(name, sources, references, [languages] * len(sources))
+
+    def score_lines(hypotheses: Sequence[str]) -> list[str]:
+        return [str(scored(hypotheses, references, translator.target))]
+
+    return PairsToScore(name, sources, references, [languages] * len(sources), score_lines)
 
 
 def check_pairs(name: str, sources: Sequence[str], references: Sequence[str]) -> None:
