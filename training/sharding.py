@@ -6,17 +6,13 @@ matrices that attention in ranges joins (fast/attention.py) stay until the backw
 process holds all of them, 16 bytes a weight with Adam in fp32, which is faster wherever it fits.
 """
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from config import Config
 from fast.forward import PackedBatchLoss
-from machine.distributed import part_like
 from tapis.config import ConfigError, Precision
 from training.objective import BatchLoss
-from training.optimizers import KEPT_OF_A_WEIGHT
 
 
 def check_shardable(config: Config, precision: Precision) -> None:
@@ -54,38 +50,3 @@ def shard(model_loss: BatchLoss | PackedBatchLoss, device: torch.device, size: i
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)  # Gloo cannot average
     return model_loss
-
-
-def check_numbers(value: Tensor, what: str) -> None:
-    """Raise ValueError unless a tensor of a state has finite numbers of 32 bits, as they are. what names the state."""
-    is_plain = value.layout == torch.strided and not value.is_quantized and not value.is_neg() and not value.is_meta
-    if not is_plain or value.dtype != torch.float32:
-        raise ValueError(f"{what} has other kinds of numbers")
-    if not bool(value.isfinite().all()):
-        raise ValueError(f"{what} has numbers that are not finite")
-
-
-def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this run.
-
-    Raises ValueError if the state is not one of this optimizer and these weights.
-    """
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-
-    def part(name: str, value: Tensor, weight: Tensor) -> Tensor:
-        if value.shape != (() if name == "step" else weight.shape):
-            raise ValueError("the state of an optimizer has other shapes than the weights")
-        check_numbers(value, "the state of an optimizer")
-        if name in ("step", "exp_avg_sq") and bool((value < 0).any()):
-            raise ValueError("the state of an optimizer has numbers below 0")
-        return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
-
-    if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):
-        raise ValueError("the state of an optimizer is that of another one")
-    if state["state"] and list(map(repr, sorted(state["state"]))) != list(map(repr, range(len(weights)))):
-        raise ValueError("the state of an optimizer is not that of all weights")
-    of_weights = {
-        i: {name: part(name, value, weights[i]) for name, value in values.items()}
-        for i, values in state["state"].items()
-    }
-    optimizer.load_state_dict({"state": of_weights, "param_groups": optimizer.state_dict()["param_groups"]})

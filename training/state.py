@@ -9,19 +9,20 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from checkpoint import check_fit, load_parameters, parameters
 from config import FACTS
-from machine.distributed import collected, local_part
+from machine.distributed import collected, local_part, part_like
 from tapis.config import ConfigError
 from tapis.release import CheckpointError, with_pairs
 from tapis.system.cli import is_out_of_memory
 from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
+from training.optimizers import KEPT_OF_A_WEIGHT
 from training.own_translations import Translated, from_tensors, rounds, row_of_integers, to_tensors
 from training.records import Position
-from training.sharding import check_numbers, load_optimizer_state
 from training.trainer import Training
 
 NAMES_OF_PARTS = {"train": "its training pairs", "valid": "its validation pairs", "test": "its test pairs"}
@@ -127,6 +128,41 @@ def as_today(signature: dict[str, str]) -> dict[str, str]:
         return with_pairs(added | signature)
     except ConfigError:
         return {}
+
+
+def check_numbers(value: Tensor, what: str) -> None:
+    """Raise ValueError unless a tensor of a state has finite numbers of 32 bits, as they are. what names the state."""
+    is_plain = value.layout == torch.strided and not value.is_quantized and not value.is_neg() and not value.is_meta
+    if not is_plain or value.dtype != torch.float32:
+        raise ValueError(f"{what} has other kinds of numbers")
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"{what} has numbers that are not finite")
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this run.
+
+    Raises ValueError if the state is not one of this optimizer and these weights.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def part(name: str, value: Tensor, weight: Tensor) -> Tensor:
+        if value.shape != (() if name == "step" else weight.shape):
+            raise ValueError("the state of an optimizer has other shapes than the weights")
+        check_numbers(value, "the state of an optimizer")
+        if name in ("step", "exp_avg_sq") and bool((value < 0).any()):
+            raise ValueError("the state of an optimizer has numbers below 0")
+        return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
+
+    if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):
+        raise ValueError("the state of an optimizer is that of another one")
+    if state["state"] and list(map(repr, sorted(state["state"]))) != list(map(repr, range(len(weights)))):
+        raise ValueError("the state of an optimizer is not that of all weights")
+    of_weights = {
+        i: {name: part(name, value, weights[i]) for name, value in values.items()}
+        for i, values in state["state"].items()
+    }
+    optimizer.load_state_dict({"state": of_weights, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def check_position(position: Position) -> None:
