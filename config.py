@@ -218,9 +218,8 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
             raise ConfigError(f"--monolingual names {len(self.monolingual):,} files; it may name {MAX_FILES}")
         if len(set(self.monolingual)) != len(self.monolingual):
             raise ConfigError(f"--monolingual {' '.join(self.monolingual)}: name each file once")
-        directions = set(self.directions)
-        targets = {target for _, target in directions}
-        learnable = {t for s, t in directions if self.back_translator or (t, s) in directions}
+        targets = {target for _, target in self.directions}
+        back_sources = self._back_sources()
         for file in self.monolingual:
             language = _language_of(file)
             if language not in targets:
@@ -228,26 +227,34 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
                 raise ConfigError(
                     f"--monolingual {file}: its name must end in a language that the model translates into, {known}"
                 )
-            if language not in learnable:
+            if language not in back_sources:
                 learn = "" if self.init_from else "let it learn that, with --pairs, or "
                 raise ConfigError(
                     f"--monolingual {file}: the model does not translate from {language}; "
                     f"{learn}name a run that does, with --back-translator"
                 )
 
-    @property
-    def monolingual_directions(self) -> list[tuple[str, tuple[str, str]]]:
-        """Each file of --monolingual, with a language pair that has it as targets; some of them several times."""
+    def _back_sources(self) -> dict[str, list[str]]:
+        """Return, by target language, the languages that text in it can be translated back into.
+
+        The model itself must translate in that direction, or --back-translator does.
+        """
         known = set(self.directions)
         sources: dict[str, list[str]] = {}
         for source, target in self.directions:
             if self.back_translator or (target, source) in known:
                 sources.setdefault(target, []).append(source)
+        return sources
+
+    @property
+    def monolingual_directions(self) -> list[tuple[str, tuple[str, str]]]:
+        """Each file of --monolingual, with a language pair that has it as targets; some of them several times."""
+        back_sources = self._back_sources()
         languages = [_language_of(file) for file in self.monolingual]
         return [
             (file, (source, target))
             for file, target in zip(self.monolingual, languages, strict=True)
-            for source in sources.get(target, [])
+            for source in back_sources.get(target, [])
         ]
 
     def to_json(self) -> str:
