@@ -409,17 +409,16 @@ class Training:
         """
         runs = self.config.teacher
         kind: RoundKind = "distillation" if runs else "self-distillation"
-        translators = [Translator.load(run, self.config.device) for run in runs] or [self.translator()]
-        judged_of = [
-            a_round.judge(translator, kind, run) for translator, run in zip(translators, runs or [""], strict=True)
-        ]
+        names = runs or ("",)  # "" for this model
+        translators = [Translator.load(name, self.config.device) if name else self.translator() for name in names]
+        judged_of = [a_round.judge(translator, kind, name) for translator, name in zip(translators, names, strict=True)]
         if not self.teachers:
             targets = a_round.closest_translations(list(zip(translators, judged_of, strict=True)))
             all_judged = [one for judged in judged_of for one in judged]
             return RoundReport(kind, all_judged, len(targets), self.step), targets
 
         # Teachers that are asked at each step must translate well in all directions.
-        good = [judged[0].by for judged in judged_of if all(one.is_good for one in judged)]
+        good = [name for name, judged in zip(names, judged_of, strict=True) if all(one.is_good for one in judged)]
         self.keep_teachers(good)
         told = [one for judged in judged_of for one in judged if one.by in good or not one.is_good]
         return RoundReport("teaching", told, len(self.train_pairs) if good else 0, self.step), {}
