@@ -68,7 +68,7 @@ def pairs_of_rounds(training: Training) -> float:
         "distillation": 0.0 if training.teachers else len(training.config.teacher) * pairs_of_distilling(training),
         "self-distillation": pairs_of_distilling(training),
     }
-    return sum(costs[kind] for _, kind in rounds(training.config)[training.translated.n_rounds :])
+    return sum(costs[one.kind] for one in rounds(training.config)[training.translated.n_rounds :])
 
 
 def seconds_per_scored_pair(training: Training, per_step: float) -> float:

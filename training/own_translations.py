@@ -21,7 +21,7 @@ validation pairs are scored, and below --least-bleu it teaches nothing.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ TRANSLATED_TOGETHER = 50_000  # sentences; the five best translations of each ta
 
 # Shares of a run after which its model translates the text of --monolingual. Sooner, it translates worse, and
 # learning from that gains nothing (docs/lab).
-BACK_TRANSLATED_AT = 0.5, 0.75
+BACK_TRANSLATED_AT: Sequence[float] = (0.5, 0.75)
 
 JUDGED_PAIRS = 200  # of the validation part, by which translations are judged before a round
 
@@ -74,22 +74,28 @@ class Translated:
     """The rows of unrelated pairs, which are learned from no more"""
 
 
-def rounds(config: Config) -> list[tuple[float, RoundKind]]:
-    """Return when a run has a round, each as the share of its steps that are made before, and of which kind. In order.
+class PlannedRound(NamedTuple):
+    """When a run has a round, and what it does then."""
 
-    In a round, the model translates, or it judges the pairs (unrelated.py).
-    """
-    back: Sequence[float] = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
-    distilled: list[tuple[float, RoundKind]] = []
+    share: float
+    """Of the steps, those that are made before"""
+    kind: Literal["dropping", "back-translation", "distillation", "self-distillation"]
+    """To drop pairs, to translate monolingual text, or to learn from teachers or from its own translations"""
+
+
+def rounds(config: Config) -> list[PlannedRound]:
+    """Return the rounds of a run, in order. In a round, the model translates, or it judges the pairs (unrelated.py)."""
+    planned: list[PlannedRound] = []
+    if config.drop_unrelated:
+        planned.append(PlannedRound(DROPPED_AT, "dropping"))
+    if config.monolingual:
+        shares = (0.0,) if config.back_translator else BACK_TRANSLATED_AT
+        planned += [PlannedRound(share, "back-translation") for share in shares]
     if config.teacher:
-        distilled.append((0.0, "distillation"))
+        planned.append(PlannedRound(0.0, "distillation"))
     elif config.self_distillation:
-        distilled.append((1 - config.self_distillation, "self-distillation"))
-    back_translated: list[tuple[float, RoundKind]] = [
-        (share, "back-translation") for share in back if config.monolingual
-    ]
-    judged: list[tuple[float, RoundKind]] = [(DROPPED_AT, "dropping")] if config.drop_unrelated else []
-    return sorted([*judged, *back_translated, *distilled], key=lambda one: one[0])
+        planned.append(PlannedRound(1 - config.self_distillation, "self-distillation"))
+    return sorted(planned, key=lambda one: one.share)
 
 
 class Round(NamedTuple):

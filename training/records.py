@@ -77,9 +77,9 @@ class Validation:
         return self.bleu, -self.loss
 
 
-# What a run does between two steps: drop pairs, translate monolingual text, learn the translations of teachers or its
-# own, or learn the probabilities of teachers.
-RoundKind = Literal["dropping", "back-translation", "distillation", "self-distillation", "teaching"]
+RoundKind = Literal["back-translation", "distillation", "self-distillation", "teaching"]
+"""What a run learned in a round: sources of monolingual text, the translations of teachers or its own, or the
+probabilities of teachers"""
 
 
 @dataclass(frozen=True)

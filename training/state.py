@@ -189,7 +189,7 @@ def _translations_of(training: Training, saved: dict[str, Any]) -> Translated:
     if not n_rounds:
         return Translated()
 
-    made = {kind for _, kind in rounds(training.config)[:n_rounds]}
+    made = {one.kind for one in rounds(training.config)[:n_rounds]}
     after_step = after_step if n_rounds == n_saved else training.step
     sources = from_tensors(saved["sources"]) if "back-translation" in made else {}
     targets = from_tensors(saved["targets"]) if made & {"distillation", "self-distillation"} else {}

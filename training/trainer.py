@@ -299,7 +299,7 @@ class Training:
     @property
     def n_rounds(self) -> int:
         """How many of `rounds` have begun."""
-        return sum(self.step >= round(share * self.total_steps) for share, _ in rounds(self.config))
+        return sum(self.step >= round(one.share * self.total_steps) for one in rounds(self.config))
 
     @property
     def is_round_due(self) -> bool:
@@ -375,7 +375,7 @@ class Training:
         """Make the rounds that are due, for the steps to come. Returns what each did."""
         assert self.is_round_due
         now = self.translated
-        due = {kind for _, kind in rounds(self.config)[now.n_rounds : self.n_rounds]}
+        due = {one.kind for one in rounds(self.config)[now.n_rounds : self.n_rounds]}
         sources, targets, dropped = now.sources, now.targets, now.dropped
         reports: list[RoundReport | Unrelated] = []
         with torch.compiler.set_stance("force_eager"):
