@@ -214,14 +214,16 @@ def loop(
                 loss, speed = mean_loss(recent[-1:]), tokens_per_second(recent[-20:])
                 bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{speed:,.0f}", refresh=False)
 
+            # What follows reads the weights, which must be finite.
             if any(due):
                 finish_steps(training)
             if due.validate:
                 validated = validate_and_keep_best(training, folder, recent)
-                agenda.count_time()
+                agenda.count_time()  # the saved seconds include validating
             if due.save:
                 save(training, folder)
                 agenda.note_save()
+            # A validation is shown once it is saved: drawing takes long, and may fail.
             if due.validate:
                 report(training, folder, logs, recent, *validated)
                 recent = []

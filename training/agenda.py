@@ -64,42 +64,37 @@ class Agenda:
         self.saved = time.perf_counter()
 
     def after_step(self, recent: Sequence[StepRecord]) -> Due:
-        """Return what is due now, and keep to the budget. recent are the steps since the last validation.
+        """Keep time and budget after a step, and return what is due now.
 
-        Says on the terminal how long it will take, and what slows it down.
+        recent are the steps since the last validation. This may change the number of steps, and compile the model. It
+        prints how long the run will take, and what slows it down.
         """
         training = self.training
         self.count_time()
+        if self.is_compiling:
+            self.budget.seconds_once += recent[-1].seconds  # the second half will not compile again
+            self.is_compiling = False
+
+        n_made = training.step - self.first_step + 1  # since the run was begun or resumed
         warm_up = CAPTURING_STEPS if training.captured else WARM_UP_STEPS
-        is_timed = training.step == self.first_step - 1 + warm_up + TIMED_STEPS
+        is_timed = n_made == warm_up + TIMED_STEPS
         if is_timed:
             minutes = minutes_of_steps(training, recent)
             say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))
-        may_compile = training.step == self.first_step - 1 + COMPILED_AFTER and training.may_compile
-
-        # The second half will not compile again.
-        if self.is_compiling:
-            self.budget.seconds_once += recent[-1].seconds
-            self.is_compiling = False
 
         # All processes must agree.
-        is_save_due = time.perf_counter() - self.saved >= 60 * training.config.save_minutes
+        may_compile = n_made == COMPILED_AFTER and training.may_compile
         is_long = may_compile and minutes_of_steps(training, recent) >= COMPILED_FROM
+        is_half_over = self.budget.half_is_over(training, recent)
+        is_save_due = time.perf_counter() - self.saved >= 60 * training.config.save_minutes
         must_stop, is_half_over, is_save_due, must_compile = map(
-            bool,
-            training.group.all_sums(
-                len(self.signals), self.budget.half_is_over(training, recent), is_save_due, is_long
-            ),
+            bool, training.group.all_sums(len(self.signals), is_half_over, is_save_due, is_long)
         )
         if must_compile:
             training.compile()
             self.is_compiling = True
             say(f"compiling from step {training.step + 1:,} on")
-        if is_half_over:
-            self.budget.settle(training)
-            say(f"time      half of it is over: {training.total_steps:,} steps in all")
-        elif self.budget.is_ahead_of_plan(training):
-            self.budget.extend(training)
+        self.keep_to_budget(is_half_over)
 
         must_validate = training.step % self.valid_every == 0 or training.step == training.total_steps
         is_watched = training.device.type == "cpu" and (must_validate or is_timed)
@@ -107,6 +102,15 @@ class Agenda:
             say("busy      other programs compete for the cores: training is slower than alone")
         must_save = must_validate or is_save_due or must_stop or training.is_round_due
         return Due(must_validate, must_save, must_stop)
+
+    def keep_to_budget(self, is_half_over: bool) -> None:
+        """Settle the number of steps once half of the time is over. Before, plan more where the steps go faster."""
+        training = self.training
+        if is_half_over:
+            self.budget.settle(training)
+            say(f"time      half of it is over: {training.total_steps:,} steps in all")
+        elif self.budget.is_ahead_of_plan(training):
+            self.budget.extend(training)
 
 
 def minutes_of_steps(training: Training, recent: Sequence[StepRecord]) -> float:
