@@ -330,28 +330,29 @@ class EncodedPairs:
     def ids(
         self,
         rows: Ints,
-        split: float = 0.0,
         random: np.random.Generator | None = None,
-        mistype: float = 0.0,
+        *,
+        augment: float = 0.0,
         terms: float = 0.0,
         lexicons: Sequence[Lexicon] = (),
+        subword_dropout: float = 0.0,
     ) -> tuple[FlatRows, FlatRows]:
         """Return the token ids of these pairs, of their sources and of their targets.
 
-        With random, the share mistype of the sources is rewritten as people type them, the share terms is given terms
-        from the lexicon of their origin, and the share split of all tokens is split again.
+        With random, the share augment of the sources is rewritten as people type them, the share terms is given terms
+        from the lexicon of their origin, and the share subword_dropout of all tokens is split again.
         """
         chosen = self.rows[rows]
         sources, targets = (FlatRows(*side.take(chosen)) for side in (self.sources, self.targets))
-        if random and mistype:
-            sources = FlatRows.of(mistype_rows(sources, self.tokenizer, mistype, random))
+        if random and augment:
+            sources = FlatRows.of(mistype_rows(sources, self.tokenizer, augment, random))
         if random and terms:
             of_rows = [lexicons[origin] for origin in self.origins[rows].tolist()]
             changed = annotate_rows(sources, targets, of_rows, self.tokenizer, terms, random)
             sources, targets = map(FlatRows.of, changed)
-        if random and split:
-            sources = split_tokens(sources, self.tokenizer.merged_from, split, random)
-            targets = split_tokens(targets, self.tokenizer.merged_from, split, random)
+        if random and subword_dropout:
+            sources = split_tokens(sources, self.tokenizer.merged_from, subword_dropout, random)
+            targets = split_tokens(targets, self.tokenizer.merged_from, subword_dropout, random)
         return sources, targets
 
 

@@ -177,7 +177,8 @@ def ready_variant(name: str, config: Config, corpus: Corpus, tokenizer: Tokenize
     step = textbook_step(model, lambda batch: model(batch.src, batch.tgt), config, device)
 
     def batch_of(i: int) -> Batch:
-        return collate(*pairs.ids(rows[i % len(rows)], config.subword_dropout, np.random.default_rng((1, i))))
+        random = np.random.default_rng((1, i))
+        return collate(*pairs.ids(rows[i % len(rows)], random, subword_dropout=config.subword_dropout))
 
     def counted_step(i: int) -> int:
         batch = batch_of(i)

@@ -168,7 +168,8 @@ class RandomBatches:
     def __call__(self, i: int) -> Batch:
         start = i * self.n_sentences % (len(self.rows) - self.n_sentences)
         rows = self.rows[start : start + self.n_sentences]
-        return collate(*self.pairs.ids(rows, self.subword_dropout, np.random.default_rng((1, i))))
+        random = np.random.default_rng((1, i))
+        return collate(*self.pairs.ids(rows, random, subword_dropout=self.subword_dropout))
 
 
 def textbook_step(

@@ -203,11 +203,11 @@ def test_each_token_is_split_with_the_given_probability(tokenizer: Tokenizer) ->
 
 def test_batches_with_split_tokens_are_a_pure_function_of_the_seed(pairs: EncodedPairs) -> None:
     rows = np.arange(10)
-    one, same = (collate(*pairs.ids(rows, 0.2, np.random.default_rng(7))) for _ in range(2))
+    one, same = (collate(*pairs.ids(rows, np.random.default_rng(7), subword_dropout=0.2)) for _ in range(2))
     assert torch.equal(one.src, same.src) and torch.equal(one.tgt, same.tgt)
-    other = collate(*pairs.ids(rows, 0.2, np.random.default_rng(8)))
+    other = collate(*pairs.ids(rows, np.random.default_rng(8), subword_dropout=0.2))
     assert one.n_tokens != other.n_tokens or not torch.equal(one.src, other.src)
-    unsplit = collate(*pairs.ids(rows, 0.0, np.random.default_rng(7)))
+    unsplit = collate(*pairs.ids(rows, np.random.default_rng(7), subword_dropout=0.0))
     assert torch.equal(unsplit.src, collate(*pairs.ids(rows)).src)
 
 

@@ -134,8 +134,15 @@ class BatchPlan:
 
         def batch(i: int, rows: Ints) -> Batch | PackedBatch:
             random = np.random.default_rng((config.seed, step, i))
-            changed = self.pairs.ids(rows, config.subword_dropout, random, config.augment, config.terms, self.lexicons)
-            return self.batch(*changed)
+            sources, targets = self.pairs.ids(
+                rows,
+                random,
+                augment=config.augment,
+                terms=config.terms,
+                lexicons=self.lexicons,
+                subword_dropout=config.subword_dropout,
+            )
+            return self.batch(sources, targets)
 
         local_batches = [(i, batch(i, rows)) for i, rows in local]
         if len(local) < math.ceil(len(rows_of_step) / self.group.size):
