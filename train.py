@@ -66,7 +66,7 @@ from training.optimizers import learning_rate
 from training.options import changes, resolve
 from training.own_translations import check_other_runs
 from training.records import Numbers, RoundReport, StepRecord, Validation, mean_loss, tokens_per_second
-from training.report import Metrics, Resumption, load_metrics, save_metrics
+from training.metrics import Metrics, Resumption, load_metrics, save_metrics
 from training.resolved import Resolved
 from training.sharding import check_shardable
 from training.signals import interruption
@@ -225,7 +225,7 @@ def loop(
                 agenda.note_save()
             # A validation is shown once it is saved: drawing takes long, and may fail.
             if due.validate:
-                report(training, folder, logs, recent, *validated)
+                show_validation(training, folder, logs, recent, *validated)
                 recent = []
             if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
@@ -241,7 +241,7 @@ def record_rounds(folder: RunFolder, training: Training, reports: Sequence[Round
             metrics.unrelated = report.report
         else:
             metrics.rounds.append(report)
-    record(folder, metrics)
+    write_metrics(folder, metrics)
 
 
 def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda: Agenda) -> None:
@@ -255,7 +255,7 @@ def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda:
     is_unscored = (training.is_over or starts_from_run) and not (is_scored and training.best)
     if is_unscored:
         with agenda.once():
-            report(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
+            show_validation(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
     if is_unscored or (training.is_round_due and not training.step):  # translating takes long
         save(training, folder)
 
@@ -292,10 +292,10 @@ def forget_test_scores(folder: RunFolder) -> None:
     """Remove from metrics.json what is known of the best weights so far, of a run that goes on after its end."""
     metrics = load_metrics(folder)
     if metrics.test:
-        record(folder, replace(metrics, seconds=None, test=None, examples=[]))
+        write_metrics(folder, replace(metrics, seconds=None, test=None, examples=[]))
 
 
-def report(
+def show_validation(
     training: Training,
     folder: RunFolder,
     logs: Logs,
@@ -311,7 +311,7 @@ def report(
     if not is_main():
         return
     best = training.best or result
-    record(folder, replace(load_metrics(folder), best=best, last=result))
+    write_metrics(folder, replace(load_metrics(folder), best=best, last=result))
     with errors_as_warnings("a validation is not shown"):
         epochs = training.step / training.steps_per_epoch, training.total_steps / training.steps_per_epoch
         example = training.valid_texts[0][0], hypotheses[0]
@@ -330,7 +330,7 @@ def report(
     logs.pictures(lambda: attention_pictures(training, model), training.progress, training.is_over)
 
 
-def record(folder: RunFolder, metrics: Metrics) -> None:
+def write_metrics(folder: RunFolder, metrics: Metrics) -> None:
     """Write metrics.json, which neither resuming nor translating needs."""
     with errors_as_warnings(f"{folder.metrics_file} is not up to date"):
         save_metrics(folder, metrics)
@@ -376,10 +376,10 @@ def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
         raise BrokenOffError(cause + advice) from None
 
 
-def begin(training: Training, report: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
+def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
     """Make the steps of a run from where it is, and score it; of --dry-run, tell what they would take."""
     config = training.config
-    for line in training_lines(report):
+    for line in training_lines(metrics):
         say(line)
     for note in notes_on(training):
         say(note)
@@ -399,12 +399,12 @@ def begin(training: Training, report: Metrics, options: TrainOptions, folder: Ru
 
     # The run folder and the logs.
     if is_main():
-        begin_run_folder(folder, training, report, options.resume)
+        begin_run_folder(folder, training, metrics, options.resume)
     logs = Logs(RUNS / config.name if is_main() else None, training.progress, config.log_every)
     try:
         logs.settings(training.config)
         logs.text("config", training.config.to_json())
-        logs.text("data", "\n".join(report_lines(report)))
+        logs.text("data", "\n".join(report_lines(metrics)))
         if logs.writer:
             say(f"logs      {(RUNS / config.name).resolve()}; watch with: tensorboard --logdir {RUNS.resolve()}")
 
@@ -512,19 +512,19 @@ def sized(config: Config, fields: Collection[str], corpus: Corpus, group: Group,
     return config
 
 
-def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, resume: bool) -> None:
-    """Write config, tokenizer and report; a new run leaves nothing of an earlier one of its name."""
+def begin_run_folder(folder: RunFolder, training: Training, metrics: Metrics, resume: bool) -> None:
+    """Write config, tokenizer and metrics; a new run leaves nothing of an earlier one of its name."""
     if resume:
         before = load_metrics(folder)
         resumption = Resumption(training.step, changes(folder.load_config(), training.config))
-        report = replace(
-            report,
+        metrics = replace(
+            metrics,
             resumed=[*before.resumed, resumption],
             **{name: getattr(before, name) for name in ("unrelated", "rounds", "last", "seconds", "test", "examples")},
             best=training.best or before.best,  # a kill may have come between saving it and its report
         )
         if before.init_from:  # the run that it started from is not read again, and need not exist
-            report = replace(report, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)
+            metrics = replace(metrics, init_from=before.init_from, sides=before.sides, rare_tokens=before.rare_tokens)
         folder.save_learned(training.learned)  # before the config, which may have held it
         folder.save_config(training.config)
     else:
@@ -533,7 +533,7 @@ def begin_run_folder(folder: RunFolder, training: Training, report: Metrics, res
         for events in (RUNS / training.config.name).rglob(EVENTS):
             events.unlink()
     folder.sign(training.config)
-    record(folder, report)
+    write_metrics(folder, metrics)
 
 
 def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
@@ -545,7 +545,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
     say(f"best      step {best.step:,}: valid BLEU {best.bleu:.1f}  chrF {best.chrf:.1f}; {training.seconds:,.0f} s")
     _, _, model = folder.load_model(training.device)
     translator = training.translator(model)
-    record(folder, metrics)
+    write_metrics(folder, metrics)
     folder.save_learned(replace(training.learned, unsure_below=unsure_below(training, translator)))
     if (n := len(sample_rows(training, CONFIDENCE_SAMPLE))) < FEW_FOR_CONFIDENCE:
         say(
@@ -562,7 +562,7 @@ def finish(training: Training, folder: RunFolder, logs: Logs) -> None:
         logs.test(scores.bleu, scores.chrf, scores.by_data, training.step)
         for line in (f"test      {scores}", *indented(by_data_lines(scores.by_data))):
             say(line)
-    record(folder, metrics)
+    write_metrics(folder, metrics)
     name = shlex.quote(training.config.name)
     target = target_flag(training.config)
     say(f'weights   {folder.path}; translate with: python translate.py --run {name} {target}"…"')

@@ -11,8 +11,8 @@ from tapis.config import Learned
 from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
 from tapis.system.terminal import escape_controls, listed
+from training.metrics import AncestorRecord, Metrics
 from training.records import RoundKind
-from training.report import AncestorRecord, Metrics
 
 
 def card(config: Config, learned: Learned, metrics: Metrics, license: str) -> str:

@@ -17,8 +17,8 @@ from pairs.origins import origins
 from pairs.report import DataReport
 from tapis.system.files import write_whole
 from tapis.system.hub import write_sums
+from training.metrics import AncestorRecord, load_metrics, save_metrics
 from training.records import RoundReport
-from training.report import AncestorRecord, load_metrics, save_metrics
 
 
 def to_release(folder: RunFolder, into: Path, license: str) -> None:

@@ -11,7 +11,7 @@ from exporting.naming import data_name, language_pairs
 from exporting.web_page import web_page
 from model import Transformer
 from tapis.system.files import write_text
-from training.report import Metrics, load_metrics
+from training.metrics import Metrics, load_metrics
 
 
 def to_web(folder: RunFolder, file: Path, license: str) -> None:

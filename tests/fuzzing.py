@@ -62,7 +62,7 @@ from tapis.system.hub import SUMS, unpack, write_sums
 from tapis.system.terminal import printable
 from tapis.text.tokenizer import Tokenizer
 from tapis.typed_text import translate_lines
-from training.report import load_metrics
+from training.metrics import load_metrics
 from training.state import restore, state_of
 from training.trainer import Training
 

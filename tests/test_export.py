@@ -48,7 +48,7 @@ from tapis.system.files import whole_folder
 from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums
 from tapis.system.terminal import escape_controls
 from tapis.text.tokenizer import Tokenizer
-from training.report import AncestorRecord, Metrics, load_metrics
+from training.metrics import AncestorRecord, Metrics, load_metrics
 
 CPU = torch.device("cpu")
 TEXTS = ["The cat sits.", "", "Two dogs and a very small cat sleep in a garden, l'homme mange.", "</s> 7 x", "A."]

@@ -19,8 +19,8 @@ from tapis.config import Learned
 from tapis.release import WEIGHTS, CheckpointError
 from tapis.text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, settings_from
+from training.metrics import SideReport, load_metrics
 from training.options import resolve
-from training.report import SideReport, load_metrics
 from training.trainer import Training
 
 

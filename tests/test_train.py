@@ -29,8 +29,8 @@ from tapis.system.cli import is_out_of_memory
 from tapis.system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of, resume_command
+from training.metrics import load_metrics, save_metrics
 from training.options import resolve
-from training.report import load_metrics, save_metrics
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
 
@@ -324,7 +324,7 @@ def test_what_only_shows_a_training_does_not_end_it(
 
 def test_a_validation_is_saved_before_it_is_shown(called: Command, few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ends the process while it shows one: here, what no handler catches."""
-    monkeypatch.setattr("train.report", lambda *_: sys.exit(9))
+    monkeypatch.setattr("train.show_validation", lambda *_: sys.exit(9))
     assert called(*small_run(few)).returncode == 9
     folder = RunFolder(Path("weights/demo"))
     assert folder.model_file.is_file() and folder.load_state()["best"]

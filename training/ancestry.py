@@ -17,7 +17,7 @@ from pairs.tables import Ints
 from tapis.config import ConfigError, Learned, flag
 from tapis.doubts import MOST_BYTES_OF_WORDS
 from tapis.text.tokenizer import Tokenizer
-from training.report import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
+from training.metrics import AncestorRecord, BestScores, Metrics, SideReport, load_metrics
 
 RARE = 10  # occurrences in a training part, below which a token is rare
 

@@ -12,7 +12,7 @@ from pairs.report import DataReport, RuleReport
 from pairs.tables import Ints
 from tapis.text.tokenizer import Tokenizer
 from training.ancestry import Ancestor, rare_tokens
-from training.report import BatchReport, Metrics, SideReport
+from training.metrics import BatchReport, Metrics, SideReport
 from training.trainer import Training
 
 PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions are recorded

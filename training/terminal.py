@@ -6,32 +6,32 @@ from collections.abc import Iterator, Sequence
 from decoding.scoring import by_data_lines
 from pairs.report import DataReport
 from pairs.report_lines import data_lines, example_lines, rule_lines
+from training.metrics import Metrics
 from training.records import RoundReport, StepRecord, Validation, mean_loss, tokens_per_second
-from training.report import Metrics
 from training.trainer import Training
 from training.unrelated import FEWEST_JUDGED, Unrelated
 
 MAX_IN_BYTES = 0.02  # share of a side's characters above which the tokenizer does not suit it
 
 
-def report_lines(report: Metrics) -> list[str]:
+def report_lines(metrics: Metrics) -> list[str]:
     """Return the report of a run that begins as lines, for the terminal and TensorBoard."""
-    return [*data_lines(report.data), *training_lines(report)]
+    return [*data_lines(metrics.data), *training_lines(metrics)]
 
 
-def training_lines(report: Metrics) -> list[str]:
+def training_lines(metrics: Metrics) -> list[str]:
     """Return the part of the report that follows on that of the data, once the data are in tokens."""
-    return [*token_lines(report), *left_lines(report.data), *ancestor_lines(report), *model_lines(report)]
+    return [*token_lines(metrics), *left_lines(metrics.data), *ancestor_lines(metrics), *model_lines(metrics)]
 
 
-def token_lines(report: Metrics) -> list[str]:
+def token_lines(metrics: Metrics) -> list[str]:
     """Return the lengths of sentences in tokens, and the vocabulary."""
     lines = []
-    for language, side in report.sides.items():
+    for language, side in metrics.sides.items():
         percentiles = "  ".join(f"{p} % ≤ {length:,}" for p, length in side.percentiles.items())
         counts = f"{side.tokens:,}, {side.tokens_per_word} a word"
         lines.append(f"tokens    {language}: {counts}; {percentiles} in a sentence")
-    return [*lines, f"          vocabulary {report.vocabulary:,}"]
+    return [*lines, f"          vocabulary {metrics.vocabulary:,}"]
 
 
 def left_lines(data: DataReport) -> list[str]:
@@ -57,12 +57,12 @@ def left_of(data: DataReport) -> str:
     return f"{data.trained_on:,} {'sentences' if data.monolingual else 'pairs'} to learn from"
 
 
-def ancestor_lines(report: Metrics) -> list[str]:
+def ancestor_lines(metrics: Metrics) -> list[str]:
     """Return the run that this one starts from, and how the data suit its tokenizer; nothing if there is none."""
-    if not report.init_from:
+    if not metrics.init_from:
         return []
-    lines = [f"start     from the weights and the tokenizer of {report.init_from.name}"]
-    for language, side in report.sides.items():
+    lines = [f"start     from the weights and the tokenizer of {metrics.init_from.name}"]
+    for language, side in metrics.sides.items():
         facts = [f"{side.tokens_per_word} tokens a word"]
         if side.tokens_per_word_there is not None:
             facts.append(f"{side.tokens_per_word_there} in its data")
@@ -77,16 +77,16 @@ def ancestor_lines(report: Metrics) -> list[str]:
     return lines
 
 
-def model_lines(report: Metrics) -> list[str]:
+def model_lines(metrics: Metrics) -> list[str]:
     """Return the batches, the size of the model, and where it is computed."""
-    batches = report.batches
-    terms = [f"terms     {report.terms:,} words of the sources may be given translations"] if report.terms else []
+    batches = metrics.batches
+    terms = [f"terms     {metrics.terms:,} words of the sources may be given translations"] if metrics.terms else []
     return [
         *terms,
         f"batches   {batches.in_an_epoch:,} an epoch, at most {batches.tokens_a_side_at_most:,} tokens a side, "
         f"{batches.padding:.1%} padding; {batches.steps:,} steps in all",
-        f"model     {report.parameters:,} parameters",
-        f"device    {report.hardware}, {report.precision}",
+        f"model     {metrics.parameters:,} parameters",
+        f"device    {metrics.hardware}, {metrics.precision}",
     ]
 
 

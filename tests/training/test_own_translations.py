@@ -28,9 +28,9 @@ from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
+from training.metrics import Metrics
 from training.own_translations import Round, Translated, closest_translations, from_tensors, to_tensors
 from training.records import Judged, RoundReport
-from training.report import Metrics
 from training.state import restore, state_of
 from training.tensorboard import Logs
 from training.terminal import round_lines

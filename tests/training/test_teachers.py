@@ -27,10 +27,10 @@ from tapis.config import PAD
 from tapis.release import CheckpointError
 from tapis.text.tokenizer import Tokenizer
 from train import record_rounds
+from training.metrics import load_metrics
 from training.objective import BatchLoss
 from training.own_translations import Translated
 from training.records import Judged, RoundReport
-from training.report import load_metrics
 from training.state import restore, state_of, teachers_of
 from training.teachers import load_teachers
 from training.trainer import Training
