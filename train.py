@@ -255,9 +255,12 @@ def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda:
     is_unscored = (training.is_over or starts_from_run) and not (is_scored and training.best)
     if is_unscored:
         with agenda.once():
-            show_validation(training, folder, logs, [], *validate_and_keep_best(training, folder, []))
-    if is_unscored or (training.is_round_due and not training.step):  # translating takes long
-        save(training, folder)
+            validated = validate_and_keep_best(training, folder, [])
+            agenda.count_time()
+            save(training, folder)
+            show_validation(training, folder, logs, [], *validated)
+    elif training.is_round_due and not training.step:
+        save(training, folder)  # translating takes long
 
 
 def save(training: Training, folder: RunFolder) -> None:

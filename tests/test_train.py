@@ -194,9 +194,9 @@ def test_a_run_that_is_ended_before_its_first_validation_is_scored(
 
 
 def test_a_run_whose_end_is_moved_to_where_it_is_is_scored_there(
-    one_epoch: "subprocess.CompletedProcess[str]", called: Command
+    one_epoch: "subprocess.CompletedProcess[str]", called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it was validated before, at an earlier step; and once."""
+    """Also if it was validated before, at an earlier step; once, unless the run ended before it was shown."""
     folder = RunFolder(Path("weights/demo"))
     state, metrics = folder.load_state(), load_metrics(folder)
     assert metrics.last
@@ -204,8 +204,13 @@ def test_a_run_whose_end_is_moved_to_where_it_is_is_scored_there(
     state["step"], state["best"]["step"] = stopped, validated
     folder.save_state(state)
     save_metrics(folder, replace(metrics, last=replace(metrics.last, step=validated)))
+    args = ["train.py", "demo", "--resume", "--steps", str(stopped)]
+    with monkeypatch.context() as ended:
+        ended.setattr("train.show_validation", lambda *_: sys.exit(9))
+        assert called(*args).returncode == 9
+    assert folder.load_state()["resolved"]["steps"] == stopped, "what is shown is saved before"
     for n_validations in (1, 0):
-        done = called("train.py", "demo", "--resume", "--steps", str(stopped))
+        done = called(*args)
         assert done.returncode == 0 and done.stderr.count("valid loss") == n_validations, done.stderr
         last = load_metrics(folder).last
         assert last and last.step == stopped
