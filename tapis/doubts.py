@@ -75,14 +75,14 @@ def doubts(translator: "Translator", sources: Sequence[str], translations: Seque
 
 
 def is_loop(translator: "Translator", source: str, translation: str) -> bool:
-    """Return whether a translation repeats itself, and neither its source nor a term of the glossary in it asks for it.
+    """Return whether a translation repeats itself, and neither its source nor a term of the glossary in it does so.
 
-    Source and translation are as the model saw them.
+    The source is as the model reads it.
     """
     if not loops(source, translation):
         return False
     terms = translator.glossary.terms_in(source) if translator.glossary else []
-    return loops(" ".join([source, *(term.target for term in terms)]), translation)
+    return all(loops(term.target, translation) for term in terms)
 
 
 def limit_of_unsure(log_probabilities: Sequence[tuple[float, int]]) -> float:

@@ -2,8 +2,9 @@
 
 A file has a term of the source language and its translation a line, separated by a tab; empty lines and lines that
 begin with # are left out. A term in small letters is found in any letter case, but not in a word with a hyphen, such as
-woman-like, nor can in can't; another one only as it is written. Only whole words are found, except in scripts without
-spaces. Where several terms begin at one place, the longest is found; of turkey and Turkey, the one that is written so.
+woman-like; another one only as it is written. Only whole words are found, except in scripts without spaces, and none
+before n't. Where several terms begin at one place, the longest is found; of turkey and Turkey, the one that is written
+so.
 
 A model that was trained with --terms reads the translation of a term in the place of it (`with_terms`), and inflects it
 where the sentence asks for that. Where a translation lacks a term after all, or was made by any other model, it is
@@ -130,7 +131,7 @@ class Glossary:
             length = 1
             for n_words, term in self._by_words.beginning(parts, place):
                 start, end = matches[place].start(), matches[place + n_words - 1].end()
-                if term.source.islower() and _is_bound(sentence, start, end):
+                if _NOT.match(sentence, end - 1) or (term.source.islower() and _is_hyphenated(sentence, start, end)):
                     continue
                 found.append(Placed(start, end, term))
                 length = n_words
@@ -146,7 +147,7 @@ class Glossary:
             length = 1
             for n_characters, term in self._by_characters.beginning(sentence, place):
                 end = place + n_characters
-                is_bound = term.source.islower() and _is_bound(sentence, place, end)
+                is_bound = term.source.islower() and _is_hyphenated(sentence, place, end)
                 if _is_whole(sentence, place, end) and not is_bound:
                     found.append(Placed(place, end, term))
                     length = n_characters
@@ -221,15 +222,12 @@ def _with_plain_apostrophes(text: str) -> str:
     return text.replace("’", "'")
 
 
-def _is_bound(sentence: str, start: int, end: int) -> bool:
-    """Return whether what is between two places is one word with what is before or behind it.
-
-    A hyphen binds it to a letter or digit, or it is the beginning of can't. The apostrophe is a plain one.
-    """
+def _is_hyphenated(sentence: str, start: int, end: int) -> bool:
+    """Return whether a hyphen binds what is between two places to a letter or digit before or behind it."""
     before, after = sentence[max(0, start - 2) : start], sentence[end : end + 2]
     is_before = before[-1:] in _HYPHENS and before[:-1].isalnum()
     is_behind = after[:1] in _HYPHENS and after[1:].isalnum() and not _DEMONSTRATIVE.match(sentence, end)
-    return is_before or is_behind or _NOT.match(sentence, end - 1) is not None
+    return is_before or is_behind
 
 
 def with_terms(source: str, terms: Sequence[Placed], tokenizer: Tokenizer) -> list[int]:

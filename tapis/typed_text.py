@@ -69,19 +69,18 @@ def translate_lines(
     translated = partial(_translated, translator, search=search, markup=markup, with_doubts=with_doubts, memory=memory)
     directions = [take_direction(line) for line in lines]
     lines = [text for _, text, _ in directions]
-    is_directed = [bool(before or after) for before, _, after in directions]
+    around = [(before, after) for before, _, after in directions]
 
     # Translate the lines that are not blank, but for those that the memory has.
     results = [[Translation("", 0.0)] for _ in lines]
     remembered = {i: text for i, line in enumerate(lines) if memory and (text := memory.exact_in(line, markup))}
     for i, text in remembered.items():
-        alone = take_direction(text)[1] if is_directed[i] else text
-        results[i] = [Translation(alone, 0.0, is_remembered=True)]
+        results[i] = [Translation(_without(text, around[i]), 0.0, is_remembered=True)]
     rows = [i for i, line in enumerate(lines) if line.strip() and i not in remembered]
     words = {i: translator.places_of_terms(lines[i]) for i in rows}
     taken = [take_out(lines[i], markup=markup, words=words[i]) for i in rows]
     messages_of = {i: messages_in(lines[i], one.marks) for i, one in zip(rows, taken, strict=True)}
-    for i, result in zip(rows, translated(taken, [is_directed[i] for i in rows]), strict=True):
+    for i, result in zip(rows, translated(taken, [around[i] for i in rows]), strict=True):
         results[i] = result
 
     # Translate again where numbers are missing, with the numbers taken out.
@@ -89,7 +88,7 @@ def translate_lines(
     changed = [i for i in rows if i not in remembers and not has_numbers_of(lines[i], results[i])]
     if changed:
         taken = [take_out(lines[i], with_numbers=True, markup=markup, words=words[i]) for i in changed]
-        again = translated(taken, [is_directed[i] for i in changed])
+        again = translated(taken, [around[i] for i in changed])
         for i, result in zip(changed, again, strict=True):
             if has_numbers_of(lines[i], result):
                 results[i] = result
@@ -172,7 +171,7 @@ def has_numbers_of(line: str, translations: Sequence[Translation]) -> bool:
 def _translated(
     translator: "Translator",
     taken: Sequence[Taken],
-    is_directed: Sequence[bool],
+    around: Sequence[tuple[str, str]],
     search: Search,
     markup: Markup,
     with_doubts: bool,
@@ -180,12 +179,12 @@ def _translated(
 ) -> list[list[Translation]]:
     """Translate lines whose marks were taken out, and put the marks back.
 
-    A line is directed if what sets its direction was taken out: then, what the memory has comes without any.
+    around are the marks of direction around each line, which were taken out, too, and which the memory may repeat.
     """
     # Translate the sentences of all lines together, but for those that the memory has.
     lines = translator.split_lines([line.text for line in taken])
     sentences = [unit for line in lines for unit in line.units if has_letters(unit)]
-    remembered = _remembered(lines, taken, is_directed, memory) if memory else [None] * len(sentences)
+    remembered = _remembered(lines, taken, around, memory) if memory else [None] * len(sentences)
     usual = [
         translator.in_usual_case(sentence) if known is None else sentence
         for sentence, known in zip(sentences, remembered, strict=True)
@@ -215,24 +214,29 @@ def _translated(
 
 
 def _remembered(
-    lines: Sequence[Line], taken: Sequence[Taken], is_directed: Sequence[bool], memory: Memory
+    lines: Sequence[Line], taken: Sequence[Taken], around: Sequence[tuple[str, str]], memory: Memory
 ) -> list[Translation | None]:
     """Return what the memory has of each sentence of lines.
 
     It is nothing if more than pairs of tags was taken from a sentence. What was between two may be of either.
     """
     found: list[Translation | None] = []
-    for line, line_taken, is_line_directed in zip(lines, taken, is_directed, strict=True):
+    for line, line_taken, around_line in zip(lines, taken, around, strict=True):
         places = [mark.word for mark in line_taken.marks if mark.partner < 0]
         start = line.n_marker_words
         for unit in line.units:
             end = start + len(unit.split())
             if has_letters(unit):
                 text = None if any(start <= place <= end for place in places) else memory.exact(unit)
-                text = take_direction(text)[1] if text and is_line_directed else text
-                found.append(Translation(text, 0.0, is_remembered=True) if text else None)
+                found.append(Translation(_without(text, around_line), 0.0, is_remembered=True) if text else None)
             start = end
     return found
+
+
+def _without(text: str, around: tuple[str, str]) -> str:
+    """Return a text without what is around it, on the sides where that is there."""
+    before, after = around
+    return text.removeprefix(before).removesuffix(after)
 
 
 def _n_best_without_loops(

@@ -265,9 +265,18 @@ def test_what_sets_the_direction_stays_once_around_a_translation(line: str, run_
         memory = Memory([(plain(line, "html"), plain(translation, "html"))])
         translation = translate_lines(translator, [line], markup="html", memory=memory)[0][0].text
         assert translation == line.replace("A cat.", "Un chat.")
-    for other in ("A cat.", "- <b>A cat.</b>"):  # without any, it is as the memory has it
+    memory = Memory([("A cat.", "\u202bחתול.\u202c")])
+    found = translate_lines(translator, [line], markup="html", memory=memory)[0][0].text
+    assert found == line.replace("A cat.", "\u202bחתול.\u202c"), "marks that are the memory's own stay"
+
+
+@pytest.mark.parametrize("translation", ["\u200fUn chat.", "\u202bUn chat.\u202c"])
+def test_a_line_without_marks_gets_what_the_memory_has(translation: str, run_folder: RunFolder) -> None:
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    memory = Memory([("A cat.", translation)])
+    for other in ("A cat.", "- <b>A cat.</b>"):
         ((found,),) = translate_lines(translator, [other], markup="html", memory=memory)
-        assert plain(found.text, "html") == plain(other, "html").replace("A cat.", plain(translation, "html"))
+        assert plain(found.text, "html") == plain(other, "html").replace("A cat.", translation)
 
 
 def test_a_sentence_of_the_memory_stays_as_it_is_there(translator: Translator) -> None:

@@ -210,9 +210,9 @@ def test_terms_are_found_as_whole_words_the_longest_first() -> None:
 
 
 def test_a_term_is_not_found_in_a_negation() -> None:
-    glossary = Glossary((Term("can", "boîte"), Term("won't", "ne"), Term("CAN", "RCA"), Term("renta", "wash")))
-    found = [term.target for term in glossary.terms_in("I can't, CAN’T, won't, and an oil can's can'tin: a can.")]
-    assert found == ["RCA", "ne", "boîte", "boîte", "boîte"]
+    glossary = Glossary((Term("can", "boîte"), Term("won't", "ne"), Term("Don", "Don"), Term("renta", "wash")))
+    text = "Don't, DON’T, I can't, CAN’T, won't: Don has an oil can's can'tin, a can."
+    assert [term.target for term in glossary.terms_in(text)] == ["ne", "Don", "boîte", "boîte", "boîte"]
     assert len(glossary.terms_in("Renta't les mans.")) == 1  # Catalan: wash your hands
 
 
