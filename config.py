@@ -66,9 +66,9 @@ class DataSettings:
     """Balance of the language pairs in an epoch: the share of each is proportional to its size to the power of
     1/temperature; 1 is natural"""
     valid_share: float = setting(0.02, range=(0.0, 0.5))
-    """Share of the pairs used for validation if the data has no validation part; about 5,000 pairs at most"""
+    """Share of the pairs used for validation if the data has no validation part; some 5,000 pairs at most"""
     test_share: float = setting(0.02, range=(0.0, 0.5))
-    """Share of the pairs used for testing if the data has no test part; about 5,000 pairs at most"""
+    """Share of the pairs used for testing if the data has no test part; some 5,000 pairs at most"""
     skip_rules: tuple[RuleName, ...] = ()
     """Cleaning rules to skip"""
     # Every vocabulary has the 4 special tokens and the 256 bytes.

@@ -204,8 +204,8 @@ def _hash(text: str) -> int:
 def _draw(normalized_source: str, normalized_target: str) -> float:
     """Return a uniform number in [0, 1) that depends on the two texts alone.
 
-    A pair therefore stays in its part on every machine and in either translation direction. As the data grows, it stays
-    there too, or goes back to train (`split_off`).
+    A pair therefore stays in its part on every machine, in either translation direction, and when the data grows, but
+    for what `split_off` says of large parts.
     """
     sides = sorted([normalized_source, normalized_target])
     raw = "\n".join(sides).encode("utf-8", "surrogatepass")

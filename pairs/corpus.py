@@ -21,6 +21,7 @@ from pairs.readers import PARTS, DataError, read_text
 from pairs.report import DataReport, RuleReport
 from pairs.selection import (
     HOPELESS_LENGTH,
+    MOST_HELD_OUT,
     N_EXAMPLES,
     RuleCounts,
     Selection,
@@ -75,7 +76,7 @@ def load_corpus(config: Config) -> Corpus:
 
     # split off the parts that a source lacks
     for source in sources:
-        source.selections = split_off(config, source.selections)
+        source.selections = split_off(config, source.selections, MOST_HELD_OUT / len(sources))
 
     # drop training pairs that share a side with validation or test
     if "held-out" not in config.skip_rules:

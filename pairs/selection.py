@@ -1,5 +1,6 @@
 """Which rows of the tables are part of the corpus: duplicates, the parts that a source lacks, and shared sides."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from tapis.text.sentences import EXTREME_LENGTH
 
 HOPELESS_LENGTH = 64  # times --max-length: a pair of more words would take all memory when it is translated
 CHARACTERS_OF_WORD = 10  # at most; texts with spaces have about six, and Chinese, Japanese and Thai have no spaces
-MOST_HELD_OUT = 5_000  # pairs that are split off a source for a part: more take time, and tell no more of a model
+MOST_HELD_OUT = 5_000  # pairs of all sources: a larger part that is split off takes time, and tells no more
 N_EXAMPLES = 2  # pairs shown for each rule in the report
 
 
@@ -151,15 +152,16 @@ def duplicates(sources: Sequence[Source]) -> list[NDArray[np.bool_]]:
     return masks
 
 
-def split_off(config: Config, selections: dict[str, Selection]) -> dict[str, Selection]:
+def split_off(config: Config, selections: dict[str, Selection], most: float) -> dict[str, Selection]:
     """Split a missing valid or test part off train.
 
     The draw of a pair decides its part: with shares of 0.02 each, valid takes the draws below 0.02, test those from
     0.02 to 0.04, and train keeps the rest. It also keeps extremely long pairs, which are too long to learn from: one of
     them would take gigabytes at every validation.
 
-    Where a share is of more than MOST_HELD_OUT pairs, its part takes the lowest of its draws, about as many as that. As
-    such data grows, pairs go back to train, but none from valid to test.
+    A share of more than `most` pairs is halved until it is not, always to its lower draws. As such data grows, pairs go
+    back to train, but none from valid to test. Where a rule drops a few pairs more, the parts are the same, unless it
+    takes the data across the number at which they are halved.
     """
     train = selections["train"]
     draws = train.column("draw")
@@ -170,7 +172,7 @@ def split_off(config: Config, selections: dict[str, Selection]) -> dict[str, Sel
     for name, share in (("valid", config.valid_share), ("test", config.test_share)):
         if name in selections:
             continue
-        high = low + min(share, MOST_HELD_OUT / max(1, len(train)))
+        high = low + share / 2 ** math.ceil(math.log2(max(1.0, share * len(train) / most)))
         is_drawn = (low <= draws) & (draws < high) & ~is_extreme
         split[name] = train.keep(is_drawn)
         is_train &= ~is_drawn

@@ -227,11 +227,15 @@ def test_a_pair_stays_in_its_part_when_data_grows_or_changes_direction() -> None
 
 def test_a_part_that_is_split_off_takes_a_number_of_pairs_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the data grows beyond it, pairs go back to train, and none from valid to test. A given part stays whole."""
-    monkeypatch.setattr("pairs.selection.MOST_HELD_OUT", 50)
-    small, large = (split_of(pairs, valid_share=0.1, test_share=0.1) for pairs in (PAIRS[:500], PAIRS))
+    monkeypatch.setattr("pairs.corpus.MOST_HELD_OUT", 50)
+    small, large, fewer = (
+        split_of(pairs, valid_share=0.1, test_share=0.1) for pairs in (PAIRS[:500], PAIRS, PAIRS[:-5])
+    )
     for part in ("valid", "test"):
-        assert 30 < len(small[part]) < 70 and 30 < len(large[part]) < 70
+        assert 15 < len(small[part]) < 70 and 15 < len(large[part]) < 70
         assert set(large[part]) & set(PAIRS[:500]) < set(small[part])
+        assert set(fewer[part]) <= set(large[part]), "a few pairs more or less change no part"
+    assert sorted(pair for part in large.values() for pair in part) == sorted(PAIRS)
     given = PAIRS[:200]
     write(Path("data"), valid_en=source_text(given), valid_fr=target_text(given))
     assert split_of(PAIRS, test_share=0)["valid"] == given

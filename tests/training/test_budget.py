@@ -23,6 +23,7 @@ from training.agenda import COMPILED_AFTER, Agenda
 from training.budget import DISTILLING_COST, TimeBudget, pairs_of_single_tasks, seconds_per_step
 from training.failures import advice_if_over
 from training.optimizers import learning_rate
+from training.own_translations import Translated
 from training.records import RoundReport, StepRecord, Validation
 from training.state import restore, state_of
 from training.tensorboard import Logs
@@ -49,7 +50,7 @@ def test_a_large_corpus_leaves_most_of_the_time_for_steps(monkeypatch: pytest.Mo
     """It has no parts of its own: those that are split off are scored in the time of a run, too."""
     monkeypatch.setattr(Selection, "column", lambda rows, name: rows.rows / 5_000_000)
     monkeypatch.setattr(Selection, "longest_sides", lambda rows: np.zeros(len(rows), dtype=int))
-    parts = split_off(Config(), {"train": Selection(cast(Any, None), np.arange(5_000_000))})
+    parts = split_off(Config(), {"train": Selection(cast(Any, None), np.arange(5_000_000))}, 5_000)
     per_step, pairs_of_step = 0.8, 90
     training = SimpleNamespace(
         corpus=SimpleNamespace(**parts),
@@ -61,7 +62,7 @@ def test_a_large_corpus_leaves_most_of_the_time_for_steps(monkeypatch: pytest.Mo
         config=Config(),
         group=Group(),
         teachers=[],
-        translated=None,
+        translated=Translated(),
     )
     monkeypatch.setattr("time.perf_counter", lambda: 300.0)  # spent on reading the data
     steps = TimeBudget(minutes=30, start=0.0).estimated_steps(cast(Training, training), per_step)
