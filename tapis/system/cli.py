@@ -20,7 +20,7 @@ from tapis.search import AttentionOf
 from tapis.system.addresses import is_network, is_wildcard
 from tapis.system.files import is_same_file
 from tapis.system.terminal import is_first_on_machine, is_main, printable
-from tapis.system.usage import all_fields, usage_error
+from tapis.system.usage import all_fields, split_at_dashes, usage_error
 
 T = TypeVar("T")
 
@@ -243,12 +243,6 @@ def with_hyphens(args: Sequence[str]) -> list[str]:
     flags, texts = split_at_dashes(args)
     parts = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in flags]
     return [name.replace("_", "-") + equals + value for name, equals, value in parts] + texts
-
-
-def split_at_dashes(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line before its first argument `--`, which only positional arguments follow."""
-    end = [*args, "--"].index("--")
-    return list(args[:end]), list(args[end:])
 
 
 def reject_repeated(options: type, args: Sequence[str]) -> None:

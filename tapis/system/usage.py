@@ -86,8 +86,9 @@ def usage_error(options: type, args: Sequence[str], misplaced: Mapping[str, str]
     if surplus := surplus_values(options, given, types):
         hint = next((f"{misplaced[value]}; " for value in surplus if value in misplaced), "")
         has_positional = any(is_positional(one.type) for one in fields(options))
-        if "--run" in types and not has_positional and all(part.flag != "--run" for part in given):
-            hint = f"did you mean --run {quoted(surplus[:1])}? "
+        at_start = given[0].values
+        if at_start and "--run" in types and not has_positional and all(part.flag != "--run" for part in given):
+            hint = f"did you mean --run {quoted(at_start[:1])}? "
         return f"Unrecognized options: {quoted(surplus)}\n{hint}{HINT}"
     return f"cannot parse: {quoted(args)}\n{HINT}"
 
@@ -127,9 +128,10 @@ def is_positional(annotation: Any) -> bool:
 
 
 def split_line(args: Sequence[str], types: dict[str, Any]) -> list[Given]:
-    """Split a command line at its flags; `--flag=value` counts as a flag and a value."""
+    """Split a command line at its flags; `--flag=value` is a flag and a value. After `--`, there are no flags."""
     given = [Given("", [])]
-    for arg in args:
+    flags, texts = split_at_dashes(args)
+    for arg in flags:
         name, equals, value = arg.partition("=")
         name = name.replace("_", "-")
         if not arg.startswith("-") or is_number(arg):
@@ -138,7 +140,13 @@ def split_line(args: Sequence[str], types: dict[str, Any]) -> list[Given]:
             given.append(Given(name, [value]))
         else:
             given.append(Given(arg if equals else name, []))
-    return given
+    return [*given, Given("", texts[1:])] if texts else given
+
+
+def split_at_dashes(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line before its first argument `--`, which only positional arguments follow."""
+    end = [*args, "--"].index("--")
+    return list(args[:end]), list(args[end:])
 
 
 def is_number(text: str) -> bool:
