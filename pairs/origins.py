@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config import BUILT_IN, Config
-from pairs.readers import Part, may_be_on_hub, read_parts, takes_columns
+from pairs.readers import Part, read_parts, takes_columns
+from tapis.system.hub import is_on_hub
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
 
@@ -68,7 +69,7 @@ def check_files(config: Config) -> None:
     Datasets on the hub are not checked.
     """
     for origin in origins(config):
-        if not (origin.is_monolingual or may_be_on_hub(origin.data)):
+        if not (origin.is_monolingual or is_on_hub(origin.data)):
             open_parts(config, origin)
 
 

@@ -41,7 +41,6 @@ from pairs.report import DataReport
 from tapis.config import BOS, EOS, ConfigError, Learned, TapisError
 from tapis.ctranslate2 import EngineError
 from tapis.engine import engine
-from tapis.release import CheckpointError
 from tapis.scoring import score
 from tapis.search import Search
 from tapis.system.files import whole_folder
@@ -676,13 +675,12 @@ def test_a_full_disk_or_a_failed_download_is_reported_as_such(monkeypatch: pytes
     monkeypatch.setattr("tapis.system.hub.hub_answers", lambda *_: True)
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     Path("x.tar.gz").write_bytes(gzip.compress(b""))
-    for name in ("x.tar.gz", "owner/books"):
-        with pytest.raises(CheckpointError, match=rf"^no run '{name}' can be read: No space left on device$"):
-            RunFolder.find(name)
-
-    errors[0] = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-    with pytest.raises(FetchError, match=r"^owner/books cannot be downloaded \(.*Connection reset by peer\)$"):
-        RunFolder.find("owner/books")
+    with pytest.raises(FetchError, match=r"^x\.tar\.gz cannot be unpacked into .*: No space left on device$"):
+        RunFolder.find("x.tar.gz")
+    for reason in ("No space left on device", "Connection reset by peer"):
+        errors[0] = OSError(errno.EIO, reason)
+        with pytest.raises(FetchError, match=rf"^owner/books cannot be downloaded \(.*{reason}\)$"):
+            RunFolder.find("owner/books")
 
 
 def test_the_same_files_give_the_same_archive() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from conftest import readable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from config import Config
 from decoding.translator import Translator
 from pairs.cleaning import Cleaner
 from pairs.readers import read_parts
-from pairs.unreadable import Unreadable
 from tapis.config import TapisError
 from tapis.scoring import score
 from tapis.search import Search
@@ -158,9 +158,7 @@ def test_any_file_is_read_or_rejected(tmp_path: Path, raw: bytes, name: str, com
     cleaner = Cleaner("en", "fr", ())
     try:
         for part in read_parts(str(data), "en", "fr").values():
-            for pair in part.rows:
-                if isinstance(pair, Unreadable):
-                    continue
+            for pair in readable(part):
                 assert all(isinstance(side, str) for side in pair)
                 cleaner.judge([pair])
     except TapisError as error:

@@ -35,6 +35,11 @@ RELEASE_FILES = (
     SUMS,
 )
 HUB_ID = re.compile(r"(?!\.+/)[\w.-]+/[\w.-]+", re.ASCII)  # OWNER/NAME; dots alone are a folder
+# What the name of a file ends in, of pairs or of a release, and that of nothing on the hub
+FILE_ENDINGS = (
+    *(".csv", ".tsv", ".txt", ".xlsx", ".ods", ".jsonl", ".parquet", ".tmx", ".zip"),
+    *(".gz", ".xz", ".zst", ".tgz"),
+)
 HUB_TIMEOUT = 5.0  # seconds to wait for an answer of the hub
 MAX_EXPANSION = 20  # an archive of over 1 MB that decompresses to more than this times its size is a bomb
 MAX_HEADER_BYTES = 10_000  # of a member's name and attributes
@@ -85,8 +90,8 @@ def check_sums(folder: Path, *needed: str) -> None:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name has the form OWNER/NAME of the hub."""
-    return HUB_ID.fullmatch(name) is not None
+    """Return whether a name has the form OWNER/NAME of the hub, and not that of a file in a folder."""
+    return HUB_ID.fullmatch(name) is not None and not name.lower().endswith(FILE_ENDINGS)
 
 
 def is_on_hub(name: str) -> bool:
@@ -107,18 +112,11 @@ def hub_answers(name: str, kind: Literal["dataset", "model"]) -> bool:
     return True
 
 
-def _is_of_system(error: Exception) -> bool:
-    """Return whether an error is one of this machine, such as a full disk, and not of a file's content or the network.
-
-    The clients of the hub and the decompressors raise OSError, too, but without a number.
-    """
-    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
-
-
 def fetch(name: str) -> Path | None:
     """Return a local folder with the files of a release archive or of a model on the hub.
 
-    Returns None if the name is neither a file nor a hub id. Raises what `unpack` and `download` raise.
+    Returns None if the name is neither a file nor a hub id. Raises FetchError if the files cannot be had, and OSError
+    if the archive cannot be read.
     """
     path = Path(name)
     if path.is_file():
@@ -131,8 +129,8 @@ def fetch(name: str) -> Path | None:
 def unpack(archive: Path) -> Path:
     """Unpack a release archive (.tar.gz) into the cache, once, and return its folder.
 
-    Raises FetchError if the file is damaged or no release archive, and OSError if it cannot be read, or the cache not
-    be written.
+    Raises FetchError if the file is damaged or no release archive, or if the cache cannot be written, and OSError if
+    the file cannot be read.
     """
     with archive.open("rb") as file:
         if file.read(2) != GZIP:  # before all of it is read
@@ -151,8 +149,8 @@ def unpack(archive: Path) -> Path:
     except Exception as error:  # tarfile and zlib raise many types for what is no archive
         if folder.is_dir():  # another process was sooner
             return folder
-        if _is_of_system(error):
-            raise
+        if isinstance(error, OSError) and error.errno:  # of the system, such as a full disk; those of formats have none
+            raise FetchError(f"{archive} cannot be unpacked into {folder.parent}: {error.strerror}") from None
         raise FetchError(f"{archive} cannot be unpacked ({in_one_line(error)}): copy it again") from None
     return folder
 
@@ -203,7 +201,7 @@ def _write_members(archive: Path, into: Path) -> None:
 def download(name: str) -> Path:
     """Download a model from the hub and return its folder; if the hub cannot be reached, an earlier download.
 
-    Raises FetchError if there is neither, and OSError if the cache cannot be written.
+    Raises FetchError if there is neither.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
@@ -218,8 +216,6 @@ def download(name: str) -> Path:
     except huggingface_hub.errors.RepositoryNotFoundError as error:
         raise FetchError(f"no run {name!r}, neither here nor on the hub ({in_one_line(error)})") from None
     except Exception as error:  # the client raises many types
-        if _is_of_system(error):
-            raise
         if is_online:
             raise FetchError(f"{name} cannot be downloaded ({in_one_line(error)})") from None
         reason = "the hub cannot be reached, and there is no earlier download"

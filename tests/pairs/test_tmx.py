@@ -107,7 +107,7 @@ def test_characters_that_xml_forbids_are_spaces(encoding: str, forbidden: list[s
     """Wherever a chunk of the file ends."""
     if encoding.startswith("UTF"):
         forbidden = [*forbidden, *NO_CHARACTERS]
-    texts = ["é€ " * (n_before // 4), *(f"a{character}b é&#233;" for character in forbidden), "a&#x9;b 가\ufffd😀"]
+    texts = ["é€ " * (n_before // 4), *(f"a{character}b é&#233;" for character in forbidden), "a&#x9;b 힣퀀\ufffd😀"]
     if encoding == "windows-1252":
         texts[-1] = "a\tb ï¿¾, así\xa0»"  # the bytes of U+FFFE and of a surrogate in UTF-8
     declared = encoding.removesuffix("-LE").removesuffix("-BE")
