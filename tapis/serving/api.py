@@ -371,7 +371,8 @@ class Api:
                 end = begin + len(lines_of[row])
                 answers_of[row] = of_language[begin:end]
                 begin = end
-        n_characters *= 1 + request.alternatives  # a document is put together once for each
+        if is_html:  # which is parsed once for each translation
+            n_characters *= 1 + request.alternatives
         ranked = await self.call(
             lambda: {row: ranked_texts(documents[row], one) for row, one in answers_of.items()}, n_characters, client
         )
