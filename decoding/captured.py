@@ -140,7 +140,7 @@ class CapturedSearch:
     """Searches with a model of `in_precision`, and keeps the tensors and graphs of the sizes that it has used."""
 
     def __init__(self, model: Transformer, suppressed: list[int], most_bytes: int) -> None:
-        """most_bytes is the memory of the sizes beyond which they are forgotten before there is another one."""
+        """Once the sizes that are kept take more than most_bytes, the next other size takes the place of them all."""
         self.model = model
         self.w_source = source_projection(model)
         weight = self.w_source.weight
@@ -202,7 +202,7 @@ class CapturedSearch:
         return tuple(result[: len(sources)] for result in found)
 
     def of_size(self, size: Size) -> StaticSearch:
-        """Return the search of a size. Forgets all others, with their graphs, before they take too much memory."""
+        """Return the search of a size. Forgets all others, with their graphs, if they take too much memory."""
         if size not in self.searches:
             if sum(search.cache.n_bytes for search in self.searches.values()) > self.most_bytes:
                 self.searches.clear()

@@ -7,6 +7,7 @@ A graph works on tensors at fixed addresses, and nothing in it may wait for the 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Lock
 from weakref import WeakSet
 
 import torch
@@ -37,8 +38,10 @@ class GraphPool:
         """Of captures that failed, and could be ended"""
         if self.can_capture:
             self.pool = torch.cuda.graph_pool_handle()
-            self.stream = unused_stream(device)
-            POOLS.add(self)
+            with LOCK:
+                self.stream = unused_stream(device)
+                POOLS.add(self)
+            self.can_capture = self.stream is not None
 
     def captured(self, work: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
         """Return a graph that does the work. None where work cannot be captured; on a GPU, the user is told once.
@@ -108,17 +111,15 @@ class GraphPool:
         torch.cuda.current_stream().wait_stream(self.stream)
 
 
-def unused_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a stream on which no other pool captures, if torch has one left."""
+def unused_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """Return a stream on which no other pool captures; None if torch has none left."""
     taken = [pool.stream for pool in POOLS]
-    for _ in range(N_STREAMS):
-        stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        if stream not in taken:
-            break
-    return stream
+    streams = (torch.cuda.Stream(device) for _ in range(N_STREAMS))  # type: ignore[no-untyped-call]
+    return next((stream for stream in streams if stream not in taken), None)
 
 
 POOLS: WeakSet[GraphPool] = WeakSet()
+LOCK = Lock()  # of the choice of a stream
 
 
 @contextmanager

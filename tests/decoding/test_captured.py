@@ -201,7 +201,13 @@ def test_work_is_captured_once_its_kernels_are_loaded(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> GraphPool:
+def handles() -> list[int]:
+    """One number for each time that a thread's handle of cuBLAS was asked for before a capture."""
+    return []
+
+
+@pytest.fixture
+def pool(handles: list[int], monkeypatch: pytest.MonkeyPatch) -> GraphPool:
     """One that captures, though nothing is computed."""
 
     class Graph:
@@ -210,15 +216,19 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> GraphPool:
         def capture_end(self) -> None: ...
 
     monkeypatch.setattr("torch.cuda.CUDAGraph", Graph)
-    monkeypatch.setattr("torch.cuda.current_blas_handle", lambda: 0)
     pool = GraphPool(torch.device("cpu"), "this")
+    monkeypatch.setattr("torch.cuda.current_blas_handle", lambda: handles.append(1))
     pool.can_capture, pool.pool = True, (0, 0)  # type: ignore[assignment]
     return pool
 
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_capture_that_lacks_memory_is_tried_again(
-    pool: GraphPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failures: int
+    pool: GraphPool,
+    handles: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failures: int,
 ) -> None:
     """Once, after the memory that torch caches was returned. Then the user is told."""
     emptied: list[int] = []
@@ -233,6 +243,7 @@ def test_a_capture_that_lacks_memory_is_tried_again(
     graph = pool.captured(work)
     assert emptied[0] == 1 and len(calls) == 2
     assert (graph is None) == (not pool.can_capture) == (failures == 2)
+    assert len(handles) == 2, "a thread's first handle of cuBLAS cannot be made within a capture"
     assert len(pool.abandoned) == failures, "the end of a graph would break the others of its stream"
     assert ("cannot be captured as a CUDA graph: CUDA out of memory" in capsys.readouterr().err) == (failures == 2)
     assert gc.isenabled() and not any(calls), "garbage may hold a graph, which no capture may destroy"
@@ -243,9 +254,12 @@ def test_no_two_pools_capture_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> 
     in_turn = itertools.cycle("abc")
     monkeypatch.setattr("torch.cuda.Stream", lambda device: next(in_turn))
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr("fast.graphs.N_STREAMS", 3)
     kept = GraphPool(torch.device("cuda"), "this")
     others = [GraphPool(torch.device("cuda"), "that").stream for _ in range(6)]
-    assert others and kept.stream not in others
+    assert kept.stream not in others and None not in others
+    pools = [GraphPool(torch.device("cuda"), "that") for _ in range(3)]
+    assert [pool.can_capture for pool in pools] == [True, True, False]
 
 
 def test_a_model_in_16_bits_stays_in_them(model: Transformer) -> None:
