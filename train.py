@@ -249,11 +249,8 @@ def before_first_step(training: Training, folder: RunFolder, logs: Logs, agenda:
 
     Save the run then, and before other runs translate for it.
     """
-    last = load_metrics(folder).last if is_main() else None
-    is_scored = training.group.broadcast(last is not None and last.step == training.step)
     starts_from_run = bool(training.config.init_from) and not training.step
-    is_unscored = (training.is_over or starts_from_run) and not (is_scored and training.best)
-    if is_unscored:
+    if (training.is_over or starts_from_run) and training.validated != training.step:
         with agenda.once():
             validated = validate_and_keep_best(training, folder, [])
             agenda.count_time()
@@ -279,6 +276,7 @@ def validate_and_keep_best(
     """
     model = training.whole_model()
     result, hypotheses = validate(training, model)
+    training.validated = training.step
     training.validations_since_best += 1
     if training.best is None or result.rank() > training.best.rank():
         training.best, training.validations_since_best = result, 0

@@ -29,7 +29,7 @@ from tapis.system.cli import is_out_of_memory
 from tapis.system.files import digest_files
 from training.agenda import time_line
 from training.failures import advice_after, cause_of, resume_command
-from training.metrics import load_metrics, save_metrics
+from training.metrics import load_metrics
 from training.options import resolve
 
 SMALL = ["--d-model", "16", "--n-heads", "2", "--d-ff", "32", "--vocab-size", "300", "--device", "cpu"]
@@ -171,7 +171,7 @@ def test_a_timed_run_is_resumed_for_the_epochs_that_are_asked_for(
     state = folder.load_state()
     per_epoch = state["resolved"]["steps"]
     # As if the minutes were over then
-    state["resolved"]["steps"] = state["step"] = state["best"]["step"] = per_epoch - 2
+    state["resolved"]["steps"] = state["step"] = state["best"]["step"] = state["validated"] = per_epoch - 2
     folder.save_state(state)
     done = called("train.py", "demo", "--resume")
     assert "this run is complete; extend it with --epochs or --steps" in done.stderr
@@ -184,7 +184,7 @@ def test_a_run_that_is_ended_before_its_first_validation_is_scored(
 ) -> None:
     folder = RunFolder(Path("weights/demo"))
     state = folder.load_state()
-    state["step"], state["best"] = state["step"] - 3, None
+    state["step"], state["best"], state["validated"] = state["step"] - 3, None, None
     folder.save_state(state)
     folder.model_file.unlink()
     done = called("train.py", "demo", "--resume", "--steps", str(state["step"]))
@@ -196,24 +196,23 @@ def test_a_run_that_is_ended_before_its_first_validation_is_scored(
 def test_a_run_whose_end_is_moved_to_where_it_is_is_scored_there(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it was validated before, at an earlier step; once, unless the run ended before it was shown."""
+    """Also if it was validated before, at an earlier step; once, whatever becomes of metrics.json."""
     folder = RunFolder(Path("weights/demo"))
-    state, metrics = folder.load_state(), load_metrics(folder)
-    assert metrics.last
+    state = folder.load_state()
     validated, stopped = state["step"] - 6, state["step"] - 3
-    state["step"], state["best"]["step"] = stopped, validated
+    state["step"], state["best"]["step"], state["validated"] = stopped, validated, validated
     folder.save_state(state)
-    save_metrics(folder, replace(metrics, last=replace(metrics.last, step=validated)))
     args = ["train.py", "demo", "--resume", "--steps", str(stopped)]
-    with monkeypatch.context() as ended:
-        ended.setattr("train.show_validation", lambda *_: sys.exit(9))
-        assert called(*args).returncode == 9
-    assert folder.load_state()["resolved"]["steps"] == stopped, "what is shown is saved before"
+    monkeypatch.setattr("train.finish", Mock())
     for n_validations in (1, 0):
         done = called(*args)
         assert done.returncode == 0 and done.stderr.count("valid loss") == n_validations, done.stderr
-        last = load_metrics(folder).last
-        assert last and last.step == stopped
+        folder.metrics_file.unlink()  # which nothing depends on
+
+    # What is shown is saved before.
+    folder.save_state(state)
+    monkeypatch.setattr("train.show_validation", lambda *_: sys.exit(9))
+    assert called(*args).returncode == 9 and folder.load_state()["validated"] == stopped
 
 
 def test_a_new_run_that_fails_gives_no_advice_about_the_one_in_its_folder(

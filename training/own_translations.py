@@ -78,7 +78,7 @@ class PlannedRound(NamedTuple):
     """When a run has a round, and what it does then."""
 
     share: float
-    """Of the steps, those that are made before"""
+    """The share of the steps that are made before it"""
     kind: Literal["dropping", "back-translation", "distillation", "self-distillation"]
     """To drop pairs, to translate monolingual text, or to learn from teachers or from its own translations"""
 

@@ -122,6 +122,8 @@ class Position:
     seconds: float
     best: Validation | None
     validations_since_best: int
+    validated: int | None = None
+    """The step of the last validation; earlier versions did not save it"""
 
 
 class Progress(NamedTuple):

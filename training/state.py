@@ -33,25 +33,27 @@ def state_of(training: Training) -> dict[str, Any]:
 
     All processes must call it together.
     """
-    now = training.translated
-    translated = {
-        "n_moments": now.n_rounds,  # the name that earlier versions wrote
-        "after_step": now.after_step,
-        "sources": to_tensors(now.sources),
-        "targets": to_tensors(now.targets),
-        "dropped": torch.tensor(now.dropped, dtype=torch.int64),
-        "teachers": {name: teacher.digest for name, teacher in training.teachers.items()},
-    }
+    now, translated = training.translated, None
+    if now.n_rounds:  # before the first round, teachers are not chosen yet
+        translated = {
+            "n_moments": now.n_rounds,  # the name that earlier versions wrote
+            "after_step": now.after_step,
+            "sources": to_tensors(now.sources),
+            "targets": to_tensors(now.targets),
+            "dropped": torch.tensor(now.dropped, dtype=torch.int64),
+            "teachers": {name: teacher.digest for name, teacher in training.teachers.items()},
+        }
     return {
         "step": training.step,
         "tokens": training.tokens,
         "seconds": training.seconds,
         "best": asdict(training.best) if training.best else None,
         "validations_since_best": training.validations_since_best,
+        "validated": training.validated,
         "model": {name: collected(weight) for name, weight in parameters(training.model).items()},
         "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in training.optimizers],
         "scaler": training.scaler.state_dict(),
-        "translated": translated if now.n_rounds else None,  # before the first round, teachers are not chosen yet
+        "translated": translated,
         "resume_signature": training.resume_signature,
         **training.resolved.to_state(training.config),
     }
@@ -83,12 +85,13 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         check_position(position)
         training.step, training.tokens, training.seconds = position.step, position.tokens, position.seconds
         training.best, training.validations_since_best = position.best, position.validations_since_best
+        training.validated = position.validated
         translated = Translated()
         if state["translated"]:
             _restore_teachers(training, state["translated"].get("teachers", {}))
             translated = _translations_of(training, state["translated"])
         if translated != training.translated:
-            training.learn_from(translated)  # after the teachers are known, on which it depends how batches are made
+            training.learn_from(translated)  # after the teachers: the layout of batches depends on them
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
@@ -174,6 +177,7 @@ def check_position(position: Position) -> None:
         and 0 <= position.seconds < 1e10
         and 0 <= position.validations_since_best <= position.step + 1
         and (best is None or (0 <= best.step <= position.step and 0 <= best.bleu <= 100.001))
+        and (position.validated is None or 0 <= position.validated <= position.step)
     ):
         raise ValueError("its position is out of range")
 

@@ -141,6 +141,7 @@ class Training:
         self.seconds = 0.0
         self.best: Validation | None = None
         self.validations_since_best = 0
+        self.validated: int | None = None  # the step of the last validation
         self.seconds_per_scored_pair = 0.0  # in the last validation; 0 before the first
 
     def _learned_of_data(self) -> Learned:
