@@ -178,8 +178,10 @@ def _not_written(path: Path, error: OSError) -> OSError:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError, as `write_whole` does, if no file can be made beside `path`. Makes its folder."""
+    """Raise OSError, as `write_whole` does, if no file can be written there. Makes its folder."""
     try:
+        if path.exists():
+            check_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
