@@ -82,7 +82,7 @@ def tests(options: Options) -> None:
 
     Warnings are no errors here: other versions of the packages than those of CI give others.
     """
-    settings = [argument for name in ("addopts=-ra", "filterwarnings=") for argument in ("--override-ini", name)]
+    settings = ["--override-ini=addopts=-ra", "--override-ini=filterwarnings="]
     command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-s", "--tb=short", *settings]
     if options.simulate:
         command.append("--collect-only")

@@ -411,7 +411,8 @@ def print_memory(name: str, options: Options, until: float) -> None:
                 print(f"    {batch_tokens:>12,}   does not fit", flush=True)
                 return
             speed = n_tokens / (time.perf_counter() - begun)
-            peak, reserved = torch.cuda.max_memory_allocated() / 1e9, peak_gigabytes(training.device)
+            reserved = peak_gigabytes(training.device)
+            peak = torch.cuda.max_memory_allocated() / 1e9 if training.device.type == "cuda" else reserved
             print(
                 f"    {batch_tokens:>12,} {peak:>8.2f} {reserved:>8.2f} {speed:>11,.0f}{capture_note(training)}",
                 flush=True,

@@ -26,8 +26,9 @@ and install them there:
     python -m pip install --no-index --no-deps --target packages wheels/*.whl
     PYTHONPATH=$PWD/packages python benchmarks/gpu_visit.py --out visit --data FOLDER
 
-The others are the dependencies in pyproject.toml, and for one part each: transformers for decoding beside Hugging Face,
-pytest, hypothesis and sortedcontainers for the tests, sacremoses and joblib for BLEU as published tables count it.
+Besides, it needs the other dependencies in pyproject.toml, and for one part each: transformers for decoding beside
+Hugging Face, pytest, hypothesis and sortedcontainers for the tests, joblib with sacremoses for BLEU as published tables
+count it.
 """
 
 import contextlib
