@@ -8,7 +8,7 @@ import pickletools
 import zipfile
 from typing import Any
 
-MAX_PICKLE_BYTES = 2**25  # of a training state without its tensors: enough for the settings of 300 languages
+MAX_PICKLE_BYTES = 2**24  # of a training state without its tensors: enough for the settings of 300 languages
 MAX_DEPTH = 10  # of tuples in tuples
 MAX_SHARED_ITEMS = 10  # of a tuple that is used in several places
 

@@ -438,7 +438,7 @@ def test_the_error_about_a_state_with_objects_advises_nothing_unsafe(saved: RunF
         (b"\x80\x02}(" + b"K\x01K\x01\x86q\x01" + b"h\x01h\x01\x86q\x01" * 40 + b"tK\x01s.", "tuples within tuples"),
         (b"\x80\x02}K\x01" + b"\x85" * 300_000 + b"K\x01s.", "tuples within tuples"),
         (b"\x80\x02(" + b"K\x01" * 1000 + b"tq\x01h\x01h\x01.", "tuples within tuples"),
-        (b"\x80\x02(" + b"}" * 9_000_000 + b"t.", "it has too many objects"),
+        (b"\x80\x02(" + b"}" * 17_000_000 + b"t.", "it has too many objects"),
         (b"\x80\x02\x86.", "damaged"),
         (b"\x80\x02h\x05.", "damaged"),
         (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "it has objects that no state of Tapis has"),

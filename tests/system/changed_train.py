@@ -88,10 +88,10 @@ def slow_start() -> None:
     """Preparing the data takes two seconds more. Files say that it has begun, and that training has."""
     read_corpus, take_step = train.read_corpus, train.take_step
 
-    def slow_read(config: Config, *, is_new: bool) -> Corpus:
+    def slow_read(config: Config, **options: Any) -> Corpus:
         Path("preparing").touch()
         time.sleep(2)
-        return read_corpus(config, is_new=is_new)
+        return read_corpus(config, **options)
 
     def noted_step(training: Training, step: int) -> StepRecord:
         Path("training").touch()

@@ -49,7 +49,7 @@ from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions, parse_
         (TranslateOptions, "--attention", "--attention needs a value\n--help"),
         (OwnEvaluateOptions, "demo", "Unrecognized options: demo\ndid you mean --run demo?"),
         (ServeOptions, "demo --beam 5", "Unrecognized options: demo\ndid you mean --run demo?"),
-        (ServeOptions, "--port 8000 8001", "Unrecognized options: 8001\nsee --help"),
+        (ServeOptions, "--port 8000 8001", "Unrecognized options: 8001\n--help lists the flags"),
         (TranslateOptions, "--beam x -- --hello", "--beam is 'x'; it must be an integer"),
         (TranslateOptions, "--bema 3 -- --hello", "Unrecognized options: --bema\ndid you mean --beam?"),
         (ServeOptions, "--allow-host a b", "--allow-host takes one value: give it once for each of a, b\n--help"),
