@@ -377,7 +377,7 @@ def test_a_release_translates_from_its_folder_its_archive_and_the_hub(
     again = command(*args, **offline)
     assert (again.stdout, again.stderr) == ("Le chat est assis sur le tapis.\n", "")
     none = command("translate.py", "--run", "owner/other", "x", **online)
-    assert none.returncode == 1 and none.stderr.startswith("translate.py: no run 'owner/other', neither here nor on")
+    assert none.returncode == 1 and none.stderr.startswith("translate.py: there is no run 'owner/other' here, and")
     assert len(none.stderr.splitlines()) == 1
     for run in (folder, "given/demo.tar.gz", "given/demo.tar.gz"):  # the second time, from the cache
         assert Translator.load(run)(["The cat sits on the mat."]) == ["Le chat est assis sur le tapis."]
@@ -679,7 +679,7 @@ def test_a_full_disk_or_a_failed_download_is_reported_as_such(monkeypatch: pytes
         RunFolder.find("x.tar.gz")
     for reason in ("No space left on device", "Connection reset by peer"):
         errors[0] = OSError(errno.EIO, reason)
-        with pytest.raises(FetchError, match=rf"^owner/books cannot be downloaded \(.*{reason}\)$"):
+        with pytest.raises(FetchError, match=rf"'owner/books' here, and it cannot be downloaded \(.*{reason}\)$"):
             RunFolder.find("owner/books")
 
 

@@ -166,13 +166,6 @@ def test_a_disk_that_becomes_full_is_an_error(demo_run: RunFolder, unbuffered: s
     assert f"translate.py: {output and f'{output}.part cannot be written: '}File too large\n" in done.stderr
 
 
-def test_scores_are_printed_though_a_file_cannot_be_written(demo_run: RunFolder, few: Path, forked: Command) -> None:
-    Path("file").touch()
-    files = ["--source", str(few / "test.en"), "--reference", str(few / "test.fr"), "--output", "file/out.fr"]
-    done = forked("evaluate.py", "--run", str(demo_run.path), "--device", "cpu", *files)
-    assert done.returncode == 1 and done.stdout.startswith("BLEU ") and "file/out.fr" in done.stderr
-
-
 def test_the_prompt_answers_line_by_line(
     run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,11 +213,7 @@ def download(name: str) -> Path:
         folder = huggingface_hub.snapshot_download(
             name, allow_patterns=list(RELEASE_FILES), local_files_only=not is_online
         )
-    except huggingface_hub.errors.RepositoryNotFoundError as error:
-        raise FetchError(f"no run {name!r}, neither here nor on the hub ({in_one_line(error)})") from None
     except Exception as error:  # the client raises many types
-        if is_online:
-            raise FetchError(f"{name} cannot be downloaded ({in_one_line(error)})") from None
-        reason = "the hub cannot be reached, and there is no earlier download"
-        raise FetchError(f"no run {name!r}, neither here nor on the hub ({reason})") from None
+        reason = in_one_line(error) if is_online else "the hub cannot be reached, and there is no earlier download"
+        raise FetchError(f"there is no run {name!r} here, and it cannot be downloaded ({reason})") from None
     return Path(folder)
