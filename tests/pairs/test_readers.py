@@ -20,9 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import Config
+from pairs import readers
 from pairs.origins import check_files
 from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts, read_text, takes_columns
 from pairs.unreadable import Unreadable
+from tapis.system.hub import FILE_ENDINGS
 from tapis.text.lines import MAX_LINE_BYTES
 
 PAIRS = [
@@ -725,6 +727,10 @@ def test_a_mistyped_path_is_no_hub_id(data: str) -> None:
         read_parts(data, "en", "fr")
     with pytest.raises(DataError, match=f"^--data {data}: no such file or folder, and not a hub id"):
         check_files(Config(data=(data,)))
+
+
+def test_no_file_of_pairs_has_a_name_as_on_the_hub() -> None:
+    assert {*readers._TABLE_READERS, *readers._READERS} <= set(FILE_ENDINGS)
 
 
 def test_the_home_folder_of_nobody_is_an_error_in_a_line() -> None:
