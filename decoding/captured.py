@@ -140,7 +140,7 @@ class CapturedSearch:
     """Searches with a model of `in_precision`, and keeps the tensors and graphs of the sizes that it has used."""
 
     def __init__(self, model: Transformer, suppressed: list[int], most_bytes: int) -> None:
-        """Once the sizes that are kept take more than most_bytes, the next other size takes the place of them all."""
+        """Once the sizes that are kept take more than most_bytes, the next new size replaces them all."""
         self.model = model
         self.w_source = source_projection(model)
         weight = self.w_source.weight

@@ -17,6 +17,9 @@ from tapis.system.terminal import say
 REFUSED: list[torch.cuda.CUDAGraph] = []
 """Captures that CUDA refused to end. They are kept, since torch's allocator of pinned memory may still point to them"""
 N_STREAMS = 32  # that torch has: it gives them out in turn
+POOLS: "WeakSet[GraphPool]" = WeakSet()
+"""All pools, each with a stream of its own"""
+CHOICE_OF_STREAM = Lock()  # two threads may make a pool at the same time
 
 
 class GraphPool:
@@ -28,7 +31,7 @@ class GraphPool:
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
-        """name is what becomes slower without graphs. On a CPU, nothing is captured."""
+        """name is what becomes slower without graphs. On a CPU, or if no stream is left, nothing is captured."""
         self.name = name
         self.can_capture = device.type == "cuda"
         self.stream: torch.cuda.Stream | None = None
@@ -38,7 +41,7 @@ class GraphPool:
         """Of captures that failed, and could be ended"""
         if self.can_capture:
             self.pool = torch.cuda.graph_pool_handle()
-            with LOCK:
+            with CHOICE_OF_STREAM:
                 self.stream = unused_stream(device)
                 POOLS.add(self)
             self.can_capture = self.stream is not None
@@ -116,10 +119,6 @@ def unused_stream(device: torch.device) -> torch.cuda.Stream | None:
     taken = [pool.stream for pool in POOLS]
     streams = (torch.cuda.Stream(device) for _ in range(N_STREAMS))  # type: ignore[no-untyped-call]
     return next((stream for stream in streams if stream not in taken), None)
-
-
-POOLS: WeakSet[GraphPool] = WeakSet()
-LOCK = Lock()  # of the choice of a stream
 
 
 @contextmanager
