@@ -3,11 +3,8 @@
 Type, in the folder of the project: python docs/flags.py
 """
 
-import ast
 import inspect
 import sys
-import textwrap
-from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -17,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from tapis.config import flag  # noqa: E402
 from tapis.system.cli import InfoOptions, ServeOptions, TranslateOptions  # noqa: E402
+from tapis.system.help import docstrings  # noqa: E402
 from training.cli import ExportOptions, OwnEvaluateOptions, TrainOptions  # noqa: E402
 
 COMMANDS = {
@@ -73,23 +71,6 @@ def table(options: type, shown: list[Field[Any]]) -> str:
         name = "`NAME …`" if one.name in ("sentences", "out") else f"`{flag(one.name)}`"
         rows.append(f"| {name} | {default_of(one)} | {escaped(text)} |\n")
     return "| flag | default | |\n|---|---|---|\n" + "".join(rows)
-
-
-def docstrings(options: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass and of those that it extends, on one line."""
-    found: dict[str, str] = {}
-    for kind in reversed(options.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        found |= dict(_documented(body))
-    return found
-
-
-def _documented(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-        if is_text and isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            yield field.target.id, " ".join(str(text.value.value).split())  # type: ignore[attr-defined]
 
 
 def default_of(field: Field[Any]) -> str:

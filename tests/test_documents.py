@@ -3,12 +3,16 @@
 import re
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from conftest import ROOT
 
 from tapis.config import flag
+from tapis.system.cli import parse
+from tapis.system.help import docstrings
 from tapis.system.usage import all_fields
 
 sys.path += [str(ROOT / "docs"), str(ROOT / "docs/pictures")]
@@ -74,6 +78,26 @@ def test_the_page_of_flags_is_what_the_commands_have() -> None:
         for field in all_fields(options):
             shown = field.name in ("sentences", "out", *NOT_FLAGS) or f"| `{flag(field.name)}` |" in text
             assert shown, field.name
+
+
+@pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
+def test_the_help_of_a_flag_is_broken_only_where_the_terminal_ends(
+    options: type, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "5000")
+    with pytest.raises(SystemExit):
+        parse(options, ["--help"])
+    printed = capsys.readouterr().out.splitlines()
+    kinds = get_type_hints(options)
+    groups = [kind for kind in kinds.values() if isinstance(kind, type) and is_dataclass(kind)]
+    said = {
+        name: text
+        for found in map(docstrings, [options, *groups])
+        for name, text in found.items()
+        if name not in NOT_FLAGS
+    }
+    assert said
+    assert [text for text in said.values() if not any(text in line for line in printed)] == []
 
 
 def test_the_figures_have_the_shapes_of_the_model() -> None:

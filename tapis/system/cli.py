@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -19,6 +20,7 @@ from tapis.config import LENGTH_PENALTY, ConfigError, DeviceName, TapisError, Tr
 from tapis.search import AttentionOf
 from tapis.system.addresses import is_network, is_wildcard
 from tapis.system.files import is_same_file
+from tapis.system.help import put_help
 from tapis.system.terminal import is_first_on_machine, is_main, printable
 from tapis.system.usage import all_fields, split_at_dashes, usage_error
 
@@ -216,7 +218,7 @@ def parse(
     def read(*, console_outputs: bool) -> T:
         parsed: T = tyro.cli(  # type: ignore[assignment]
             options,
-            description=options.__doc__,
+            description=inspect.getdoc(options),
             args=list(args),
             default=default,
             console_outputs=console_outputs,
@@ -231,6 +233,7 @@ def parse(
     except SystemExit as exit:
         is_help = not exit.code
     if is_help:
+        put_help(options)
         read(console_outputs=True)  # prints the help and raises SystemExit(0)
     raise ConfigError(usage_error(options, args, dict(misplaced or {})))
 
