@@ -107,7 +107,7 @@ class TrainingSettings:
     terms: float = setting(0.0, range=(0.0, 0.9), since=8, before=0.0)
     """Share of the training sources in which one to three terms give way to their translations: the model learns to
     obey a --glossary of translate.py, and to inflect its terms"""
-    # --minutes fixes the number of steps half-way.
+    # At most half of the steps: --minutes settles their number half-way.
     self_distillation: float = setting(0.0, range=(0.0, 0.5))
     """Share of the steps, at the end, that train on the model's own translations closest to the references"""
     teacher: tuple[str, ...] = setting((), init_from="fresh", since=7, before=())

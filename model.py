@@ -7,9 +7,9 @@ logits. `Transformer` holds everything together and offers `encode`, `decode` an
 
 This is the forward pass of everything that torch computes: training and translating, plain and fast, on any device.
 Each position is computed by itself, whatever the shape of the rows, (B, T, D) or (N, D); positions meet in attention
-alone. Blocks therefore receive how they attend, an `Attend`. `MaskedAttention` is the paper's. fast/attention.py and
-decoding/inference.py have forms for packed sentences and for a search, and replace single layers by faster ones, unless
---plain is given.
+alone. Blocks therefore receive how they attend, an `Attend`. `MaskedAttention` is the paper's. fast/attention.py,
+decoding/inference.py and decoding/static_cache.py have forms for packed sentences and for a search. fast/modules.py and
+decoding/inference.py replace single layers by faster ones, unless --plain is given.
 
 Two things are not in the paper: pre-norm, the default (`ResidualConnection`), and the key-value cache, without which
 each step of decoding would compute all positions before it again.

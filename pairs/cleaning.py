@@ -321,5 +321,5 @@ def is_heading(pair: Pair) -> bool:
 
 
 def _log_length_ratio(pair: Pair) -> float:
-    """Return the logarithm of source length over target length, in characters."""
+    """Return the logarithm of source length over target length, in characters, with LENGTH_SMOOTHING added to both."""
     return math.log((len(pair[0]) + LENGTH_SMOOTHING) / (len(pair[1]) + LENGTH_SMOOTHING))

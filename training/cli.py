@@ -78,7 +78,7 @@ class TrainOptions:
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load, split and tokenize the data, print a report with the expected training time, and exit"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Continue the run weights/NAME exactly where it stopped"""
+    """Continue the run weights/NAME of --name exactly where it stopped"""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace the existing run weights/NAME"""
     open_fields: tyro.conf.Suppress[tuple[str, ...]] = ()

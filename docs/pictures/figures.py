@@ -226,7 +226,7 @@ def batch() -> Drawing:
             ("batch", "dataset.py: collate; fast/", "data"),
             ("forward", "model.py", "attention"),
             ("loss, gradients", "training/objective.py", "output"),
-            ("clip, Adam or Muon", "train.py: take_step", "feed-forward"),
+            ("clip, Adam or Muon", "train.py: eager_step", "feed-forward"),
         ],
         ["ids", "", ""],
     )
