@@ -6,21 +6,18 @@
         learned.json                    how long translations are, their words, what the model is unsure of; optional
         metrics.json                    scores, data report, hardware, seconds, versions
         history.csv                     a row for each validation
-        training/state.pt               last weights, optimizer state, position; only for resuming
+        training/state.safetensors      last weights, optimizer state, position; only for resuming
         training/made_here              a sign that this machine made the run from the data in config.json
         training/lock                   held by the process that trains the run
 
 Every file is written atomically, so that a kill leaves either the old or the new version. Loading never executes code:
-the formats are safetensors, JSON, and `torch.load` with weights_only. Loading checks everything first:
-model.safetensors contains digests of its weights and of tokenizer.json, and the config fields in `MODEL_FIELDS`;
-state.pt is a zip archive with a checksum for each part.
+the formats are safetensors and JSON. Loading checks everything first: model.safetensors contains digests of its weights
+and of tokenizer.json, and the config fields in `MODEL_FIELDS`; state.safetensors one of itself.
 """
 
 import contextlib
 import json
-import pickle
 import shlex
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 from config import BUILT_IN, HOW_TO_GET_A_RUN, PROJECT_WEIGHTS, Config
 from fast.replaced import edited_parts
 from machine.distributed import part_like
-from machine.pickle_check import check_pickle
+from machine.state_file import read_state, write_state
 from model import Transformer
 from tapis.config import ConfigError, Learned
 from tapis.release import MODEL_FIELDS, CheckpointError, RunFiles, weights_digest
@@ -107,7 +104,7 @@ class RunFolder(RunFiles[Config]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.history_file = path / "history.csv"
-        self.state_file = path / "training" / "state.pt"
+        self.state_file = path / "training" / "state.safetensors"
         self.lock_file = path / "training" / "lock"
         self.sign_file = path / "training" / "made_here"
 
@@ -234,15 +231,8 @@ class RunFolder(RunFiles[Config]):
         write_text(self.metrics_file, text)
 
     def save_state(self, state: dict[str, Any]) -> None:
-        """Write the training state. It may contain tensors, numbers, strings, dicts and lists: see weights_only."""
-
-        def write(path: Path) -> None:
-            try:
-                torch.save(state, path)
-            except RuntimeError as error:  # torch raises it for a failed write and gives no reason
-                raise OSError("the write failed; is the disk full?") from error
-
-        write_whole(self.state_file, write)
+        """Write the training state, of what `machine.state_file.write_state` takes."""
+        write_whole(self.state_file, lambda path: write_state(path, state))
 
     def load_state(self) -> dict[str, Any]:
         """Read the training state, with its tensors on the CPU. Raises CheckpointError if it is missing or damaged."""
@@ -251,26 +241,9 @@ class RunFolder(RunFiles[Config]):
                 f"{self.state_file} is missing: there is nothing to resume\nstart again with --overwrite"
             )
         try:
-            with zipfile.ZipFile(self.state_file) as archive:
-                if len(set(archive.namelist())) < len(archive.namelist()):
-                    raise ValueError("it has a part twice")
-                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-                    raise ValueError("it is compressed, as no state of Tapis is")
-                for part in archive.infolist():
-                    if part.filename.endswith(".pkl"):
-                        check_pickle(archive, part)
-                damaged_part = archive.testzip()
-            if damaged_part:
-                raise ValueError(f"{damaged_part} does not match its checksum")
-            state: dict[str, Any] = torch.load(self.state_file, map_location="cpu", weights_only=True)
-            if not isinstance(state, dict):
-                raise TypeError("it is no state of Tapis")
-        except Exception as error:  # pickle, zipfile and torch raise different types
-            reason = in_one_line(error)
-            if isinstance(error, pickle.UnpicklingError):  # whose message advises to execute what the file says
-                reason = "it has objects that no state of Tapis has"
+            return read_state(self.state_file)
+        except Exception as error:  # safetensors, json and torch raise different types
             raise CheckpointError(
-                f"{self.state_file} is damaged ({reason})\n"
+                f"{self.state_file} is damaged ({in_one_line(error)})\n"
                 "the best model can still translate; to train, start again with --overwrite"
             ) from None
-        return state

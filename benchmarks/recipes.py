@@ -141,7 +141,7 @@ def resuming(folder: Path, line: list[str]) -> list[str]:
     """Return the line that goes on with a training that was interrupted; the line itself, where nothing was."""
     if line[0] == "train.py" and "--name" in line:
         name = line[line.index("--name") + 1]
-        if (folder / "weights" / name / "training" / "state.pt").exists():
+        if (folder / "weights" / name / "training" / "state.safetensors").exists():
             return ["train.py", "--resume", "--name", name]
         return [*line, "--overwrite"]
     return line

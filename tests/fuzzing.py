@@ -151,7 +151,7 @@ def make_seeds(into: Path) -> list[Seed]:
         *(Seed(run.path, file, translate) for file in ("config.json", "tokenizer.json", "model.safetensors")),
         *(Seed(run.path, file, translate) for file in ("learned.json", "metrics.json")),
         Seed(run.path, "metrics.json", release),
-        Seed(run.path, "training/state.pt", partial(resume, training=training)),
+        Seed(run.path, "training/state.safetensors", partial(resume, training=training)),
     ]
 
     whole_folder(into / "release", lambda folder: to_release(run, folder, "mit"))

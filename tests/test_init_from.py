@@ -57,7 +57,7 @@ def test_a_run_begins_with_the_weights_of_another(ancestor: str, few: Path, call
     assert set(str(metrics.rare_tokens).split()) <= set(str(old_metrics.rare_tokens).split())
     assert run.load_learned().known_words >= old.load_learned().known_words > {"chat"}
     assert 'the limit of the doubt "unsure" is rough: learned from 12 validation sentences' in done.stderr
-    state = torch.load("weights/demo-tuned/training/state.pt", weights_only=True)
+    state = run.load_state()
     assert state["best"]["step"] in (0, state["step"]) and state["step"] > 0
 
 

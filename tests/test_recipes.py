@@ -108,7 +108,7 @@ def test_what_is_done_is_not_done_again(options: Options, monkeypatch: pytest.Mo
 def test_a_training_that_was_interrupted_is_resumed(tmp_path: Path) -> None:
     line = ["train.py", "demo", "--name", "run", "--seed", "3"]
     assert resuming(tmp_path, line) == [*line, "--overwrite"]
-    state = tmp_path / "weights/run/training/state.pt"
+    state = tmp_path / "weights/run/training/state.safetensors"
     state.parent.mkdir(parents=True)
     state.touch()
     assert resuming(tmp_path, line) == ["train.py", "--resume", "--name", "run"]

@@ -415,7 +415,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(launch: type[Launched], calle
         code, _, err = stopped.wait()
     assert code == 130, err
     assert "resume with: python train.py --resume --name stopped" in err
-    states = [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in ("straight", "stopped")]
+    states = [RunFolder(Path("weights", name)).load_state() for name in ("straight", "stopped")]
     assert states[1]["step"] < states[0]["step"]
     assert called("train.py", "--resume", "--name", "stopped").returncode == 0
     for name in ("model.safetensors", "tokenizer.json"):
@@ -424,7 +424,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(launch: type[Launched], calle
     own = ("seconds", "tokens_per_second", "train_loss")  # differs by the second that a process had
     assert [{**row, **dict.fromkeys(own)} for row in again] == [{**row, **dict.fromkeys(own)} for row in straight]
     assert [row["epoch"] for row in again] == ["1", "2", "3"] and all(row["train_loss"] for row in again)
-    resumed = torch.load("weights/stopped/training/state.pt", weights_only=True)
+    resumed = RunFolder(Path("weights/stopped")).load_state()
     assert all(torch.equal(weight, resumed["model"][name]) for name, weight in states[0]["model"].items())
 
 

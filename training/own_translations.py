@@ -256,10 +256,7 @@ def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
 
 
 def row_of_integers(tensor: Tensor) -> Tensor:
-    """Return a tensor of a state. Raises ValueError unless it has integers that lie in a row.
-
-    A tensor whose numbers do not may have one number for any length.
-    """
-    if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.dtype not in (torch.int32, torch.int64):
+    """Return a tensor of a state. Raises ValueError unless it is a row of integers."""
+    if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
         raise ValueError("the translations are not in rows of integers")
     return tensor

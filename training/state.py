@@ -4,7 +4,7 @@ Besides, it needs the same data, and the same teachers, whose weights the state 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,7 +29,7 @@ NAMES_OF_PARTS = {"train": "its training pairs", "valid": "its validation pairs"
 
 
 def state_of(training: Training) -> dict[str, Any]:
-    """Return everything that `restore` needs, in types that `torch.load(weights_only=True)` can read.
+    """Return everything that `restore` needs, in types that `machine.state_file` can write.
 
     All processes must call it together.
     """
@@ -51,7 +51,10 @@ def state_of(training: Training) -> dict[str, Any]:
         "validations_since_best": training.validations_since_best,
         "validated": training.validated,
         "model": {name: collected(weight) for name, weight in parameters(training.model).items()},
-        "optimizers": [tree_map(collected, optimizer.state_dict()) for optimizer in training.optimizers],
+        "optimizers": [
+            [tree_map(collected, kept) for _, kept in sorted(optimizer.state_dict()["state"].items())]
+            for optimizer in training.optimizers
+        ],
         "scaler": training.scaler.state_dict(),
         "translated": translated,
         "resume_signature": training.resume_signature,
@@ -134,18 +137,17 @@ def as_today(signature: dict[str, str]) -> dict[str, str]:
 
 
 def check_numbers(value: Tensor, what: str) -> None:
-    """Raise ValueError unless a tensor of a state has finite numbers of 32 bits, as they are. what names the state."""
-    is_plain = value.layout == torch.strided and not value.is_quantized and not value.is_neg() and not value.is_meta
-    if not is_plain or value.dtype != torch.float32:
+    """Raise ValueError unless a tensor of a state has finite numbers of 32 bits. what names the state."""
+    if value.dtype != torch.float32:
         raise ValueError(f"{what} has other kinds of numbers")
     if not bool(value.isfinite().all()):
         raise ValueError(f"{what} has numbers that are not finite")
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the state of an optimizer, in parts where its weights are in parts. Settings stay those of this run.
+def load_optimizer_state(optimizer: torch.optim.Optimizer, kept_of_weights: Sequence[dict[str, Tensor]]) -> None:
+    """Load what an optimizer keeps of each weight, in parts where its weights are in parts; nothing before a step.
 
-    Raises ValueError if the state is not one of this optimizer and these weights.
+    Settings stay those of this run. Raises ValueError if the state is not one of this optimizer and these weights.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
@@ -157,13 +159,13 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
             raise ValueError("the state of an optimizer has numbers below 0")
         return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
 
-    if any(values.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for values in state["state"].values()):
+    if any(kept.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for kept in kept_of_weights):
         raise ValueError("the state of an optimizer is that of another one")
-    if state["state"] and list(map(repr, sorted(state["state"]))) != list(map(repr, range(len(weights)))):
+    if len(kept_of_weights) not in (0, len(weights)):
         raise ValueError("the state of an optimizer is not that of all weights")
     of_weights = {
-        i: {name: part(name, value, weights[i]) for name, value in values.items()}
-        for i, values in state["state"].items()
+        i: {name: part(name, value, weights[i]) for name, value in kept.items()}
+        for i, kept in enumerate(kept_of_weights)
     }
     optimizer.load_state_dict({"state": of_weights, "param_groups": optimizer.state_dict()["param_groups"]})
 

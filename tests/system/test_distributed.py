@@ -16,6 +16,7 @@ from conftest import ROOT, Command, eventually
 from launching import Launched
 from test_train import small_run
 
+from checkpoint import RunFolder
 from config import Config
 from machine.distributed import ALONE, Group
 from tapis.config import ConfigError, TapisError
@@ -115,7 +116,7 @@ def test_four_processes_train_as_one(launch: type[Launched], called: Command, fe
 
 def states_of(*names: str) -> list[dict[str, Any]]:
     """The training states of these runs."""
-    return [torch.load(f"weights/{name}/training/state.pt", weights_only=True) for name in names]
+    return [RunFolder(Path("weights", name)).load_state() for name in names]
 
 
 def assert_same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -351,7 +352,7 @@ def test_when_one_process_dies_the_other_ends_and_the_training_can_be_resumed(
     launch: type[Launched], called: Command, few: Path, victim: int
 ) -> None:
     with launch(endless(few), 2) as processes:
-        eventually(Path("weights/killed/training/state.pt").exists, 60)
+        eventually(Path("weights/killed/training/state.safetensors").exists, 60)
         err = error_of_the_other(processes, victim)
     assert "--resume --name killed" in err
     assert called("translate.py", "The cat.").returncode == 0
@@ -369,7 +370,7 @@ def test_when_one_process_dies_before_the_first_save_the_other_ends(
     with launch([CHANGED, "slow_start", *args], 2) as processes:
         eventually(Path(moment).exists, 60)
         error_of_the_other(processes, victim)
-    assert not Path("weights/killed/training/state.pt").exists()
+    assert not Path("weights/killed/training/state.safetensors").exists()
 
 
 def test_a_process_that_fails_does_not_wait_for_the_others(launch: type[Launched], few: Path) -> None:

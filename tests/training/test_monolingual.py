@@ -310,7 +310,7 @@ def test_a_run_may_translate_back(called: Command) -> None:
     """Its text and the run are needed until it has translated; evaluating needs neither."""
     metrics = json.loads(Path("weights/forth/metrics.json").read_text(encoding="utf-8"))
     assert metrics["data"]["trained_on"] == 60 and metrics["data"]["sources"][1]["trained_on"] == 30
-    state = torch.load("weights/forth/training/state.pt", weights_only=True)["translated"]
+    state = RunFolder(Path("weights/forth")).load_state()["translated"]
     assert state["n_moments"] == 1 and state["after_step"] == 0 and len(state["sources"]["rows"]) == 30
 
     Path("weights/back").rename("weights/elsewhere")

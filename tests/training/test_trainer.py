@@ -1,6 +1,5 @@
 """One run in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
 
-import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -383,21 +382,19 @@ def test_the_main_process_has_rank_zero(
         (("model",), None),
         (("model", "projection.weight"), "x"),
         (("optimizers",), {}),
-        (("optimizers", 0, "state"), [1]),
-        (("optimizers", 0, "state", 0, "exp_avg"), torch.ones(3)),
-        (("optimizers", 0, "state", 0, "exp_avg"), torch.ones(())),
-        (("optimizers", 0, "state", 0, "exp_avg"), "sparse"),
-        (("optimizers", 0, "state", 0, "exp_avg"), torch.ones(3, dtype=torch.int64)),
-        (("optimizers", 0, "state", 0, "step"), torch.ones(3)),
-        (("optimizers", 0, "state", 0, "other"), torch.ones(())),
-        (("optimizers", 0, "state", 10**6), {}),
-        (("optimizers", 0, "state"), {0: {name: torch.ones(()) for name in ("step", "exp_avg", "exp_avg_sq")}}),
-        (("optimizers", 0, "state", 0, "exp_avg"), lambda now: now * math.nan),
-        (("optimizers", 0, "state", 0, "exp_avg_sq"), lambda now: now - 1),
-        (("optimizers", 0, "state", 0, "exp_avg_sq"), lambda now: now + math.inf),
-        (("optimizers", 0, "state", 0, "exp_avg"), torch._neg_view),
-        (("optimizers", 0, "state", 0, "exp_avg"), lambda now: now.double()),
-        (("optimizers", 0, "state", 0, "step"), torch.tensor(-1.0)),
+        (("optimizers", 0), [1]),
+        (("optimizers", 0, 0, "exp_avg"), torch.ones(3)),
+        (("optimizers", 0, 0, "exp_avg"), torch.ones(())),
+        (("optimizers", 0, 0, "exp_avg"), torch.ones(3, dtype=torch.int64)),
+        (("optimizers", 0, 0, "step"), torch.ones(3)),
+        (("optimizers", 0, 0, "other"), torch.ones(())),
+        (("optimizers", 0), lambda now: now[:-1]),
+        (("optimizers", 0), [{name: torch.ones(()) for name in ("step", "exp_avg", "exp_avg_sq")}]),
+        (("optimizers", 0, 0, "exp_avg"), lambda now: now * math.nan),
+        (("optimizers", 0, 0, "exp_avg_sq"), lambda now: now - 1),
+        (("optimizers", 0, 0, "exp_avg_sq"), lambda now: now + math.inf),
+        (("optimizers", 0, 0, "exp_avg"), lambda now: now.double()),
+        (("optimizers", 0, 0, "step"), torch.tensor(-1.0)),
         (("model", "encoder.norm.bias"), lambda now: now * math.inf),
         (("model", "encoder.norm.bias"), lambda now: now.to(torch.int8)),
         (("model", "encoder.norm.bias"), lambda now: now.to(torch.complex64)),
@@ -412,11 +409,6 @@ def test_the_main_process_has_rank_zero(
         (("translated", "n_moments"), -1),
         (("translated", "n_moments"), 2.5),
         (("translated", "after_step"), -1000),
-        (("translated", "targets", "rows"), torch.zeros(1, dtype=torch.int64).expand(2 * 10**8)),
-        (("translated", "targets", "ids"), torch.zeros(1, dtype=torch.int32).expand(2 * 10**8)),
-        (("translated", "dropped"), torch.zeros(1, dtype=torch.int64).expand(2 * 10**8)),
-        (("model", "encoder.norm.bias"), torch.zeros(1).expand(2 * 10**11)),
-        (("optimizers", 0, "state", 0, "exp_avg"), torch.zeros(1).expand(2 * 10**11)),
         (("translated", "targets"), to_tensors({10**9: [5]})),
         (("translated", "targets"), to_tensors({0: [5] * 1000})),
         (("translated", "targets"), to_tensors({0: [10**6]})),
@@ -479,16 +471,3 @@ def test_a_signature_of_other_types_is_refused(tiny: Config, small: Corpus, toke
     state["resume_signature"] = {"source": torch.tensor(1), "target": torch.tensor(2)}
     with pytest.raises(CheckpointError, match="another version of Tapis"):
         restore(training, state)
-
-
-def test_settings_of_an_optimizer_are_not_those_of_the_state(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
-    training, again = Training(tiny, small, tokenizer), Training(tiny, small, tokenizer)
-    training.advance(take_step(training, 1))
-    state = copy.deepcopy(state_of(training))
-    for optimizer in state["optimizers"]:
-        optimizer["param_groups"] = "x"
-    restore(again, state)
-    for one in (training, again):
-        one.advance(take_step(one, 2))
-    for weight, other in zip(parameters(training.model).values(), parameters(again.model).values(), strict=True):
-        assert torch.equal(weight, other)

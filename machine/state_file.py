@@ -1,0 +1,75 @@
+"""The state of a training as one file: its tensors as safetensors, and all else as JSON beside them.
+
+Neither can be more than data. A pickle, which torch.save writes, can execute what it names, or take any time and memory
+to read.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from torch import Tensor
+
+from tapis.system.files import check_stored
+
+MAX_CHARACTERS = 2**24  # of JSON: enough for the settings of 300 languages
+MAX_TENSORS = 100_000
+TENSOR = "tensor of this file"  # the only key of an object that stands for the tensor of that name
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    """Write dicts with texts as keys, lists, texts, numbers, None, and tensors of any device. Raises OSError."""
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_without_tensors(state, "state", tensors))
+    try:
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        safetensors.numpy.save_file(arrays, path, {"state": text, "digest": state_digest(text, tensors)})
+    except safetensors.SafetensorError as error:  # in words of its own, for any failure of the system
+        raise OSError("the write failed; is the disk full?") from error
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what `write_state` wrote, with its tensors on the CPU.
+
+    Raises an Exception of some type for any other file, as soon as possible.
+    """
+    check_stored(path)
+    with safetensors.safe_open(path, "pt") as file:
+        notes = file.metadata()
+        text, names = notes["state"], list(file.keys())
+        if len(text) > MAX_CHARACTERS or len(names) > MAX_TENSORS:
+            raise ValueError("it has too many objects")
+        tensors = {name: file.get_tensor(name) for name in names}
+    if state_digest(text, tensors) != notes["digest"]:
+        raise ValueError("it does not match its checksum")
+    state = json.loads(text, object_hook=lambda found: tensors[found[TENSOR]] if TENSOR in found else found)
+    if not isinstance(state, dict):
+        raise TypeError("it is no state of Tapis")
+    return state
+
+
+def _without_tensors(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Return a value for JSON, in which a tensor is an object with its name. Adds the tensors to those found before."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().cpu().contiguous()
+        return {TENSOR: path}
+    if isinstance(value, Mapping):
+        assert all(isinstance(name, str) for name in value), "JSON has no other keys"
+        return {name: _without_tensors(one, f"{path}/{name}", tensors) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_tensors(one, f"{path}/{i}", tensors) for i, one in enumerate(value)]
+    return value
+
+
+def state_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of all that a state has."""
+    total = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(np.ascontiguousarray(tensor.numpy()).data)
+    return total.hexdigest()
