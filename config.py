@@ -157,7 +157,8 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
 
     What a run settles itself is in `training.resolved.Resolved`, and what it learns besides the weights in `Learned`.
     Only this is settled here before the first step: a name and sizes that nobody named, `plain` where an edit of
-    model.py needs it, and no self-distillation where --minutes has no time for it.
+    model.py needs it, no self-distillation where --minutes has no time for it, and what differs in a teacher and its
+    student where it has time for both (training/two_runs.py).
     """
 
     def __post_init__(self) -> None:

@@ -6,9 +6,9 @@
     python train.py --resume --name NAME
     torchrun --nproc-per-node 8 train.py base --data FOLDER      eight GPUs; several machines as for any torchrun
 
-Read `loop` and `take_step` first: they are the training. `main` and `load_training` prepare for them: the options, the
-pairs, the tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and the
-position.
+Read `loop`, `take_step` and `eager_step` first: they are the training. `train` and `load_training` prepare for them:
+the pairs, the tokenizer, the run folder. What they use is in training/: trainer.py holds the model, the optimizers and
+the position.
 """
 
 from training.new_run import Prepared, prepare, read_corpus
@@ -74,6 +74,7 @@ from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, training_lines, round_lines, validation_lines, warnings
 from training.trainer import Training
+from training.two_runs import awaited_teacher, prepare_student, two_runs
 from training.state import restore, state_of, teachers_of
 from training.unrelated import Unrelated
 from training.validation import sample_rows, unsure_below, validate
@@ -194,6 +195,7 @@ def loop(
     recent: list[StepRecord] = []  # the steps since the last validation
     with progress_bar("", training.total_steps, "step", initial=training.step) as bar:
         while not training.is_over:
+            # Translate text to learn from, or judge the pairs: a round (training/own_translations.py).
             if training.is_round_due:
                 with agenda.once():
                     round_reports = training.make_rounds()
@@ -229,7 +231,7 @@ def loop(
                 recent = []
             if due.stop and not training.is_over:
                 position = f"stopped and saved at step {training.step:,} of {training.total_steps:,}"
-                raise StoppedError(f"{position}\n{resume_command(training.config.name, training.group)}")
+                raise StoppedError(position)
 
 
 def record_rounds(folder: RunFolder, training: Training, reports: Sequence[RoundReport | Unrelated]) -> None:
@@ -356,24 +358,54 @@ def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple
 
 
 def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
-    """Run the command: make a new run, or resume one, from its data to its test score, and put failures into words."""
+    """Run the command."""
     options = resolve(args)
     prepared = prepared or Prepared()
     group = Group.join(choose_device(options.config.device))
+    name = options.config.name
+    try:
+        train(options, group, TimeBudget(options.minutes, prepared.start), prepared.corpus, name)
+    except StoppedError as error:
+        raise StoppedError(f"{error}\n{resume_command(name, group)}") from None
+    group.leave()
+
+
+def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpus | None, resumed_as: str) -> None:
+    """Make a new run, or resume one, from its data to its test score, and put failures into words.
+
+    Its teacher is trained first if the budget has time for two runs, or if it was interrupted there. corpus are the
+    data of a new run, if they are read already. Messages advise to resume the run resumed_as: of a teacher, its
+    student.
+    """
     folder = RunFolder(WEIGHTS / options.config.name)
     config, has_begun = options.config, options.resume
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
-            budget = TimeBudget(options.minutes, prepared.start)
-            training, metrics = load_training(options, folder, group, budget, prepared.corpus)
+            # The teacher that an interrupted run waits for, and the run, whose time is planned now.
+            if options.resume and (teacher := awaited_teacher(folder)):
+                train(resolve(["--resume", "--name", teacher]), group, TimeBudget(0), None, resumed_as)
+                options = replace(options, resume=False)
+            training, metrics = load_training(options, folder, group, budget, corpus)
             config, has_begun = training.config, True  # before, the folder may hold another run
+
+            # The teacher of a new run.
+            if runs := two_runs(training, budget):
+                say(runs.line(budget))
+                if not options.dry_run:
+                    corpus = training.corpus
+                    prepare_student(runs, training, folder, may_replace=options.overwrite)
+                    options = replace(options, open_fields=())
+                    del training, metrics
+                    train(options.having(runs.teacher), group, budget.first_part(runs.share), corpus, resumed_as)
+                    options = options.having(runs.student)
+                    training, metrics = new_training(options, folder, group, budget, corpus)
             begin(training, metrics, options, folder, budget)
-        group.leave()
+            group.wait()  # for the main process, which writes the model alone
     except (OSError, MemoryError, RuntimeError) as error:
         cause = cause_of(error, config, group)
         if not cause:
             raise
-        advice = advice_after(error, folder, group) if has_begun and not options.dry_run else ""
+        advice = advice_after(error, folder, resumed_as, group) if has_begun and not options.dry_run else ""
         raise BrokenOffError(cause + advice) from None
 
 
@@ -427,7 +459,7 @@ def notes_on(training: Training) -> Iterator[str]:
     if 0 < (n_valid := len(training.corpus.valid)) < FEW_VALID_PAIRS:
         yield (
             f"note      {n_valid} pairs are few to validate with: chance alone moves BLEU by several points; "
-            "give more, or --valid-share 0.1"
+            "give more or, of data without a validation part, --valid-share 0.1"
         )
     if edited_parts() and (part := nonstandard_part(training.whole_model())):
         yield f"note      {part} of model.py computes something other than the engine: translating with torch"

@@ -122,10 +122,10 @@ class Group:
         """
         is_first = self._is_first_on_disk(folder)
         if not is_first:
-            self._wait()
+            self.wait()
         yield
         if is_first:
-            self._wait()
+            self.wait()
 
     def _is_first_on_disk(self, folder: Path) -> bool:
         """Return whether no other process prepares data in `folder` for this one."""
@@ -136,14 +136,14 @@ class Group:
         if self.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
             marker.touch()
-        self._wait()
+        self.wait()
         is_shared = marker.exists()
-        self._wait()
+        self.wait()
         if self.rank == 0:
             marker.unlink()
         return self.rank == 0 or (self.local_rank == 0 and not is_shared)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Wait until all processes have reached this point."""
         if self.size > 1:
             distributed.barrier(group=self.patient_group)

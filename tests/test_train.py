@@ -358,13 +358,15 @@ def test_running_out_of_memory_names_the_flag_to_lower(tiny: Config) -> None:
 
 
 def test_what_to_do_after_an_error_depends_on_what_was_saved(run_folder: RunFolder) -> None:
-    assert advice_after(MemoryError(), run_folder, ALONE) == ""
+    assert advice_after(MemoryError(), run_folder, "tiny", ALONE) == ""
     run_folder.state_file.parent.mkdir()
     run_folder.state_file.touch()
-    assert advice_after(MemoryError(), run_folder, ALONE).endswith("--init-from tiny --name OTHER --batch-tokens N")
-    assert advice_after(OSError(), run_folder, ALONE).endswith("resume with: python train.py --resume --name tiny")
+    advice = advice_after(MemoryError(), run_folder, "student", ALONE)
+    assert advice.endswith("--init-from tiny --name OTHER --batch-tokens N")
+    advice = advice_after(OSError(), run_folder, "student", ALONE)
+    assert advice.endswith("resume with: python train.py --resume --name student")
     run_folder.model_file.unlink()
-    assert advice_after(MemoryError(), run_folder, ALONE).endswith("can be resumed with more memory")
+    assert advice_after(MemoryError(), run_folder, "tiny", ALONE).endswith("can be resumed with more memory")
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))

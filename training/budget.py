@@ -95,6 +95,12 @@ class TimeBudget:
         """Seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.perf_counter())
 
+    def first_part(self, share: float) -> "TimeBudget":
+        """Return a budget of the first part of the remaining time."""
+        part = TimeBudget(0)
+        part.deadline = time.perf_counter() + share * self.remaining
+        return part
+
     def plan(self, training: Training, take_step: TakeStep) -> None:
         """Plan as many steps as are estimated to fit, of a run that has not begun, and leave it as it was.
 

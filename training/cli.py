@@ -74,7 +74,7 @@ class TrainOptions:
     training: tyro.conf.OmitArgPrefixes[TrainingSettings]
     run: tyro.conf.OmitArgPrefixes[RunSettings]
     minutes: float = 0.0
-    """Train for about this many minutes in total, instead of --epochs"""
+    """Train for about this many minutes in total, instead of --epochs; with time to spare, train a teacher first"""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Load, split and tokenize the data, print a report with the expected training time, and exit"""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -52,18 +52,17 @@ def advice_if_over(training: Training) -> str:
     return f": this run is complete; extend it with {'--steps' if training.config.steps else '--epochs or --steps'}"
 
 
-def advice_after(error: Exception, folder: RunFolder, group: Group) -> str:
+def advice_after(error: Exception, folder: RunFolder, resumed_as: str, group: Group) -> str:
     """Return how to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
     if not folder.state_file.is_file():
         return ""
-    name = folder.path.name
     if not is_out_of_memory(error):
-        return f"\nthe last checkpoint stays; {resume_command(name, group)}"
+        return f"\nthe last checkpoint stays; {resume_command(resumed_as, group)}"
     if not folder.model_file.is_file():
         return "\nthe last checkpoint stays, and can be resumed with more memory"
     return (  # the batches of a run to resume cannot be smaller
         "\nthe last checkpoint stays, and can be resumed with more memory; a new run can start from its best weights:\n"
-        f"python train.py --init-from {shlex.quote(name)} --name OTHER --batch-tokens N"
+        f"python train.py --init-from {shlex.quote(folder.path.name)} --name OTHER --batch-tokens N"
     )
 
 

@@ -1,0 +1,94 @@
+"""Two runs in the time of one: with --minutes and time to spare, a run first trains a teacher of its own size.
+
+A model learns little from more epochs than its config has. A second one that begins anew, and learns what the first one
+says of each token, learns more (Furlanello et al. 2018, arXiv 1805.04770; docs/lab/recipe.md). The first is an ordinary
+run, NAME-teacher. The folder of the second, NAME, is written before the first begins, so that --resume knows of both.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from checkpoint import RunFolder
+from config import Config
+from tapis.config import ConfigError
+from tapis.release import WEIGHTS
+from tapis.system.terminal import is_main
+from training.budget import TimeBudget
+from training.trainer import Training
+
+# As multiples of the epochs of the config
+LEAST_OF_STUDENT = 0.6
+MOST_OF_TEACHER = 1.0
+
+TEACHER_SHARE = 0.4  # of the time, at most
+STUDENT_DROPOUT = 0.5  # as a multiple of that of the config
+# Duration of a step with a teacher of the same size, where that of a step without is 1. Steps with teachers are not
+# captured as CUDA graphs, without which the kernels of a small model wait for their launch.
+STUDENT_STEP, STUDENT_STEP_UNCAPTURED = 1.4, 10.0
+
+
+class TwoRuns(NamedTuple):
+    """A run, and its teacher before it."""
+
+    teacher: Config
+    student: Config
+    share: float
+    """Of the time that is left, for the teacher"""
+
+    def line(self, budget: TimeBudget) -> str:
+        """Return the line that reports them."""
+        minutes = self.share * budget.remaining / 60
+        return f"runs      two: {self.teacher.name} for {minutes:,.1f} minutes, then {self.student.name}, its student"
+
+
+def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
+    """Return the two runs in place of a planned one; None if the time is too short, or if the options exclude it.
+
+    A run that may not learn from its own translations does not learn from a teacher that nobody named either.
+    """
+    config = training.config
+    if not budget.is_open or not config.self_distillation:
+        return None
+    if config.teacher or config.init_from or config.monolingual:
+        return None
+    epochs = training.total_steps / training.steps_per_epoch  # of one run in all of the time
+    share = min(TEACHER_SHARE, MOST_OF_TEACHER * config.epochs / epochs)
+    of_student = (1 - share) * epochs / (STUDENT_STEP_UNCAPTURED if training.captured else STUDENT_STEP)
+    if of_student < LEAST_OF_STUDENT * config.epochs:
+        return None
+    teacher = replace(config, name=name_of_teacher(config.name), self_distillation=0.0)
+    student = replace(
+        config,
+        teacher=(teacher.name,),
+        dropout=config.dropout * STUDENT_DROPOUT,
+        epochs=max(1, round(of_student)),  # of a run that is resumed: the time settles them before
+    )
+    return TwoRuns(teacher, student, share)
+
+
+def name_of_teacher(name: str) -> str:
+    """Return the name of the run that teaches the run of a name."""
+    return f"{name}-teacher"
+
+
+def prepare_student(runs: TwoRuns, training: Training, folder: RunFolder, *, may_replace: bool) -> None:
+    """Write the folder of the student as it waits for its teacher.
+
+    Raises ConfigError if a run has the teacher's name, and may not be replaced.
+    """
+    of_teacher = RunFolder(WEIGHTS / runs.teacher.name)
+    if of_teacher.config_file.exists() and not may_replace:
+        raise ConfigError(
+            f"{of_teacher.path} already contains a run, and the time is enough for a teacher of that name\n"
+            "choose another --name, replace both with --overwrite, or train without a teacher: --self-distillation 0"
+        )
+    if is_main():
+        folder.start(runs.student, training.tokenizer)
+        folder.sign(runs.student)
+
+
+def awaited_teacher(folder: RunFolder) -> str:
+    """Return the name of the teacher that was trained when a run was interrupted; "" if the run itself has begun."""
+    has_begun = folder.state_file.exists() or folder.model_file.exists()
+    name = name_of_teacher(folder.path.name)
+    return name if not has_begun and folder.load_config().teacher == (name,) else ""
