@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from checkpoint import RunFolder, recorded_names
-from tapis.commands.evaluate import PairsToScore, check_pairs, evaluate, pairs_of_files, score_files
+from tapis.commands.evaluate import PairsToScore, check_outputs, check_pairs, evaluate, pairs_of_files, score_files
 from tapis.config import ConfigError
 from decoding.scoring import by_data_lines, score_corpus, torchmetrics_score
 from decoding.translator import Translator
@@ -45,32 +45,35 @@ def main(args: Sequence[str]) -> None:
         )
     if options.source and (options.data or options.split != "test"):
         raise ConfigError("--split and --data are for the run's own data, not for --source and --reference")
+    check_outputs(options)
+    folder = RunFolder.find(options.run)  # once: while this command works, another run may become the most recent
     if options.source:
-        evaluate(Translator, options, lambda translator: pairs_of_files(options, translator, torchmetrics_score))
+        evaluate(
+            Translator, options, folder, lambda translator: pairs_of_files(options, translator, torchmetrics_score)
+        )
     else:
-        evaluate(Translator, options, lambda _: own_pairs(options))
+        evaluate(Translator, options, folder, lambda _: own_pairs(options, folder))
 
 
-def config_of(run: str) -> Config:
+def config_of(folder: RunFolder) -> Config:
     """Return what was asked of a run, or of the run that an export was made of."""
-    folder = RunFolder.find(run)
     if is_exported(folder.path):
         return exported_config(folder.path, Config)
     return folder.load_config()
 
 
-def own_pairs(options: OwnEvaluateOptions) -> PairsToScore:
+def own_pairs(options: OwnEvaluateOptions, folder: RunFolder) -> PairsToScore:
     """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read.
 
     With several language pairs or sources of data, each has a line of scores.
     """
-    config = replace(config_of(options.run), monolingual=(), back_translator="", teacher=())
+    config = replace(config_of(folder), monolingual=(), back_translator="", teacher=())
     if options.data:
         # These belong to the sources that the run was trained on.
         columns = config.columns if any(map(takes_columns, options.data)) else ()
         config = replace(config, data=options.data, data_weights=(), columns=columns)
     elif unnamed := recorded_names(config):
-        RunFolder.find(options.run).check_made_here(unnamed)
+        folder.check_made_here(unnamed)
     name = f"{options.split} part of {', '.join(config.data)}"
     corpus = load_corpus(config)
     pairs = corpus.valid if options.split == "valid" else corpus.test

@@ -1,6 +1,7 @@
 """The command evaluate.py: the scores of training again, two runs compared, and errors."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from checkpoint import RunFolder
 from config import Config
 from decoding.translator import Translator
+from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
 
@@ -89,6 +91,40 @@ def test_no_file_that_is_read_is_overwritten(called: Command, written: list[str]
     Path("link.fr").symlink_to("a.fr")
     done = called("evaluate.py", "--run", "none", "--source", "a.en", "--reference", "a.fr", *written)
     assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+def test_runs_are_named_by_their_folders(run_folder: RunFolder, called: Command) -> None:
+    """Or as the command line does. The config of a copied folder still has the name of the run that was copied."""
+    shutil.copytree(run_folder.path, "weights/backup")
+    os.utime("weights/backup/model.safetensors", (2e9, 2e9))  # the most recent
+    Path("a.en").write_text("A cat.\n", encoding="utf-8")
+    Path("a.fr").write_text("Un chat.\n", encoding="utf-8")
+    command = ["evaluate.py", "--device", "cpu", "--source", "a.en", "--reference", "a.fr", "--against", "weights/tiny"]
+    printed = called(*command).stderr
+    assert printed.startswith("run backup, a.en: ") and "against weights/tiny\n" in printed
+    assert called("translate.py", "--device", "cpu", "A cat.").stderr == "run backup\n"
+
+
+def test_one_run_is_used_from_start_to_end(
+    tiny: Config, tokenizer: Tokenizer, few: Path, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if another one becomes the most recent meanwhile."""
+    config = replace(tiny, data=(str(few),), name="one")
+    saved_untrained(config, tokenizer).sign(config)
+    shutil.copytree("weights/one", "weights/other")
+    RunFolder(Path("weights/other")).save_config(replace(config, data=("nothing",)))
+    os.utime("weights/other/model.safetensors", (1e9, 1e9))
+    trained = RunFiles.trained.__func__  # type: ignore[attr-defined]
+
+    def trained_until_now(kind: type[RunFiles[Config]]) -> list[RunFiles[Config]]:
+        runs: list[RunFiles[Config]] = trained(kind)
+        os.utime("weights/other/model.safetensors", (2e9, 2e9))
+        return runs
+
+    monkeypatch.setattr(RunFiles, "trained", classmethod(trained_until_now))
+    done = called("evaluate.py", "--device", "cpu")
+    assert done.returncode == 0 and done.stderr.startswith(f"run one, test part of {few}: "), done.stderr
+    assert RunFolder.find("").path.name == "other"
 
 
 @pytest.mark.parametrize("flag", ["--output", "--scores"])

@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tapis.config import ConfigError, flag
 from tapis.ctranslate2 import NO_LOG_PROBABILITIES
 from tapis.doubts import doubts
+from tapis.release import RunFiles
 from tapis.search import Search
 from tapis.system.cli import EvaluateOptions, check_written, parse
 from tapis.system.files import check_writable, write_text
@@ -47,7 +49,9 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
         return
     if not (options.source and options.reference):
         raise ConfigError("name two files, with --source and --reference, or with --hypothesis and --reference")
-    evaluate(kind, options, lambda translator: pairs_of_files(options, translator, score))
+    check_outputs(options)
+    folder = kind.files.find(options.run)
+    evaluate(kind, options, folder, lambda translator: pairs_of_files(options, translator, score))
 
 
 def score_files(options: EvaluateOptions) -> None:
@@ -82,18 +86,25 @@ def score_files(options: EvaluateOptions) -> None:
         print(p_value_line({name: comparison.p_value or 0.0 for name, comparison in comparisons.items()}))
 
 
-def evaluate(
-    kind: type[Translator], options: EvaluateOptions, pairs_to_score: Callable[[Translator], PairsToScore]
-) -> None:
-    """Translate and score the pairs with one run, or two and their difference."""
+def check_outputs(options: EvaluateOptions) -> None:
+    """Raise ConfigError if a file to write is one that the command reads, or writes a second time."""
     check_written(
         {"--output": options.output, "--scores": options.scores},
         [("the file of --source", options.source), *(("the file of --reference", file) for file in options.reference)],
     )
+
+
+def evaluate(
+    kind: type[Translator],
+    options: EvaluateOptions,
+    folder: RunFiles[Any],
+    pairs_to_score: Callable[[Translator], PairsToScore],
+) -> None:
+    """Translate and score the pairs with the run of a folder, or also with another one, and compare the two."""
     search = Search(options.beam, length_penalty=options.length_penalty)
 
     # Load the run, and the one to compare it with.
-    translator = load(kind, options, options.run)
+    translator = load(kind, options, folder.path)
     other = load(kind, options, options.against) if options.against else None
     if options.scores:
         check_can_force(translator)  # before the translations
@@ -114,7 +125,7 @@ def evaluate(
         check_writable(file)
 
     # Translate and score.
-    say(f"run {translator.config.name}, {pairs.name}: {len(pairs.sources):,} sentences")
+    say(f"run {options.run or folder.path.name}, {pairs.name}: {len(pairs.sources):,} sentences")
     hypotheses = translate_and_score(translator, pairs, search)
     if options.doubts:
         print(doubts_line(translator, pairs, hypotheses))
@@ -125,7 +136,7 @@ def evaluate(
 
     # Compare.
     if other:
-        say(f"against {other.config.name}")
+        say(f"against {options.against}")
         other_hypotheses = translate_and_score(other, pairs, search)
         for languages, rows in rows_by_direction(pairs.directions).items():
             ours, theirs, references = (
@@ -141,7 +152,7 @@ def p_value_line(p_values: Mapping[str, float]) -> str:
     return "  ".join(f"{metric} p = {p:.3f}" for metric, p in p_values.items())
 
 
-def load(kind: type[Translator], options: EvaluateOptions, run: str) -> Translator:
+def load(kind: type[Translator], options: EvaluateOptions, run: str | Path) -> Translator:
     """Return the translator of a run, as the options say."""
     return kind.load(run, options.device, options.precision, plain=options.plain)
 

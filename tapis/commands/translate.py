@@ -58,7 +58,7 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if glossary:
         translator = translator.with_glossary(glossary)
     if not options.run:
-        say(f"run {translator.config.name}")
+        say(f"run {folder.path.name}")
     warn_of_unidentified(translator)
     if options.attention:
         draw_attention(translator, options, search)
