@@ -27,6 +27,7 @@ from decoding.translator import Translator
 from config import Config
 from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
+from pairs.origins import is_place_of
 from pairs.readers import takes_columns
 
 
@@ -52,7 +53,9 @@ def main(args: Sequence[str]) -> None:
             Translator, options, folder, lambda translator: pairs_of_files(options, translator, torchmetrics_score)
         )
     else:
-        evaluate(Translator, options, folder, lambda _: own_pairs(options, folder))
+        config = config_of_own_data(options, folder)
+        check_data_kept(options, config.data)
+        evaluate(Translator, options, folder, lambda _: own_pairs(config, options.split))
 
 
 def config_of(folder: RunFolder) -> Config:
@@ -62,11 +65,8 @@ def config_of(folder: RunFolder) -> Config:
     return folder.load_config()
 
 
-def own_pairs(options: OwnEvaluateOptions, folder: RunFolder) -> PairsToScore:
-    """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read.
-
-    With several language pairs or sources of data, each has a line of scores.
-    """
+def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config:
+    """Return the config by which the run's own data are read. Raises ConfigError if another machine made the run."""
     config = replace(config_of(folder), monolingual=(), back_translator="", teacher=())
     if options.data:
         # These belong to the sources that the run was trained on.
@@ -74,9 +74,28 @@ def own_pairs(options: OwnEvaluateOptions, folder: RunFolder) -> PairsToScore:
         config = replace(config, data=options.data, data_weights=(), columns=columns)
     elif unnamed := recorded_names(config):
         folder.check_made_here(unnamed)
-    name = f"{options.split} part of {', '.join(config.data)}"
+    return config
+
+
+def check_data_kept(options: OwnEvaluateOptions, data: Sequence[str]) -> None:
+    """Raise ConfigError if a file to write exists and may be one of the data."""
+    for name, file in (("--output", options.output), ("--scores", options.scores)):
+        for one in data:
+            if file and file.exists() and is_place_of(file, one):
+                raise ConfigError(
+                    f"{name} {file} exists, and may be a file of --data {one}, which is not overwritten: "
+                    "name another file"
+                )
+
+
+def own_pairs(config: Config, split: str) -> PairsToScore:
+    """Return a part of the run's own data. Raises DataError if it is empty, or cannot be read.
+
+    With several language pairs or sources of data, each has a line of scores.
+    """
+    name = f"{split} part of {', '.join(config.data)}"
     corpus = load_corpus(config)
-    pairs = corpus.valid if options.split == "valid" else corpus.test
+    pairs = corpus.valid if split == "valid" else corpus.test
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     check_pairs(name, sources, references)
 

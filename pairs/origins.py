@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config import BUILT_IN, Config
-from pairs.readers import Part, read_parts, takes_columns
+from pairs.readers import Part, local_path, read_parts, takes_columns
+from tapis.system.files import is_same_file, is_within
 from tapis.system.hub import is_on_hub
 
 DEMO_FOLDER = Path(__file__).parents[1] / "demo"
@@ -60,6 +61,17 @@ def open_parts(config: Config, origin: Origin) -> dict[str, Part]:
     if n_pairs > len(config.data) and takes_columns(name):
         columns = origin.languages_of_data
     return read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *origin.languages_of_data, columns)
+
+
+def is_place_of(file: Path, data: str) -> bool:
+    """Return whether a file of this path may belong to a source of data.
+
+    It is the file that `data` names, in the folder that it names, or called `data`.<ending>, as two text files are.
+    """
+    path = DEMO_FOLDER if data == BUILT_IN else local_path(data)
+    if path.exists():
+        return is_within(file, path) or is_within(file.parent, path)  # a link in the folder may lead elsewhere
+    return file.name.startswith(f"{path.name}.") and is_same_file(file.parent, path.parent)
 
 
 def check_files(config: Config) -> None:

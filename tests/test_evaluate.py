@@ -17,6 +17,7 @@ from config import Config
 from decoding.translator import Translator
 from tapis.release import RunFiles
 from tapis.search import Search
+from tapis.system.files import write_text
 from tapis.text.tokenizer import Tokenizer
 
 
@@ -91,6 +92,35 @@ def test_no_file_that_is_read_is_overwritten(called: Command, written: list[str]
     Path("link.fr").symlink_to("a.fr")
     done = called("evaluate.py", "--run", "none", "--source", "a.en", "--reference", "a.fr", *written)
     assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "written"),
+    [
+        ("from", ["--output", "from/test.fr"]),
+        ("from", ["--scores", "from/link.fr"]),
+        ("other/../from", ["--output", "from/en-fr/a.parquet"]),
+        ("from/test", ["--output", "./from/test.fr"]),
+        ("table.tsv", ["--output", "new", "--scores", "table.tsv"]),
+        ("demo", ["--output", str(ROOT / "demo/test.fr")]),
+    ],
+)
+def test_the_data_of_a_run_are_not_overwritten(
+    data: str, written: list[str], tiny: Config, tokenizer: Tokenizer, called: Command
+) -> None:
+    """They are refused before anything is loaded: here are no weights."""
+    for name in ("from/test.en", "from/test.fr", "from/en-fr/a.parquet", "elsewhere", "table.tsv"):
+        write_text(Path(name), "text\n")
+    Path("from/link.fr").symlink_to(Path("elsewhere").resolve())
+    Path("other").mkdir()
+    RunFolder(Path("weights/tiny")).start(tiny, tokenizer)
+    done = called("evaluate.py", "--run", "tiny", "--data", data, *written)
+    expected = f"evaluate.py: {written[-2]} {Path(written[-1])} exists, and may be a file of --data {data}, "
+    assert done.returncode == 2 and done.stderr.startswith(expected) and done.stderr.count("\n") == 1, done.stderr
+
+    # A new file may be beside them.
+    done = called("evaluate.py", "--run", "tiny", "--data", data, "--output", "from/new")
+    assert done.returncode == 1 and "model.safetensors is missing" in done.stderr, done.stderr
 
 
 def test_runs_are_named_by_their_folders(run_folder: RunFolder, called: Command) -> None:
