@@ -54,11 +54,11 @@ def test_work_that_nobody_waits_for_is_stopped() -> None:
 
 
 def test_a_translation_that_nobody_waits_for_ends(run_folder: RunFolder) -> None:
-    lines = LineTranslation(Translator.load(run_folder.path), TranslateOptions(), Search())
-    assert lines(["The cat."]).count("\n") == 1
-    lines.is_stopped.set()
+    translate = LineTranslation(Translator.load(run_folder.path), TranslateOptions(), Search())
+    assert translate(["The cat."]).count("\n") == 1
+    translate.is_stopped.set()
     with pytest.raises(CancelledError):
-        lines(["The cat."])
+        translate(["The cat."])
 
 
 class Trickle(io.BytesIO):

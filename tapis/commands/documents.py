@@ -63,7 +63,7 @@ class Documents:
     def translated(self, content: bytes, name: str, kind: DocumentFormat) -> bytes:
         """Return a document, whose name is for messages, translated. Raises TapisError if it is not of its format."""
 
-        def translated(lines: Sequence[str]) -> list[str]:
+        def translated_lines(lines: Sequence[str]) -> list[str]:
             found = self.translate(lines, kind.markup)
             first = len(self.segments) + 1
             self.segments += [
@@ -81,7 +81,7 @@ class Documents:
 
         try:
             with texts_left() as left, warnings_noted() as warnings:
-                result = kind.translated(content, translated)
+                result = kind.translated(content, translated_lines)
         except DocumentError as error:
             separator = " " if str(error).startswith("is ") else ": "
             raise TapisError(f"{name}{separator}{error}") from None

@@ -69,28 +69,28 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if options.write_memory and options.write_memory.exists():
         read_tmx_file(options.write_memory, source, translator.target)  # an error comes now, not after the work
     check_outputs(options, task)
-    lines = LineTranslation(translator, options, search, memory)
+    translate = LineTranslation(translator, options, search, memory)
     n_failed = 0
     if task.kind == "sentences":
         sentences = [sentence.replace("\n", " ") for sentence in options.sentences]
-        text = lines(sentences)
+        text = translate(sentences)
         shown = text if options.output else printable_on(sys.stdout, text)
         write_answer(shown.encode("utf-8", "replace"), options.output)
     elif task.kind == "lines" and not task.file and not options.output and sys.stdin.isatty():
-        converse(translator, lines)
+        converse(translator, translate)
     elif task.kind == "lines" and options.output:
         with UnfinishedFile(options.output, made_by(folder, options)) as part:
             if options.write_memory and part.n_lines_before:
                 missing = f"the first {part.n_lines_before:,} lines, which an earlier command translated"
                 say(f"warning: {options.write_memory} will not have {missing}")
-            translate_into(part, task.file, options, lines)
+            translate_into(part, task.file, options, translate)
             part.finish()
     elif task.kind == "lines":
-        translate_into(None, task.file, options, lines)
+        translate_into(None, task.file, options, translate)
     else:
-        n_failed = translate_documents(task, options, lines)
+        n_failed = translate_documents(task, options, translate)
     if options.write_memory:
-        write_memory(options.write_memory, lines.translated, source, translator.target)
+        write_memory(options.write_memory, translate.translated, source, translator.target)
     if n_failed:
         raise TapisError(
             f"not translated: {n_failed:,} of the files, which the warnings name\n"
@@ -114,12 +114,12 @@ def check_source_of_memory(translator: Translator, options: TranslateOptions) ->
         raise ConfigError(f"--memory and --write-memory need --source: the model translates {into}")
 
 
-def translate_documents(task: "Task", options: TranslateOptions, lines: "LineTranslation") -> int:
+def translate_documents(task: "Task", options: TranslateOptions, translate: "LineTranslation") -> int:
     """Translate a document, an archive of documents or a folder of them, and write the report about them.
 
     Return how many files of a folder could not be translated.
     """
-    documents = Documents(lines.of_document, options.column, lines.memory if options.report else None)
+    documents = Documents(translate.of_document, options.column, translate.memory if options.report else None)
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
@@ -355,7 +355,7 @@ def made_by(folder: RunFiles[Any], options: TranslateOptions) -> str:
 
 
 def translate_into(
-    part: UnfinishedFile | None, file: Path | None, options: TranslateOptions, translated: LineTranslation
+    part: UnfinishedFile | None, file: Path | None, options: TranslateOptions, translate: LineTranslation
 ) -> None:
     """Translate a file or standard input line by line: to standard output, or into a part, from where it ends.
 
@@ -388,8 +388,8 @@ def translate_into(
                 yield lines, reader.digest.hexdigest()
 
         total = None if n_lines is None else len(wanted)
-        at_once = 1 if is_awaited else translated.at_once
-        results = ahead(lambda block: translated(block[0]), blocks(), at_once, translated.is_stopped.set)
+        at_once = 1 if is_awaited else translate.at_once
+        results = ahead(lambda block: translate(block[0]), blocks(), at_once, translate.is_stopped.set)
         with closing(Progress(name, total, n_done, "line", shown=is_shown)) as progress, closing(results):
             for (lines, digest_so_far), text in results:
                 if part:
@@ -449,7 +449,7 @@ def printable_on(out: TextIO, text: str) -> str:
     return escape_controls(text) if out.isatty() else text
 
 
-def converse(translator: Translator, translated: Callable[[Sequence[str]], str]) -> None:
+def converse(translator: Translator, translate: Callable[[Sequence[str]], str]) -> None:
     """Prompt on the terminal until an end of file."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # the terminal may have another encoding
@@ -460,7 +460,7 @@ def converse(translator: Translator, translated: Callable[[Sequence[str]], str])
         if not line:
             print(file=sys.stderr)
             return
-        print(printable_on(sys.stdout, translated([line.removesuffix("\n")])), end="", flush=True)
+        print(printable_on(sys.stdout, translate([line.removesuffix("\n")])), end="", flush=True)
 
 
 def draw_attention(translator: Translator, options: TranslateOptions, search: Search) -> None:
