@@ -223,6 +223,34 @@ def test_a_repeated_command_translates_what_was_mended(run_folder: RunFolder, ca
     assert (done.returncode, done.stderr) == (0, "7 files were in to already, and stay as they are\n")
 
 
+def test_a_repeated_command_keeps_the_report(run_folder: RunFolder, called: Command) -> None:
+    """It would have nothing of the files that are done. Nor is it silent about a memory that lacks them."""
+    Path("from").mkdir()
+    Path("from/a.md").write_text("A cat\n", encoding="utf-8")
+    Path("from/b.html").write_bytes(b"\xff")
+    command = [*FLAGS, "--input", "from", "--output", "to", "--report"]
+    done = called(*command, "one.tsv", "--write-memory", "one.tmx")
+    assert done.returncode == 1 and "the same command, with another --report, translates them" in done.stderr
+    assert "one.tmx" not in done.stderr
+    before = Path("one.tsv").read_bytes()
+
+    Path("from/b.html").write_text("<p>A dog</p>", encoding="utf-8")
+    done = called(*command, "one.tsv")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "--report one.tsv exists, and a new one would lack the texts of the files that are in to" in done.stderr
+    assert Path("one.tsv").read_bytes() == before and not Path("to/b.html").exists()
+
+    done = called(*command, "other.tsv", "--write-memory", "other.tmx")
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        [
+            "warning: other.tmx gets no texts of the files that are in to already",
+            "1 file was in to already, and stays as it is",
+        ],
+    )
+    assert [source for source, _ in read_tmx(Path("other.tmx"), "en", "fr")] == ["A dog"]
+
+
 @pytest.mark.usefixtures("damaged")
 def test_an_unreadable_file_or_folder_does_not_stop_the_others(
     run_folder: RunFolder, called: Command, monkeypatch: pytest.MonkeyPatch

@@ -160,7 +160,8 @@ class Documents:
                 say(f"warning: {error}; it is left out")
                 self.leave(str(path), str(error))
         if n_before:
-            say(f"{n_before:,} files were in {output} already, and stay as they are")
+            were, stay = ("file was", "stays as it is") if n_before == 1 else ("files were", "stay as they are")
+            say(f"{n_before:,} {were} in {output} already, and {stay}")
         return n_failed
 
     def write_translated(self, path: Path, target: Path) -> None:
@@ -235,6 +236,11 @@ def paths_in(folder: Path) -> Iterator[Path]:
                 yield from paths_in(path)
         elif path.is_file():
             yield path
+
+
+def is_begun(folder: Path, output: Path) -> bool:
+    """Return whether an output folder has files that `translate_folder` leaves as they are."""
+    return any(path.is_file() and (folder / path.relative_to(output)).is_file() for path in output.rglob("*"))
 
 
 def can_be_read(path: Path) -> bool:

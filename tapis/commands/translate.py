@@ -14,7 +14,7 @@ from threading import Event
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from tapis.attention import draw, quiet, to_html
-from tapis.commands.documents import Documents, check_report, format_of, read_document, write_document
+from tapis.commands.documents import Documents, check_report, format_of, is_begun, read_document, write_document
 from tapis.config import ConfigError, TapisError, TranslatingPrecision, flag
 from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
@@ -92,9 +92,10 @@ def run(kind: type[Translator], args: Sequence[str]) -> None:
     if options.write_memory:
         write_memory(options.write_memory, translate.translated, source, translator.target)
     if n_failed:
+        command = "the same command, with another --report," if options.report else "the same command"
         raise TapisError(
             f"not translated: {n_failed:,} of the files, which the warnings name\n"
-            "once they are mended, the same command translates them; to keep one as it is, copy it to the output"
+            f"once they are mended, {command} translates them; to keep one as it is, copy it to the output"
         )
 
 
@@ -123,6 +124,8 @@ def translate_documents(task: "Task", options: TranslateOptions, translate: "Lin
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
+        if options.write_memory and is_begun(task.file, options.output):
+            say(f"warning: {options.write_memory} gets no texts of the files that are in {options.output} already")
         n_failed = documents.translate_folder(task.file, options.output)
     else:
         name = str(task.file) if task.file else "standard input"
@@ -218,7 +221,7 @@ def check_outputs(options: TranslateOptions, task: Task) -> None:
 def check_files(options: TranslateOptions, task: Task) -> None:
     """Raise ConfigError if a file to write is one that the command reads or also writes, or no regular file.
 
-    Only a memory may be read and added to.
+    Only a memory may be read and added to. A report on all files of a folder is not replaced by one on some of them.
     """
     written = {flag(name): getattr(options, name) for name in ("output", "report", "attention", "write_memory")}
     for name, file in written.items():
@@ -230,6 +233,11 @@ def check_files(options: TranslateOptions, task: Task) -> None:
         for name, file in written.items():
             if file:
                 _check_file_of_folder(name, file, task.file, options.output)
+        if options.report and options.report.exists() and is_begun(task.file, options.output):
+            raise ConfigError(
+                f"--report {options.report} exists, and a new one would lack the texts of the files that are in "
+                f"{options.output} already: name another file"
+            )
     read = [("the file to translate", task.file), ("the file of --glossary", options.glossary)]
     memory = [("the file of --memory", options.memory)]
     check_written(written, read)
