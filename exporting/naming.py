@@ -4,12 +4,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from config import Config
 from tapis.lengths import PAPERS_EXTRA_LENGTH
 from tapis.system.files import last_part
-from tapis.system.hub import is_hub_id
+from tapis.system.hub import is_on_hub
 
 
 def language_pairs(config: Config) -> str:
@@ -20,7 +19,7 @@ def language_pairs(config: Config) -> str:
 def data_name(data: str) -> str:
     """Return a public name for the data: a hub id unchanged, of a path only the last part."""
     with contextlib.suppress(OSError):  # a name that no path can have
-        if is_hub_id(data) and not Path(data).exists():
+        if is_on_hub(data):
             return data
     return last_part(data)
 

@@ -446,12 +446,19 @@ def test_a_model_card_shows_texts_and_no_markup(tiny: Config) -> None:
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [("owner/set", "owner/set"), ("/home/one/pairs.csv", "pairs.csv"), (".", "here"), ("../here", "here"), ("", "")],
+    [
+        ("owner/set", "owner/set"),
+        ("/home/one/pairs.csv", "pairs.csv"),
+        ("corpora/news", "news"),  # for news.en and news.fr there
+        (".", "here"),
+        ("../here", "here"),
+        ("", ""),
+    ],
 )
 def test_data_are_named_without_their_folder(
     data: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "here").mkdir()
+    (tmp_path / "here/corpora").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     assert data_name(data) == name
 
