@@ -17,7 +17,7 @@ def language_pairs(config: Config) -> str:
 
 
 def data_name(data: str) -> str:
-    """Return a public name for the data: a hub id unchanged, of a path only the last part."""
+    """Return a public name for data or a run: a hub id unchanged, of a path only the last part."""
     with contextlib.suppress(OSError):  # a name that no path can have
         if is_on_hub(data):
             return data
@@ -25,20 +25,19 @@ def data_name(data: str) -> str:
 
 
 def public(config: Config) -> Config:
-    """Return a config without paths of this machine: of each, the last part is left."""
+    """Return a config without paths of this machine: of each, the last part is left. Hub ids stay."""
     return replace(
         config,
         data=tuple(map(data_name, config.data)),
-        monolingual=distinct_names(config.monolingual),
+        monolingual=distinct(list(map(last_part, config.monolingual))),
         init_from=data_name(config.init_from),
         back_translator=data_name(config.back_translator),
-        teacher=distinct_names(config.teacher),
+        teacher=distinct(list(map(data_name, config.teacher))),
     )
 
 
-def distinct_names(files: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each file without its folder, with a number before it if several files have it."""
-    names = list(map(last_part, files))
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, with a number before each that occurs several times."""
     counts = Counter(names)
     return tuple(f"{number}-{name}" if counts[name] > 1 else name for number, name in enumerate(names, start=1))
 

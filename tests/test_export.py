@@ -31,7 +31,7 @@ from decoding.translator import Translator
 from exporting.card import card
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.hugging_face import to_hugging_face
-from exporting.naming import data_name
+from exporting.naming import data_name, public
 from exporting.release import pack, to_release
 from exporting.web import web_facts
 from model import Transformer
@@ -461,6 +461,13 @@ def test_data_are_named_without_their_folder(
     (tmp_path / "here/corpora").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     assert data_name(data) == name
+
+
+def test_a_teacher_from_the_hub_keeps_its_owner(tiny: Config) -> None:
+    """Those of this machine have distinct names, without their folders."""
+    config = public(replace(tiny, teacher=("acme/one", "/home/a/one", "/home/a/two", "/home/b/two")))
+    assert config.teacher == ("acme/one", "one", "3-two", "4-two")
+    assert "taught by acme/one, one, " in card(config, Learned(), Metrics(data=DataReport(read=9)), "mit")
 
 
 def test_an_export_contains_no_path_of_this_machine(run_folder: RunFolder, tiny: Config, tmp_path: Path) -> None:
