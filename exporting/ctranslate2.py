@@ -30,7 +30,14 @@ translator = ctranslate2.Translator(str(here))
 never = [[token] for token in {never}]
 {prefix}
 sources = [prefix + tokenizer.encode(" " + sentence, add_special_tokens=False).tokens for sentence in sentences]
-for result in translator.translate_batch(sources, beam_size=5, suppress_sequences=never):
+results = translator.translate_batch(
+    sources,
+    beam_size=5,
+    suppress_sequences=never,
+    max_input_length=0,  # a sentence for which the model has too few positions is an error, and not cut
+    max_decoding_length={positions},
+)
+for result in results:
     ids = [tokenizer.token_to_id(token) for token in result.hypotheses[0]]
     print(tokenizer.decode(ids).strip())
 """
@@ -43,14 +50,17 @@ if not sentences or prefix not in never:
     sys.exit("example.py: give a language to translate into, of {languages}, and one or more sentences")"""
 
 
-def example_script(tokenizer: Tokenizer) -> str:
-    """Return the script that translates with an export, whose first argument is a target language if it has several."""
+def example_script(tokenizer: Tokenizer, positions: int) -> str:
+    """Return the script that translates with an export, whose first argument is a target language if it has several.
+
+    positions is how many tokens of a source or a translation the exported model can have.
+    """
     tokens = tokenizer.tokens()
     never = [tokens[i] for i in (*NEVER_GENERATED, *tokenizer.tags.values())]
-    if not tokenizer.tags:
-        return EXAMPLE_SCRIPT.format(argument="", never=never, prefix="prefix, sentences = [], sys.argv[1:]")
-    prefix = TAGS_OF_EXAMPLE.replace("{languages}", ", ".join(tokenizer.tags))
-    return EXAMPLE_SCRIPT.format(argument="LANGUAGE ", never=never, prefix=prefix)
+    argument, prefix = "", "prefix, sentences = [], sys.argv[1:]"
+    if tokenizer.tags:
+        argument, prefix = "LANGUAGE ", TAGS_OF_EXAMPLE.replace("{languages}", ", ".join(tokenizer.tags))
+    return EXAMPLE_SCRIPT.format(argument=argument, never=never, prefix=prefix, positions=positions)
 
 
 def ctranslate2_specification(model: Transformer, tokens: list[str]) -> Any:
@@ -143,5 +153,5 @@ def to_ctranslate2(folder: RunFolder, into: Path, quantization: str) -> None:
     (into / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     (into / CONFIG).write_text(public(config).to_json(), encoding="utf-8")
     (into / LEARNED).write_text(folder.load_learned().to_json(), encoding="utf-8")
-    (into / "example.py").write_text(example_script(tokenizer), encoding="utf-8")
+    (into / "example.py").write_text(example_script(tokenizer, max_positions(config)), encoding="utf-8")
     write_sums(into)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import runpy
 import shutil
 import struct
 import subprocess
@@ -31,7 +32,7 @@ from decoding.translator import Translator
 from exporting.card import card
 from exporting.ctranslate2 import to_ctranslate2
 from exporting.hugging_face import to_hugging_face
-from exporting.naming import data_name, public
+from exporting.naming import data_name, max_positions, public
 from exporting.release import pack, to_release
 from exporting.web import web_facts
 from model import Transformer
@@ -144,6 +145,32 @@ def test_the_exported_folder_translates_with_and_without_tapis(
     assert twice.returncode == 2 and "out is an export already" in twice.stderr and not Path("more").exists()
     again = called("export.py", "--run", str(demo_run.path), "--to", "ctranslate2", "out")
     assert again.returncode == 2 and again.stderr == "export.py: out already exists: name a new folder\n"
+
+
+def test_the_example_of_an_export_cuts_neither_texts_nor_translations(
+    tiny: Config, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A translation ends with the positions of the model, and a longer text is an error."""
+    folder, model = RunFolder(Path("weights/endless")), Transformer(len(tokenizer), replace(tiny, max_length=210))
+    the = tokenizer.encode(["the"])[0][0]
+    with torch.no_grad():  # it repeats "the", and EOS is its last choice
+        embeddings = model.src_embed.embedding.weight
+        embeddings[the] *= 10
+        embeddings[EOS] = -embeddings[the]
+        parameters(model)["decoder.norm.alpha"].zero_()
+        parameters(model)["decoder.norm.bias"].copy_(embeddings[the])
+    folder.start(model.config, tokenizer)
+    folder.save_model(parameters(model))
+    exported(folder)
+
+    longest = max_positions(model.config)
+    assert longest > 1024  # what CTranslate2 reads of a text by default; of a translation, 256
+    monkeypatch.setattr(sys, "argv", ["example.py", "A cat."])
+    runpy.run_path("out-float32/example.py")
+    assert capsys.readouterr().out.split() == ["the"] * longest
+    monkeypatch.setattr(sys, "argv", ["example.py", "the " * longest])
+    with pytest.raises(RuntimeError, match="position"):
+        runpy.run_path("out-float32/example.py")
 
 
 @pytest.mark.parametrize("kind", ["int8", "float16"])
