@@ -49,8 +49,8 @@ def to_release(folder: RunFolder, into: Path, license: str) -> None:
 
 
 def public_report(report: DataReport, name: str) -> DataReport:
-    """Return the report of some data under another name, without the rows that could not be read: it says where."""
-    return replace(report, name=name, unreadable=replace(report.unreadable, examples=[]))
+    """Return the report of some data under another name, without notes and unreadable rows, which name files."""
+    return replace(report, name=name, unreadable=replace(report.unreadable, examples=[]), notes=[])
 
 
 def public_round(report: RoundReport, teachers: Mapping[str, str]) -> RoundReport:

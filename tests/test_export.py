@@ -522,6 +522,14 @@ def test_a_release_contains_no_path_of_this_machine(run_folder: RunFolder, tiny:
     assert Path("a.tar.gz").read_bytes() == Path("b.tar.gz").read_bytes()
 
 
+def test_a_release_names_no_file_beside_the_data(run_folder: RunFolder) -> None:
+    of_source = {"name": "texts", "notes": ["not used: clients.en and clients.fr"]}
+    run_folder.save_metrics({"data": {**of_source, "sources": [of_source]}})
+    whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
+    for file in Path("given").iterdir():
+        assert b"clients" not in file.read_bytes()
+
+
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "metrics.json", "README.md"])
 def test_a_changed_file_of_a_release_is_named(name: str, run_folder: RunFolder) -> None:
     whole_folder(Path("given"), lambda into: to_release(run_folder, into, "mit"))
