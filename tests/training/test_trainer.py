@@ -1,6 +1,7 @@
 """One run in memory: accumulation, exact resuming, clipping, fp16, and what is refused."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import first
+from conftest import ROOT, first
 
 from checkpoint import RunFolder, parameters
 from config import Config
@@ -432,6 +433,13 @@ def test_a_state_of_other_types_is_refused_in_words(
     with pytest.raises(CheckpointError, match="the training state") as error:
         restore(again, state)
     assert len(str(error.value).splitlines()) <= 2
+
+
+def test_the_page_of_the_run_folder_has_each_key_of_a_state(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    text = (ROOT / "docs/run-folder.md").read_text(encoding="utf-8")
+    table = text.partition("## training/state.safetensors")[2].partition("\n## ")[0]
+    names = " ".join(re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", names)) == state_of(Training(tiny, small, tokenizer)).keys()
 
 
 @pytest.mark.parametrize(
