@@ -47,8 +47,8 @@ class Standard:
 
     def embedding(self, name: str, ids: Tensor) -> Tensor:
         """(B, T) → (B, T, D)."""
-        own = "src_embed" if self.config.tie_embeddings else name
-        return F.embedding(ids, self.weights[f"{own}.embedding.weight"]) * self.config.d_model**0.5
+        tied_name = "src_embed" if self.config.tie_embeddings else name
+        return F.embedding(ids, self.weights[f"{tied_name}.embedding.weight"]) * self.config.d_model**0.5
 
     def position(self, name: str, x: Tensor) -> Tensor:
         """(B, T, D) → (B, T, D)."""
@@ -79,8 +79,8 @@ class Standard:
 
     def projection(self, name: str, x: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        own = "src_embed.embedding" if self.config.tie_embeddings else f"{name}.linear"
-        return self.linear(own, x)
+        tied_name = "src_embed.embedding" if self.config.tie_embeddings else f"{name}.linear"
+        return self.linear(tied_name, x)
 
     def residual(self, name: str, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(…, D) → (…, D)."""

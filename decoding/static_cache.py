@@ -105,10 +105,10 @@ class StaticCache:
     def take(self, other: "StaticCache", rows: Tensor) -> None:
         """Take over these sentences (L,) of a cache that may have another number of them, and less room."""
         room = other.longest
-        for mine, theirs in zip(self.keys_values, other.keys_values, strict=True):  # without a copy of all layers
-            mine[:, :room] = theirs[rows]
-        for mine, theirs in zip(self.source_keys_values, other.source_keys_values, strict=True):
-            mine.copy_(theirs[rows])
+        for layer, other_layer in zip(self.keys_values, other.keys_values, strict=True):  # without a copy of all layers
+            layer[:, :room] = other_layer[rows]
+        for layer, other_layer in zip(self.source_keys_values, other.source_keys_values, strict=True):
+            layer.copy_(other_layer[rows])
         self.source_mask.copy_(other.source_mask[rows])
         self.ancestors.fill_(-torch.inf)
         self.ancestors[:, :, :room] = other.ancestors[rows]

@@ -170,10 +170,10 @@ def mean_in_order(
     shares = F.pad(gradient, (0, -len(gradient) % size))
     by_rank = torch.empty_like(shares)
     distributed.all_to_all_single(by_rank, shares)
-    mine, *others = by_rank.chunk(size)
+    local_share, *others = by_rank.chunk(size)
     for other in others:
-        mine += other
-    distributed.all_gather(list(shares.chunk(size)), mine.div_(size))
+        local_share += other
+    distributed.all_gather(list(shares.chunk(size)), local_share.div_(size))
 
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient.copy_(shares[: len(gradient)]))
