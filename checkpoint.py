@@ -132,6 +132,8 @@ class RunFolder(RunFiles[Config]):
             for file in (self.config_file, self.tokenizer_file, self.sign_file, *self._later_files()):
                 for temporary in file.parent.glob(f".{file.name}.*"):  # left by a killed run
                     temporary.unlink()
+            for temporary in training.glob(".tmp*"):  # of safetensors, which writes beside the path that it is given
+                temporary.unlink()
             yield
         finally:
             lock.release()
@@ -237,9 +239,10 @@ class RunFolder(RunFiles[Config]):
     def load_state(self) -> dict[str, Any]:
         """Read the training state, with its tensors on the CPU. Raises CheckpointError if it is missing or damaged."""
         if not self.state_file.is_file():
-            raise CheckpointError(
-                f"{self.state_file} is missing: there is nothing to resume\nstart again with --overwrite"
-            )
+            advice = "start again with --overwrite"
+            if self.model_file.is_file():
+                advice += f", or from the best weights with --init-from {shlex.quote(self.path.name)} --name OTHER"
+            raise CheckpointError(f"{self.state_file} is missing: there is nothing to resume\n{advice}")
         try:
             return read_state(self.state_file)
         except Exception as error:  # safetensors, json and torch raise different types

@@ -17,15 +17,19 @@ from torch import Tensor
 
 from tapis.system.files import check_stored
 
-MAX_CHARACTERS = 2**24  # of JSON: enough for the settings of 300 languages
-MAX_TENSORS = 100_000
+# Enough for the settings of 300 languages, and for the weights of 1,000 layers on either side
+MAX_CHARACTERS, MAX_TENSORS = 2**25, 400_000
 TENSOR = "tensor of this file"  # the only key of an object that stands for the tensor of that name
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
-    """Write dicts with texts as keys, lists, texts, numbers, None, and tensors of any device. Raises OSError."""
+    """Write dicts with texts as keys, lists, texts, numbers, None, and tensors of any device.
+
+    Raises OSError, and ValueError for a state that `read_state` would refuse.
+    """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_without_tensors(state, "state", tensors))
+    _check_size(text, len(tensors))
     try:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         safetensors.numpy.save_file(arrays, path, {"state": text, "digest": state_digest(text, tensors)})
@@ -42,8 +46,7 @@ def read_state(path: Path) -> dict[str, Any]:
     with safetensors.safe_open(path, "pt") as file:
         notes = file.metadata()
         text, names = notes["state"], list(file.keys())
-        if len(text) > MAX_CHARACTERS or len(names) > MAX_TENSORS:
-            raise ValueError("it has too many objects")
+        _check_size(text, len(names))
         tensors = {name: file.get_tensor(name) for name in names}
     if state_digest(text, tensors) != notes["digest"]:
         raise ValueError("it does not match its checksum")
@@ -51,6 +54,11 @@ def read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise TypeError("it is no state of Tapis")
     return state
+
+
+def _check_size(text: str, n_tensors: int) -> None:
+    if len(text) > MAX_CHARACTERS or n_tensors > MAX_TENSORS:
+        raise ValueError("it has too many objects")
 
 
 def _without_tensors(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

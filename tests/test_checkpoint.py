@@ -407,7 +407,12 @@ def test_temporary_files_of_a_killed_training_go_and_others_stay(run_folder: Run
     (run_folder.path / "training").mkdir()
     left = [
         run_folder.path / name
-        for name in (".model.safetensors.x1", "training/.state.safetensors.x2", "training/.made_here.x3")
+        for name in (
+            ".model.safetensors.x1",
+            "training/.state.safetensors.x2",
+            "training/.made_here.x3",
+            "training/.tmpx",
+        )
     ]
     for file in (*left, run_folder.path / ".gitignore"):
         file.touch()

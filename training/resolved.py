@@ -43,17 +43,15 @@ class Resolved:
 
         Raises CheckpointError if the state is damaged, ConfigError if its steps have too few batches for the processes.
         """
-        resolved = cls(config.precision, config.accumulate, config.warmup_steps, config.steps)
-        if "resolved" in state:  # before format 5, it was written over what was asked
-            try:
-                resolved = from_json_value(cls, state["resolved"])
-                replace(config, **asdict(resolved))  # within the ranges of settings
-                if resolved.precision == "auto":
-                    raise ValueError("its precision is none")
-            except (ValueError, ConfigError) as error:
-                raise CheckpointError(
-                    f"the training state of {config.name} is damaged ({in_one_line(error)}): start afresh"
-                ) from None
+        try:
+            resolved = from_json_value(cls, state.get("resolved"))
+            replace(config, **asdict(resolved))  # within the ranges of settings
+            if resolved.precision == "auto":
+                raise ValueError("its precision is none")
+        except (ValueError, ConfigError) as error:
+            raise CheckpointError(
+                f"the training state of {config.name} is damaged ({in_one_line(error)}): start afresh"
+            ) from None
         if follows_config or repr(state.get("asked")) != repr(asked_length(config)):  # which compares any types
             resolved = replace(resolved, steps=config.steps)
         if resolved.accumulate < n_processes:

@@ -15,8 +15,7 @@ from torch.utils._pytree import tree_map
 from checkpoint import check_fit, load_parameters, parameters
 from config import FACTS
 from machine.distributed import collected, local_part, part_like
-from tapis.config import ConfigError
-from tapis.release import CheckpointError, with_pairs
+from tapis.release import CheckpointError
 from tapis.system.cli import is_out_of_memory
 from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
@@ -36,7 +35,7 @@ def state_of(training: Training) -> dict[str, Any]:
     now, translated = training.translated, None
     if now.n_rounds:  # before the first round, teachers are not chosen yet
         translated = {
-            "n_moments": now.n_rounds,  # the name that earlier versions wrote
+            "n_rounds": now.n_rounds,
             "after_step": now.after_step,
             "sources": to_tensors(now.sources),
             "targets": to_tensors(now.targets),
@@ -91,7 +90,7 @@ def restore(training: Training, state: dict[str, Any]) -> None:
         training.validated = position.validated
         translated = Translated()
         if state["translated"]:
-            _restore_teachers(training, state["translated"].get("teachers", {}))
+            _restore_teachers(training, state["translated"]["teachers"])
             translated = _translations_of(training, state["translated"])
         if translated != training.translated:
             training.learn_from(translated)  # after the teachers: the layout of batches depends on them
@@ -130,10 +129,7 @@ def as_today(signature: dict[str, str]) -> dict[str, str]:
     if not all(isinstance(text, str) for text in (*signature.keys(), *signature.values())):
         return {}
     added = {name: str(facts.before) for name, facts in FACTS.items() if facts.since and not facts.is_resumable}
-    try:
-        return with_pairs(added | signature)
-    except ConfigError:
-        return {}
+    return added | signature
 
 
 def check_numbers(value: Tensor, what: str) -> None:
@@ -157,7 +153,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, kept_of_weights: Sequ
         check_numbers(value, "the state of an optimizer")
         if name in ("step", "exp_avg_sq") and bool((value < 0).any()):
             raise ValueError("the state of an optimizer has numbers below 0")
-        return value if name == "step" else part_like(weight, value.contiguous())  # fused Adam reads what lies in a row
+        return value if name == "step" else part_like(weight, value)
 
     if any(kept.keys() != KEPT_OF_A_WEIGHT[type(optimizer)] for kept in kept_of_weights):
         raise ValueError("the state of an optimizer is that of another one")
@@ -186,7 +182,7 @@ def check_position(position: Position) -> None:
 
 def _translations_of(training: Training, saved: dict[str, Any]) -> Translated:
     """Return the saved translations, but for those whose round is to come in a run that was made longer."""
-    n_saved, after_step = saved["n_moments"], saved["after_step"]
+    n_saved, after_step = saved["n_rounds"], saved["after_step"]
     if type(n_saved) is not int or type(after_step) is not int:
         raise ValueError("the rounds of its translations are no numbers")
     if not (0 <= n_saved <= len(rounds(training.config)) and 0 <= after_step <= training.step):
@@ -220,7 +216,7 @@ def teachers_of(state: dict[str, Any]) -> list[str] | None:
 
 
 def _restore_teachers(training: Training, saved: dict[str, str]) -> None:
-    """Learn from the same teachers as before, by the digests of their weights. Earlier versions had none."""
+    """Learn from the same teachers as before, by the digests of their weights."""
     for name, digest in saved.items():
         if name not in training.teachers or training.teachers[name].digest != digest:
             raise CheckpointError(

@@ -198,9 +198,9 @@ def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int)
         assert torch.equal(parameters(resumed.model)[name], parameter), name
 
 
-@pytest.mark.parametrize(("steps", "n_moments"), [(15, 2), (24, 1), (30, 0)])
+@pytest.mark.parametrize(("steps", "n_rounds"), [(15, 2), (24, 1), (30, 0)])
 def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
-    begin: Begin, tmp_path: Path, steps: int, n_moments: int
+    begin: Begin, tmp_path: Path, steps: int, n_rounds: int
 ) -> None:
     """Its moments lie ahead again: that of self-distillation, then the second and the first of back-translation."""
     done, longer = begin(self_distillation=0.1), begin(self_distillation=0.1, steps=steps)
@@ -211,10 +211,10 @@ def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
     # steps counts among the settings that may change
     restore(longer, folder.load_state())
     assert not longer.is_round_due
-    if not n_moments:
+    if not n_rounds:
         assert not longer.translated.n_rounds
         return
-    assert longer.translated.n_rounds == n_moments
+    assert longer.translated.n_rounds == n_rounds
     assert longer.translated.sources == done.translated.sources and not longer.translated.targets
     assert longer.batch_plan.place_of(13)[1] == 0, "its epochs are counted anew"
     advance(longer, 1)
@@ -311,7 +311,7 @@ def test_a_run_may_translate_back(called: Command) -> None:
     metrics = json.loads(Path("weights/forth/metrics.json").read_text(encoding="utf-8"))
     assert metrics["data"]["trained_on"] == 60 and metrics["data"]["sources"][1]["trained_on"] == 30
     state = RunFolder(Path("weights/forth")).load_state()["translated"]
-    assert state["n_moments"] == 1 and state["after_step"] == 0 and len(state["sources"]["rows"]) == 30
+    assert state["n_rounds"] == 1 and state["after_step"] == 0 and len(state["sources"]["rows"]) == 30
 
     Path("weights/back").rename("weights/elsewhere")
     longer = called("train.py", "--resume", "--name", "forth", "--epochs", "2")

@@ -265,7 +265,7 @@ def taught(trained: "subprocess.CompletedProcess[str]", called: Command, fewer: 
 
 def test_a_student_learns_from_its_teachers_translations(taught: list[str], called: Command, fewer: Path) -> None:
     state = RunFolder(Path("weights/student")).load_state()["translated"]
-    assert state["n_moments"] == 1 and state["after_step"] == 0
+    assert state["n_rounds"] == 1 and state["after_step"] == 0
     tokenizer = RunFolder(Path("weights/student")).load_tokenizer()
     texts = tokenizer.decode(list(from_tensors(state["targets"]).values()))
     sides = [(fewer / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "fr")]
