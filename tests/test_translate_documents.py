@@ -244,6 +244,7 @@ def test_a_repeated_command_keeps_the_report(run_folder: RunFolder, called: Comm
     assert (done.returncode, done.stderr.splitlines()) == (
         0,
         [
+            "warning: other.tsv gets no texts of the files that are in to already",
             "warning: other.tmx gets no texts of the files that are in to already",
             "1 file was in to already, and stays as it is",
         ],

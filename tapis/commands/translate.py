@@ -124,8 +124,9 @@ def translate_documents(task: "Task", options: TranslateOptions, translate: "Lin
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
-        if options.write_memory and is_begun(task.file, options.output):
-            say(f"warning: {options.write_memory} gets no texts of the files that are in {options.output} already")
+        for file in (options.report, options.write_memory):
+            if file and is_begun(task.file, options.output):
+                say(f"warning: {file} gets no texts of the files that are in {options.output} already")
         n_failed = documents.translate_folder(task.file, options.output)
     else:
         name = str(task.file) if task.file else "standard input"
