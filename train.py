@@ -32,6 +32,7 @@ from checkpoint import RUNS, RunFolder, load_parameters, parameters
 from tapis.release import WEIGHTS
 from tapis.doubts import CONFIDENCE_SAMPLE, FEW_FOR_CONFIDENCE
 from tapis.attention import draw
+from tapis.config import ConfigError
 from config import Config
 from dataset import Batch
 from decoding.scoring import by_data_lines, score_corpus
@@ -74,7 +75,7 @@ from training.sizes import SIZES, size_for, with_size
 from training.tensorboard import EVENTS, SAMPLES, Logs
 from training.terminal import indented, report_lines, training_lines, round_lines, validation_lines, warnings
 from training.trainer import Training
-from training.two_runs import awaited_teacher, prepare_student, two_runs
+from training.two_runs import TwoRuns, awaited_teacher, fault_of_name, start_folders, two_runs
 from training.state import restore, state_of, teachers_of
 from training.unrelated import Unrelated
 from training.validation import sample_rows, unsure_below, validate
@@ -373,40 +374,55 @@ def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
 def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpus | None, resumed_as: str) -> None:
     """Make a new run, or resume one, from its data to its test score, and put failures into words.
 
-    Its teacher is trained first if the budget has time for two runs, or if it was interrupted there. corpus are the
-    data of a new run, if they are read already. Messages advise to resume the run resumed_as: of a teacher, its
-    student.
+    Its teacher is trained first if the budget has time for two runs, or if an earlier command was interrupted while it
+    did so. corpus are the data of a new run, if they are read already. Messages advise to resume the run resumed_as: of
+    a teacher, its student.
     """
     folder = RunFolder(WEIGHTS / options.config.name)
     config, has_begun = options.config, options.resume
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
-            # The teacher that an interrupted run waits for, and the run, whose time is planned now.
+            # The teacher that an interrupted run waits for.
             if options.resume and (teacher := awaited_teacher(folder)):
-                train(resolve(["--resume", "--name", teacher]), group, TimeBudget(0), None, resumed_as)
+                named = ["--data", *config.data, "--device", config.device]
+                of_teacher = resolve(["--resume", "--name", teacher, *named])
+                train(replace(of_teacher, dry_run=options.dry_run), group, TimeBudget(0), None, resumed_as)
+                if options.dry_run:
+                    return
                 options = replace(options, resume=False)
+
+            # The run or, with time for both, its teacher and the run.
             training, metrics = load_training(options, folder, group, budget, corpus)
             config, has_begun = training.config, True  # before, the folder may hold another run
-
-            # The teacher of a new run.
-            if runs := two_runs(training, budget):
-                say(runs.line(budget))
-                if not options.dry_run:
-                    corpus = training.corpus
-                    prepare_student(runs, training, folder, may_replace=options.overwrite)
-                    options = replace(options, open_fields=())
-                    del training, metrics
-                    train(options.having(runs.teacher), group, budget.first_part(runs.share), corpus, resumed_as)
-                    options = options.having(runs.student)
-                    training, metrics = new_training(options, folder, group, budget, corpus)
+            if (runs := two_runs(training, budget)) and may_begin(runs, options, folder, budget):
+                corpus = training.corpus
+                start_folders(runs, training, folder)
+                options = replace(options, open_fields=())
+                del training, metrics
+                train(options.having(runs.teacher), group, budget.first_part(runs.share), corpus, resumed_as)
+                options = options.having(runs.student)
+                training, metrics = new_training(options, folder, group, budget, corpus)
             begin(training, metrics, options, folder, budget)
-            group.wait()  # for the main process, which writes the model alone
     except (OSError, MemoryError, RuntimeError) as error:
         cause = cause_of(error, config, group)
         if not cause:
             raise
         advice = advice_after(error, folder, resumed_as, group) if has_begun and not options.dry_run else ""
         raise BrokenOffError(cause + advice) from None
+
+
+def may_begin(runs: TwoRuns, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> bool:
+    """Report two runs, and return whether they are to begin: not if this is a dry run.
+
+    Raises ConfigError if the teacher cannot have its name.
+    """
+    say(runs.line(budget))
+    fault = fault_of_name(runs, folder, may_replace=options.overwrite)
+    if fault and not options.dry_run:
+        raise ConfigError(fault)
+    if fault:
+        say(f"note      {fault.partition(chr(10))[0]}")
+    return not options.dry_run
 
 
 def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:

@@ -141,7 +141,8 @@ def resuming(folder: Path, line: list[str]) -> list[str]:
     """Return the line that goes on with a training that was interrupted; the line itself, where nothing was."""
     if line[0] == "train.py" and "--name" in line:
         name = line[line.index("--name") + 1]
-        if (folder / "weights" / name / "training" / "state.safetensors").exists():
+        states = [folder / "weights" / run / "training" / "state.safetensors" for run in (name, f"{name}-teacher")]
+        if (folder / "weights" / name / "config.json").exists() and any(state.exists() for state in states):
             return ["train.py", "--resume", "--name", name]
         return [*line, "--overwrite"]
     return line

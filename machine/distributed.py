@@ -122,10 +122,10 @@ class Group:
         """
         is_first = self._is_first_on_disk(folder)
         if not is_first:
-            self.wait()
+            self._wait()
         yield
         if is_first:
-            self.wait()
+            self._wait()
 
     def _is_first_on_disk(self, folder: Path) -> bool:
         """Return whether no other process prepares data in `folder` for this one."""
@@ -136,14 +136,14 @@ class Group:
         if self.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
             marker.touch()
-        self.wait()
+        self._wait()
         is_shared = marker.exists()
-        self.wait()
+        self._wait()
         if self.rank == 0:
             marker.unlink()
         return self.rank == 0 or (self.local_rank == 0 and not is_shared)
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """Wait until all processes have reached this point."""
         if self.size > 1:
             distributed.barrier(group=self.patient_group)

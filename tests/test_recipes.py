@@ -106,12 +106,16 @@ def test_what_is_done_is_not_done_again(options: Options, monkeypatch: pytest.Mo
 
 
 def test_a_training_that_was_interrupted_is_resumed(tmp_path: Path) -> None:
+    """Also if it waits for its teacher."""
     line = ["train.py", "demo", "--name", "run", "--seed", "3"]
     assert resuming(tmp_path, line) == [*line, "--overwrite"]
-    state = tmp_path / "weights/run/training/state.safetensors"
-    state.parent.mkdir(parents=True)
-    state.touch()
-    assert resuming(tmp_path, line) == ["train.py", "--resume", "--name", "run"]
+    for name in ("run-teacher", "run"):
+        state = tmp_path / "weights" / name / "training/state.safetensors"
+        state.parent.mkdir(parents=True)
+        state.touch()
+        (tmp_path / "weights/run").mkdir(exist_ok=True)
+        (tmp_path / "weights/run/config.json").touch()
+        assert resuming(tmp_path, line) == ["train.py", "--resume", "--name", "run"]
     assert resuming(tmp_path, ["translate.py", "--run", "run"]) == ["translate.py", "--run", "run"]
 
 

@@ -7,8 +7,10 @@ from config import Config
 from machine.devices import choose_device, peak_gigabytes
 from machine.distributed import Group
 from tapis.config import Precision, TapisError
+from tapis.release import WEIGHTS
 from tapis.system.cli import is_out_of_memory
 from training.trainer import Training
+from training.two_runs import awaited_teacher
 
 
 class TrainingError(TapisError):
@@ -55,7 +57,12 @@ def advice_if_over(training: Training) -> str:
 def advice_after(error: Exception, folder: RunFolder, resumed_as: str, group: Group) -> str:
     """Return how to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
     if not folder.state_file.is_file():
-        return ""
+        teacher = awaited_teacher(folder) if folder.config_file.is_file() else ""
+        if not teacher or not (WEIGHTS / teacher / "model.safetensors").is_file():
+            return ""
+        if is_out_of_memory(error):
+            return f"\nits teacher stays: name it, with --teacher {shlex.quote(teacher)} and another --name"
+        return f"\nits teacher stays; {resume_command(resumed_as, group)}"
     if not is_out_of_memory(error):
         return f"\nthe last checkpoint stays; {resume_command(resumed_as, group)}"
     if not folder.model_file.is_file():

@@ -5,14 +5,13 @@ says of each token, learns more (Furlanello et al. 2018, arXiv 1805.04770; docs/
 run, NAME-teacher. The folder of the second, NAME, is written before the first begins, so that --resume knows of both.
 """
 
+import contextlib
 from dataclasses import replace
 from typing import NamedTuple
 
 from checkpoint import RunFolder
 from config import Config
-from tapis.config import ConfigError
-from tapis.release import WEIGHTS
-from tapis.system.terminal import is_main
+from tapis.release import WEIGHTS, CheckpointError
 from training.budget import TimeBudget
 from training.trainer import Training
 
@@ -25,6 +24,8 @@ STUDENT_DROPOUT = 0.5  # as a multiple of that of the config
 # Duration of a step with a teacher of the same size, where that of a step without is 1. Steps with teachers are not
 # captured as CUDA graphs, without which the kernels of a small model wait for their launch.
 STUDENT_STEP, STUDENT_STEP_UNCAPTURED = 1.4, 10.0
+
+MOST_EPOCHS = 1_000_000  # that a config can have
 
 
 class TwoRuns(NamedTuple):
@@ -44,10 +45,11 @@ class TwoRuns(NamedTuple):
 def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
     """Return the two runs in place of a planned one; None if the time is too short, or if the options exclude it.
 
-    A run that may not learn from its own translations does not learn from a teacher that nobody named either.
+    A run that may not learn from its own translations does not learn from a teacher that nobody named either. Several
+    processes need not all see the folder of a teacher.
     """
     config = training.config
-    if not budget.is_open or not config.self_distillation:
+    if not budget.is_open or not config.self_distillation or training.group.size > 1:
         return None
     if config.teacher or config.init_from or config.monolingual:
         return None
@@ -61,7 +63,7 @@ def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
         config,
         teacher=(teacher.name,),
         dropout=config.dropout * STUDENT_DROPOUT,
-        epochs=max(1, round(of_student)),  # of a run that is resumed: the time settles them before
+        epochs=min(MOST_EPOCHS, max(1, round(of_student))),  # if --resume begins it; otherwise, the time decides
     )
     return TwoRuns(teacher, student, share)
 
@@ -71,24 +73,34 @@ def name_of_teacher(name: str) -> str:
     return f"{name}-teacher"
 
 
-def prepare_student(runs: TwoRuns, training: Training, folder: RunFolder, *, may_replace: bool) -> None:
-    """Write the folder of the student as it waits for its teacher.
+def fault_of_name(runs: TwoRuns, folder: RunFolder, *, may_replace: bool) -> str:
+    """Return why the teacher of the run in folder cannot have its name; "" if it can.
 
-    Raises ConfigError if a run has the teacher's name, and may not be replaced.
+    may_replace: whether both runs may take the place of earlier ones. A run that was no teacher of this one stays.
     """
     of_teacher = RunFolder(WEIGHTS / runs.teacher.name)
-    if of_teacher.config_file.exists() and not may_replace:
-        raise ConfigError(
-            f"{of_teacher.path} already contains a run, and the time is enough for a teacher of that name\n"
-            "choose another --name, replace both with --overwrite, or train without a teacher: --self-distillation 0"
-        )
-    if is_main():
-        folder.start(runs.student, training.tokenizer)
-        folder.sign(runs.student)
+    if not of_teacher.config_file.exists():
+        return ""
+    with contextlib.suppress(CheckpointError):
+        if may_replace and folder.load_config().teacher == (runs.teacher.name,):
+            return ""
+    return (
+        f"{of_teacher.path} already contains a run, and the time is enough for a teacher of that name\n"
+        "choose another --name, or train without a teacher: --self-distillation 0"
+    )
+
+
+def start_folders(runs: TwoRuns, training: Training, folder: RunFolder) -> None:
+    """Write the folder of the student, which waits for its teacher then, and that of the teacher."""
+    of_teacher = RunFolder(WEIGHTS / runs.teacher.name)
+    with of_teacher.held():
+        for one, config in ((of_teacher, runs.teacher), (folder, runs.student)):
+            one.start(config, training.tokenizer)
+            one.sign(config)
 
 
 def awaited_teacher(folder: RunFolder) -> str:
-    """Return the name of the teacher that was trained when a run was interrupted; "" if the run itself has begun."""
+    """Return the name of the teacher that a run waits for, or waited for before it began; "" if there is none."""
     has_begun = folder.state_file.exists() or folder.model_file.exists()
     name = name_of_teacher(folder.path.name)
     return name if not has_begun and folder.load_config().teacher == (name,) else ""

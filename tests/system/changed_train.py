@@ -4,7 +4,6 @@ changed_train.py CHANGE …        CHANGE is a function of this file; the rest a
 """
 
 import atexit
-import math
 import os
 import sys
 import time
@@ -24,11 +23,7 @@ from tapis.system.cli import run_command
 from training.records import StepRecord
 from training.trainer import Training
 
-# Their names are replaced, which a type checker does not allow for a module.
-train: Any = import_module("train")
-trainer: Any = import_module("training.trainer")
-planning: Any = import_module("training.two_runs")
-budgets: Any = import_module("training.budget")
+train: Any = import_module("train")  # its names are replaced, which a type checker does not allow for a module
 RANK = int(os.environ["RANK"])
 
 
@@ -87,24 +82,6 @@ def kept() -> None:
         return record
 
     train.take_step = observed_step
-
-
-def two_runs() -> None:
-    """There is always time for two runs. The model is written slowly, and each process prints what teaches it."""
-    save_model, load_teachers = RunFolder.save_model, trainer.load_teachers
-
-    def slow_save(self: RunFolder, *args: Any) -> None:
-        time.sleep(1)
-        save_model(self, *args)
-
-    def noted_teachers(*args: Any) -> Any:
-        teachers = load_teachers(*args)
-        print("".join(f"taught by {name} {teacher.digest}\n" for name, teacher in teachers.items()), end="")
-        return teachers
-
-    planning.LEAST_OF_STUDENT, budgets.MOST_DISTILLING = 0.0, math.inf
-    RunFolder.save_model = slow_save  # type: ignore[assignment, method-assign]
-    trainer.load_teachers = noted_teachers
 
 
 def slow_start() -> None:

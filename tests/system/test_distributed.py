@@ -174,17 +174,6 @@ def test_two_processes_keep_to_a_budget(launch: type[Launched], few: Path) -> No
     assert state["step"] == state["resolved"]["steps"] >= 1
 
 
-def test_two_processes_learn_from_the_same_teacher(launch: type[Launched], few: Path) -> None:
-    """It is the model of a run before, which the main process writes while the other one may go on."""
-    _, *args = small_run(few, "--minutes", "0.12", "--self-distillation", "0.1", "--least-bleu", "0", "--name", "two")
-    with launch([CHANGED, "two_runs", *args], 2) as processes:
-        code, out, err = processes.wait()
-    assert code == 0, err
-    assert err.count("runs      two: ") == 1 and "(two-teacher en-fr BLEU" in err
-    lines = out.splitlines()
-    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("taught by two-teacher ")
-
-
 def test_processes_with_different_clocks_save_together(launch: type[Launched], few: Path) -> None:
     """By the clock of one of them, a save is due at every step. Processes with parts of the weights save together."""
     _, *args = small_run(few, "--steps", "4", "--valid-every", "4", "--batch-tokens", "512", "--shard")

@@ -1,15 +1,17 @@
 """Two runs in the time of one: when there are two, that they are those of two commands, and that they are resumed."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from conftest import Command
 
+import train
 from checkpoint import RunFolder
 from config import Config
 from fast.capture import CapturedSteps
@@ -118,6 +120,8 @@ def test_an_interruption_of_the_teacher_is_resumed_by_the_name_of_the_run(
     assert of_teacher.load_state()["step"] == 1 and not of_student.state_file.exists()
     planned_epochs = of_student.load_config().epochs
 
+    dry = called("train.py", "--resume", "--name", "pupil", "--dry-run")
+    assert dry.returncode == 0 and "minutes of training" in dry.stderr and of_teacher.load_state()["step"] == 1
     done = called("train.py", "--resume", "--name", "pupil")
     assert done.returncode == 0 and "resumed   at step 1 of " in done.stderr, done.stderr
     assert of_student.load_config().epochs == planned_epochs and of_student.load_metrics()["test"]
@@ -125,14 +129,60 @@ def test_an_interruption_of_the_teacher_is_resumed_by_the_name_of_the_run(
     assert again.returncode == 0 and again.stderr.count("this run is complete") == 1, "the teacher is left alone"
 
 
-def test_a_run_of_the_teachers_name_is_not_lost(called: Command, two_in_a_blink: Sequence[str]) -> None:
-    folder = Path("weights/pupil-teacher")
-    folder.mkdir(parents=True)
-    (folder / "config.json").touch()
-    done = called(*two_in_a_blink)
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=str)
+def test_a_run_of_the_teachers_name_is_not_lost(
+    called: Command, two_in_a_blink: Sequence[str], more: list[str], run_folder: RunFolder
+) -> None:
+    folder = run_folder.path.rename("weights/pupil-teacher")
+    before = digest_files([folder / "model.safetensors"])
+    done = called(*two_in_a_blink, *more)
     assert done.returncode == 2 and len(done.stderr.partition("train.py: ")[2].splitlines()) == 2, done.stderr
     assert f"{folder} already contains a run" in done.stderr
-    assert not Path("weights/pupil").exists() and (folder / "config.json").read_bytes() == b""
+    assert not Path("weights/pupil").exists() and digest_files([folder / "model.safetensors"]) == before
+
+
+def test_an_interruption_before_the_first_checkpoint_ends_in_words(
+    called: Command, two_in_a_blink: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that is advised then replaces both runs."""
+    with monkeypatch.context() as patched:
+        patched.setattr("train.begin", Mock(side_effect=OSError("no space")))
+        assert called(*two_in_a_blink).returncode == 1
+    done = called("train.py", "--resume", "--name", "pupil")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 2, done.stderr
+    assert "pupil-teacher/training/state.safetensors is missing" in done.stderr and "--overwrite" in done.stderr
+    with monkeypatch.context() as patched:
+        patched.setattr("train.begin", Mock(side_effect=OSError("no space")))
+        assert "no space" in called(*two_in_a_blink, "--overwrite").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError("no space"), "its teacher stays; resume with: python train.py --resume --name pupil"),
+        (MemoryError(), "its teacher stays: name it, with --teacher pupil-teacher and another --name"),
+    ],
+    ids=str,
+)
+def test_a_student_that_fails_before_its_first_checkpoint_leaves_a_teacher(
+    called: Command, two_in_a_blink: Sequence[str], monkeypatch: pytest.MonkeyPatch, error: Exception, advice: str
+) -> None:
+    monkeypatch.setattr("train.new_training", only_the_first_two(train.new_training, error))
+    done = called(*two_in_a_blink)
+    assert done.returncode == 1 and done.stderr.endswith(f"{advice}\n"), done.stderr
+
+
+def only_the_first_two(function: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+    """A function that raises an error when it is called for the third time."""
+    calls: list[None] = []
+
+    def limited(*args: Any) -> Any:
+        calls.append(None)
+        if len(calls) > 2:
+            raise error
+        return function(*args)
+
+    return limited
 
 
 def test_a_dry_run_tells_of_two_runs(called: Command, two_in_a_blink: Sequence[str]) -> None:
