@@ -63,6 +63,7 @@ def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
         config,
         teacher=(teacher.name,),
         dropout=config.dropout * STUDENT_DROPOUT,
+        least_bleu=0.0,  # a teacher of 24 BLEU taught more than it knew, too (docs/lab/recipe.md)
         epochs=min(MOST_EPOCHS, max(1, round(of_student))),  # if --resume begins it; otherwise, the time decides
     )
     return TwoRuns(teacher, student, share)
