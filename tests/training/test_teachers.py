@@ -161,19 +161,6 @@ def test_a_run_goes_on_without_a_teacher_that_was_left_out(
     assert not other.teachers
 
 
-def test_a_state_of_an_earlier_version_goes_on_with_translations(
-    tiny: Config, small: Corpus, tokenizer: Tokenizer, teacher: RunFolder
-) -> None:
-    """There, teachers of the same vocabulary had translated the training part."""
-    begun, resumed = (taught_training(tiny, small, tokenizer) for _ in range(2))
-    begun.learn_from(Translated(1, targets={int(begun.train_pairs.rows[0]): [50]}))
-    state = state_of(begun)
-    del state["translated"]["teachers"]
-    restore(resumed, state)
-    assert not resumed.teachers and not resumed.model_loss.teachers and resumed.translated.n_rounds
-    assert list(resumed.translated.targets.values()) == [[50]]
-
-
 def test_a_teacher_that_translates_badly_teaches_nothing(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, teacher: RunFolder
 ) -> None:
