@@ -202,6 +202,7 @@ def files_of_a_user() -> None:
     shutil.copy("letter.docx", "manual.docx")
     for name in ("mine-en-fr", "mine", "other", "new", "old", "A", "B"):
         shutil.copytree("weights/demo", f"weights/{name}")
+    Path("weights/demo/model.safetensors").touch()  # the most recent
 
 
 @pytest.mark.usefixtures("with_the_demo")
