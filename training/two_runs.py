@@ -16,7 +16,7 @@ from training.budget import TimeBudget
 from training.trainer import Training
 
 # As multiples of the epochs of the config
-LEAST_OF_STUDENT = 0.6
+LEAST_OF_STUDENT = 1.0
 MOST_OF_TEACHER = 1.0
 
 TEACHER_SHARE = 0.4  # of the time, at most
