@@ -2,8 +2,8 @@
 
 `EncodedPairs` holds the token ids of one part. `batches` groups them into the batches of an epoch, as a pure function
 of seed and epoch. `collate` makes the tensors of one batch, and shifts its target for teacher forcing. Training packs
-the same ids without padding instead (fast/packed_batch.py), unless --plain is given.
-`padding_mask` and `causal_mask` define which positions may attend to which (True = may attend).
+the same ids without padding instead (fast/packed_batch.py), unless --plain is given. `padding_mask` and `causal_mask`
+define which positions may attend to which (True = may attend).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ from decoding.translator import Translator
 from config import Config
 from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
-from pairs.origins import is_place_of
+from pairs.origins import may_be_of_data
 from pairs.readers import takes_columns
 
 
@@ -54,7 +54,7 @@ def main(args: Sequence[str]) -> None:
         )
     else:
         config = config_of_own_data(options, folder)
-        check_data_kept(options, config.data)
+        check_data_not_overwritten(options, config.data)
         evaluate(Translator, options, folder, lambda _: own_pairs(config, options.split))
 
 
@@ -77,11 +77,11 @@ def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config
     return config
 
 
-def check_data_kept(options: OwnEvaluateOptions, data: Sequence[str]) -> None:
+def check_data_not_overwritten(options: OwnEvaluateOptions, data: Sequence[str]) -> None:
     """Raise ConfigError if a file to write exists and may be one of the data."""
     for name, file in (("--output", options.output), ("--scores", options.scores)):
         for one in data:
-            if file and file.exists() and is_place_of(file, one):
+            if file and file.exists() and may_be_of_data(file, one):
                 raise ConfigError(
                     f"{name} {file} exists, and may be a file of --data {one}, which is not overwritten: "
                     "name another file"

@@ -382,7 +382,7 @@ def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpu
     config, has_begun = options.config, options.resume
     try:
         with folder.held() if is_main() and not options.dry_run else nullcontext():
-            # The teacher that an interrupted run waits for.
+            # The teacher that an interrupted run waits for. Its data are those of the run, which may be read.
             if options.resume and (teacher := awaited_teacher(folder)):
                 named = ["--data", *config.data, "--device", config.device]
                 of_teacher = resolve(["--resume", "--name", teacher, *named])
@@ -421,7 +421,7 @@ def may_begin(runs: TwoRuns, options: TrainOptions, folder: RunFolder, budget: T
     if fault and not options.dry_run:
         raise ConfigError(fault)
     if fault:
-        say(f"note      {fault.partition(chr(10))[0]}")
+        say(f"note      {fault.splitlines()[0]}")
     return not options.dry_run
 
 

@@ -4,18 +4,17 @@ Neither can be more than data. A pickle, which torch.save writes, can execute wh
 to read.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors
 import safetensors.numpy
 from torch import Tensor
 
-from tapis.system.files import check_stored
+from tapis.release import weights_digest
+from tapis.system.files import check_stored, digest
 
 # Enough for the settings of 300 languages, and for the weights of 1,000 layers on either side
 MAX_CHARACTERS, MAX_TENSORS = 2**25, 400_000
@@ -40,7 +39,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 def read_state(path: Path) -> dict[str, Any]:
     """Return what `write_state` wrote, with its tensors on the CPU.
 
-    Raises an Exception of some type for any other file, as soon as possible.
+    Raises an error, of one of many types, for any other file.
     """
     check_stored(path)
     with safetensors.safe_open(path, "pt") as file:
@@ -76,8 +75,5 @@ def _without_tensors(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 def state_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     """Return a hash of all that a state has."""
-    total = hashlib.sha256(text.encode())
-    for name, tensor in sorted(tensors.items()):
-        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(np.ascontiguousarray(tensor.numpy()).data)
-    return total.hexdigest()
+    arrays = {f"{name} {tensor.dtype} {tuple(tensor.shape)}": tensor.numpy() for name, tensor in tensors.items()}
+    return digest(text, weights_digest(arrays))

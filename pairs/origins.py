@@ -63,7 +63,7 @@ def open_parts(config: Config, origin: Origin) -> dict[str, Part]:
     return read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *origin.languages_of_data, columns)
 
 
-def is_place_of(file: Path, data: str) -> bool:
+def may_be_of_data(file: Path, data: str) -> bool:
     """Return whether a file of this path may belong to a source of data.
 
     It is the file that `data` names, in the folder that it names, or called `data`.<ending>, as two text files are.

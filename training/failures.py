@@ -55,10 +55,10 @@ def advice_if_over(training: Training) -> str:
 
 
 def advice_after(error: Exception, folder: RunFolder, resumed_as: str, group: Group) -> str:
-    """Return how to continue after an error from outside, on lines of its own; empty if the run has no checkpoint."""
+    """Return how to continue after an error from outside, on lines of its own; empty if nothing of the run is saved."""
     if not folder.state_file.is_file():
         teacher = awaited_teacher(folder) if folder.config_file.is_file() else ""
-        if not teacher or not (WEIGHTS / teacher / "model.safetensors").is_file():
+        if not teacher or not RunFolder(WEIGHTS / teacher).model_file.is_file():
             return ""
         if is_out_of_memory(error):
             return f"\nits teacher stays: name it, with --teacher {shlex.quote(teacher)} and another --name"

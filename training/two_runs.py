@@ -6,26 +6,22 @@ run, NAME-teacher. The folder of the second, NAME, is written before the first b
 """
 
 import contextlib
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 from checkpoint import RunFolder
-from config import Config
+from config import FACTS, Config
 from tapis.release import WEIGHTS, CheckpointError
 from training.budget import TimeBudget
 from training.trainer import Training
 
-# As multiples of the epochs of the config
-LEAST_OF_STUDENT = 1.0
-MOST_OF_TEACHER = 1.0
-
+LEAST_OF_STUDENT = 1.0  # epochs of a student, as a multiple of those of the config
 TEACHER_SHARE = 0.4  # of the time, at most
 STUDENT_DROPOUT = 0.5  # as a multiple of that of the config
 # Duration of a step with a teacher of the same size, where that of a step without is 1. Steps with teachers are not
 # captured as CUDA graphs, without which the kernels of a small model wait for their launch.
 STUDENT_STEP, STUDENT_STEP_UNCAPTURED = 1.4, 10.0
-
-MOST_EPOCHS = 1_000_000  # that a config can have
 
 
 class TwoRuns(NamedTuple):
@@ -45,8 +41,8 @@ class TwoRuns(NamedTuple):
 def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
     """Return the two runs in place of a planned one; None if the time is too short, or if the options exclude it.
 
-    A run that may not learn from its own translations does not learn from a teacher that nobody named either. Several
-    processes need not all see the folder of a teacher.
+    A run that may not learn from its own translations does not learn from a teacher that nobody named either. Nor does
+    a run of several processes: not all of them need to see the folder of a teacher.
     """
     config = training.config
     if not budget.is_open or not config.self_distillation or training.group.size > 1:
@@ -54,7 +50,7 @@ def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
     if config.teacher or config.init_from or config.monolingual:
         return None
     epochs = training.total_steps / training.steps_per_epoch  # of one run in all of the time
-    share = min(TEACHER_SHARE, MOST_OF_TEACHER * config.epochs / epochs)
+    share = min(TEACHER_SHARE, config.epochs / epochs)
     of_student = (1 - share) * epochs / (STUDENT_STEP_UNCAPTURED if training.captured else STUDENT_STEP)
     if of_student < LEAST_OF_STUDENT * config.epochs:
         return None
@@ -64,7 +60,8 @@ def two_runs(training: Training, budget: TimeBudget) -> TwoRuns | None:
         teacher=(teacher.name,),
         dropout=config.dropout * STUDENT_DROPOUT,
         least_bleu=0.0,  # a teacher of 24 BLEU taught more than it knew, too (docs/lab/recipe.md)
-        epochs=min(MOST_EPOCHS, max(1, round(of_student))),  # if --resume begins it; otherwise, the time decides
+        # Used if --resume begins the run; otherwise, the time decides.
+        epochs=min(int(FACTS["epochs"].range[1]), math.ceil(of_student)),
     )
     return TwoRuns(teacher, student, share)
 
@@ -101,7 +98,7 @@ def start_folders(runs: TwoRuns, training: Training, folder: RunFolder) -> None:
 
 
 def awaited_teacher(folder: RunFolder) -> str:
-    """Return the name of the teacher that a run waits for, or waited for before it began; "" if there is none."""
+    """Return the name of the teacher that a run waits for, as it has not begun; "" if it waits for none."""
     has_begun = folder.state_file.exists() or folder.model_file.exists()
     name = name_of_teacher(folder.path.name)
     return name if not has_begun and folder.load_config().teacher == (name,) else ""

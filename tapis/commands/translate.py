@@ -124,8 +124,9 @@ def translate_documents(task: "Task", options: TranslateOptions, translate: "Lin
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output
-        for file in (options.report, options.write_memory):
-            if file and is_begun(task.file, options.output):
+        records = [file for file in (options.report, options.write_memory) if file]
+        if records and is_begun(task.file, options.output):
+            for file in records:
                 say(f"warning: {file} gets no texts of the files that are in {options.output} already")
         n_failed = documents.translate_folder(task.file, options.output)
     else:
