@@ -2,16 +2,14 @@
 
 import contextlib
 import csv
-import gc
 import html
 import io
 import json
 import random
 import re
-import time
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import get_args
 from xml.etree import ElementTree
@@ -39,6 +37,7 @@ from document_samples import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from timing import seconds_of, takes_less_than
 
 from tapis.documents.archives import changed_archive
 from tapis.documents.common import DocumentError, texts_left, translated_texts, warnings_noted
@@ -265,9 +264,7 @@ def test_short_texts_of_programs_are_prose(text: str) -> None:
 
 @pytest.mark.parametrize("part", ["<a", "</a", "{", "{a", "{a}", "%a", ".a", "/", "_", "a", "一.", "(", "'"])
 def test_names_are_told_in_time_in_proportion(part: str) -> None:
-    before = time.process_time()
-    is_prose(part * 50_000)
-    assert time.process_time() - before < 1
+    assert takes_less_than(1, lambda: is_prose(part * 50_000))
 
 
 @pytest.mark.parametrize(
@@ -1231,17 +1228,6 @@ def test_nothing_in_yaml_is_made_an_object() -> None:
     assert seen_in("yaml", document.encode()) == ["The cat"]
 
 
-def seconds_of(translate: Callable[[], object]) -> float:
-    """Return the processor's seconds that it takes to translate a document."""
-    gc.disable()  # it would visit what all tests before have made
-    try:
-        before = time.process_time()
-        translate()
-        return time.process_time() - before
-    finally:
-        gc.enable()
-
-
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
@@ -1257,20 +1243,16 @@ def test_a_hostile_document_takes_time_in_proportion(kind: str, part: str) -> No
     start = {"vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n", "json": '["a b", ', "text": "x"}.get(kind, "")
     end = {"json": '"a b"]', "text": "x"}.get(kind, "")
 
-    def seconds(size: int) -> float:
+    def translate(size: int) -> None:
         text = start + part * (size // len(part)) + end
         document = docx_of(text) if kind == "docx" else text.encode()
         format_of_kind = table_format(["1"]) if kind == "table" else FORMATS[kind]
+        with contextlib.suppress(DocumentError):
+            format_of_kind.translated(document, list)
 
-        def translate_or_refuse() -> None:
-            with contextlib.suppress(DocumentError):
-                format_of_kind.translated(document, list)
-
-        return seconds_of(translate_or_refuse)
-
-    seconds(1000)
-    short, long = seconds(20_000), seconds(80_000)
-    assert long < 8 * short + 0.5
+    translate(1000)
+    short = seconds_of(lambda: translate(20_000))
+    assert takes_less_than(8 * short + 0.5, lambda: translate(80_000))
 
 
 NOTE = "<text:note><text:note-body><text:p>b</text:p></text:note-body></text:note>"
@@ -1281,14 +1263,14 @@ STYLED = f'<w:r><w:rPr><w:rFonts w:ascii="{"a" * 3000}"/></w:rPr><w:t>b</w:t></w
 
 @pytest.mark.parametrize(("kind", "part"), [("docx", f"{RUN}{STYLED}"), ("odt", f"a{NOTE}" * 2)])
 def test_a_long_paragraph_is_written_in_time_in_proportion(kind: str, part: str) -> None:
-    def seconds(n_parts: int) -> float:
+    def translate(n_parts: int) -> None:
         text = part * n_parts
         document = docx_of(text) if kind == "docx" else odt_of(text)
-        return seconds_of(lambda: FORMATS[kind].translated(document, upper))
+        FORMATS[kind].translated(document, upper)
 
-    seconds(500)
-    short, long = seconds(500), seconds(4000)
-    assert long < 16 * short + 0.1
+    translate(500)
+    short = seconds_of(lambda: translate(500))
+    assert takes_less_than(16 * short + 0.1, lambda: translate(4000))
 
 
 def test_changed_documents_are_read_or_refused_in_words() -> None:

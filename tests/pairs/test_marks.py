@@ -2,7 +2,6 @@
 
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from timing import seconds_of, takes_less_than
 
 from tapis.text.alignment import Alignment, SamePlaces, same_words
 from tapis.text.mark_patterns import is_plain, marks
@@ -567,12 +567,10 @@ def test_words_stay_apart_and_in_order(
 )
 def test_a_long_line_takes_time_in_proportion(fragment: str) -> None:
     """A megabyte takes about a second; with a quadratic step, it would take an hour."""
-    short, long = (take_out_seconds(fragment * (size // len(fragment))) for size in (50_000, 200_000))
-    assert long < 12 * short + 0.5
 
+    def translate(size: int) -> None:
+        taken = take_out(fragment * (size // len(fragment)), with_numbers=True)
+        put_back("x y", taken, Alignment([np.ones((2, len(taken.words)))]))
 
-def take_out_seconds(line: str) -> float:
-    start = time.process_time()
-    taken = take_out(line, with_numbers=True)
-    put_back("x y", taken, Alignment([np.ones((2, len(taken.words)))]))
-    return time.process_time() - start
+    short = seconds_of(lambda: translate(50_000))
+    assert takes_less_than(12 * short + 0.5, lambda: translate(200_000))
