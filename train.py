@@ -371,12 +371,12 @@ def main(args: Sequence[str], prepared: Prepared | None = None) -> None:
     group.leave()
 
 
-def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpus | None, resumed_as: str) -> None:
+def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpus | None, resumed_as: str) -> bool:
     """Make a new run, or resume one, from its data to its test score, and put failures into words.
 
     Its teacher is trained first if the budget has time for two runs, or if an earlier command was interrupted while it
     did so. corpus are the data of a new run, if they are read already. Messages advise to resume the run resumed_as: of
-    a teacher, its student.
+    a teacher, its student. Returns whether someone interrupted the last step.
     """
     folder = RunFolder(WEIGHTS / options.config.name)
     config, has_begun = options.config, options.resume
@@ -386,9 +386,10 @@ def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpu
             if options.resume and (teacher := awaited_teacher(folder)):
                 named = ["--data", *config.data, "--device", config.device]
                 of_teacher = resolve(["--resume", "--name", teacher, *named])
-                train(replace(of_teacher, dry_run=options.dry_run), group, TimeBudget(0), None, resumed_as)
+                stop = train(replace(of_teacher, dry_run=options.dry_run), group, TimeBudget(0), None, resumed_as)
                 if options.dry_run:
-                    return
+                    return False
+                check_may_go_on(stop, teacher)
                 options = replace(options, resume=False)
 
             # The run or, with time for both, its teacher and the run.
@@ -399,10 +400,11 @@ def train(options: TrainOptions, group: Group, budget: TimeBudget, corpus: Corpu
                 start_folders(runs, training, folder)
                 options = replace(options, open_fields=())
                 del training, metrics
-                train(options.having(runs.teacher), group, budget.first_part(runs.share), corpus, resumed_as)
+                stop = train(options.having(runs.teacher), group, budget.first_part(runs.share), corpus, resumed_as)
+                check_may_go_on(stop, runs.teacher.name)
                 options = options.having(runs.student)
                 training, metrics = new_training(options, folder, group, budget, corpus)
-            begin(training, metrics, options, folder, budget)
+            return begin(training, metrics, options, folder, budget)
     except (OSError, MemoryError, RuntimeError) as error:
         cause = cause_of(error, config, group)
         if not cause:
@@ -425,8 +427,17 @@ def may_begin(runs: TwoRuns, options: TrainOptions, folder: RunFolder, budget: T
     return not options.dry_run
 
 
-def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> None:
-    """Make the steps of a run from where it is, and score it; of --dry-run, tell what they would take."""
+def check_may_go_on(stop: bool, teacher: str) -> None:
+    """Raise StoppedError if someone interrupted the last step of a teacher: its student does not begin."""
+    if stop:
+        raise StoppedError(f"stopped after the last step of {teacher}")
+
+
+def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: RunFolder, budget: TimeBudget) -> bool:
+    """Make the steps of a run from where it is, and score it; of --dry-run, tell what they would take.
+
+    Returns whether someone interrupted the last step.
+    """
     config = training.config
     for line in training_lines(metrics):
         say(line)
@@ -442,7 +453,7 @@ def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: R
         say(f"time      about {minutes:.1f} minutes of training, and the validations")
         if folder.config_file.exists() and not (options.resume or options.overwrite):
             say(f"note      {folder.path} already contains a run: choose another --name, or --overwrite it")
-        return
+        return False
     if options.resume:
         say(f"resumed   at step {training.step:,} of {training.total_steps:,}{advice_if_over(training)}")
 
@@ -460,8 +471,10 @@ def begin(training: Training, metrics: Metrics, options: TrainOptions, folder: R
         # The steps, and the test part.
         with interruption() as signals:
             loop(training, folder, logs, signals, budget)
+        stop = any(training.group.all_sums(len(signals)))
         if is_main():
             finish(training, folder, logs)
+        return stop
     finally:
         logs.close()
 

@@ -74,10 +74,11 @@ def name_of_teacher(name: str) -> str:
 def fault_of_name(runs: TwoRuns, folder: RunFolder, *, may_replace: bool) -> str:
     """Return why the teacher of the run in folder cannot have its name; "" if it can.
 
-    may_replace: whether both runs may take the place of earlier ones. A run that was no teacher of this one stays.
+    may_replace: whether both runs may take the place of earlier ones. A run that was no teacher of this one stays. One
+    that ended before its first checkpoint has nothing to lose.
     """
     of_teacher = RunFolder(WEIGHTS / runs.teacher.name)
-    if not of_teacher.config_file.exists():
+    if not has_begun(of_teacher):
         return ""
     with contextlib.suppress(CheckpointError):
         if may_replace and folder.load_config().teacher == (runs.teacher.name,):
@@ -99,6 +100,10 @@ def start_folders(runs: TwoRuns, training: Training, folder: RunFolder) -> None:
 
 def awaited_teacher(folder: RunFolder) -> str:
     """Return the name of the teacher that a run waits for, as it has not begun; "" if it waits for none."""
-    has_begun = folder.state_file.exists() or folder.model_file.exists()
     name = name_of_teacher(folder.path.name)
-    return name if not has_begun and folder.load_config().teacher == (name,) else ""
+    return name if not has_begun(folder) and folder.load_config().teacher == (name,) else ""
+
+
+def has_begun(folder: RunFolder) -> bool:
+    """Return whether a folder has weights or a checkpoint."""
+    return folder.state_file.exists() or folder.model_file.exists()

@@ -1,5 +1,6 @@
 """Two runs in the time of one: when there are two, that they are those of two commands, and that they are resumed."""
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tapis.system.files import digest_files
 from tapis.text.tokenizer import Tokenizer
 from training import two_runs as module
 from training.budget import TimeBudget
+from training.tensorboard import Logs
 from training.trainer import Training
 from training.two_runs import two_runs
 
@@ -29,9 +31,9 @@ MORE = ["--epochs", "1", "--dropout", "0.2", "--least-bleu", "0", "--self-distil
 
 @pytest.fixture
 def two_in_a_blink(few: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The line of a training in a few seconds that are enough for two."""
+    """The line of a training in a few seconds, which are enough for two however slow the machine is."""
     monkeypatch.setattr(module, "LEAST_OF_STUDENT", 0.0)
-    monkeypatch.setattr("training.budget.MOST_DISTILLING", 1e9)
+    monkeypatch.setattr(TimeBudget, "_bound_distilling", lambda *_: None)
     return ["train.py", "demo", "--data", str(few), *SMALL, *MORE, "--minutes", "0.12"]
 
 
@@ -129,6 +131,23 @@ def test_an_interruption_of_the_teacher_is_resumed_by_the_name_of_the_run(
     assert again.returncode == 0 and again.stderr.count("this run is complete") == 1, "the teacher is left alone"
 
 
+def test_a_student_does_not_begin_after_an_interruption_of_the_last_step(
+    called: Command, two_in_a_blink: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(training: Training, folder: RunFolder, logs: Logs, signals: list[int], budget: TimeBudget) -> None:
+        loop(training, folder, logs, signals, budget)
+        signals.append(signal.SIGTERM)
+
+    loop = train.loop
+    monkeypatch.setattr("train.loop", interrupted)
+    for line in (two_in_a_blink, ["train.py", "--resume", "--name", "pupil"]):
+        done = called(*line)
+        said = "stopped after the last step of pupil-teacher\nresume with: python train.py --resume --name pupil\n"
+        assert done.returncode == 130 and done.stderr.endswith(f"train.py: {said}"), done.stderr
+        assert RunFolder(Path("weights/pupil-teacher")).load_metrics()["test"]
+        assert not RunFolder(Path("weights/pupil")).state_file.exists()
+
+
 @pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=str)
 def test_a_run_of_the_teachers_name_is_not_lost(
     called: Command, two_in_a_blink: Sequence[str], more: list[str], run_folder: RunFolder
@@ -154,6 +173,8 @@ def test_an_interruption_before_the_first_checkpoint_ends_in_words(
     with monkeypatch.context() as patched:
         patched.setattr("train.begin", Mock(side_effect=OSError("no space")))
         assert "no space" in called(*two_in_a_blink, "--overwrite").stderr
+        shutil.rmtree("weights/pupil")  # as after a kill between the two folders: the teacher's has nothing to lose
+        assert "no space" in called(*two_in_a_blink).stderr
 
 
 @pytest.mark.parametrize(
