@@ -37,6 +37,7 @@ from machine.state_file import read_state, write_state
 from model import Transformer
 from tapis.config import ConfigError, Learned
 from tapis.release import MODEL_FIELDS, CheckpointError, RunFiles, weights_digest
+from tapis.system.cli import is_out_of_memory
 from tapis.system.files import digest, machine_secret, read_bounded, write_text, write_whole
 from tapis.system.hub import SUMS
 from tapis.system.terminal import in_one_line
@@ -237,7 +238,10 @@ class RunFolder(RunFiles[Config]):
         write_whole(self.state_file, lambda path: write_state(path, state))
 
     def load_state(self) -> dict[str, Any]:
-        """Read the training state, with its tensors on the CPU. Raises CheckpointError if it is missing or damaged."""
+        """Read the training state, with its tensors on the CPU. Raises CheckpointError if it is missing or damaged.
+
+        Raises OSError or MemoryError if the system cannot read it.
+        """
         if not self.state_file.is_file():
             advice = "start again with --overwrite"
             if self.model_file.is_file():
@@ -246,6 +250,8 @@ class RunFolder(RunFiles[Config]):
         try:
             return read_state(self.state_file)
         except Exception as error:  # safetensors, json and torch raise different types
+            if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno):
+                raise
             raise CheckpointError(
                 f"{self.state_file} is damaged ({in_one_line(error)})\n"
                 "the best model can still translate; to train, start again with --overwrite"

@@ -113,7 +113,7 @@ class TrainingSettings:
     teacher: tuple[str, ...] = setting((), init_from="fresh", since=7, before=())
     """Runs that teach this one: at each step, the probabilities that they give to each token are most of the target.
     Where one has another vocabulary, their translations closest to the references are the targets instead"""
-    least_bleu: float = setting(30.0, range=(0.0, 100.0), since=6, before=0.0)
+    least_bleu: float = setting(30.0, range=(0.0, 100.0), init_from="fresh", since=6, before=0.0)
     """BLEU of translating validation pairs below which a run learns neither from its own translations nor from those of
     --teacher or --monolingual; 0 to learn from any"""
     drop_unrelated: bool = setting(False, since=7, before=False)

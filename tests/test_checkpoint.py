@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -456,6 +457,15 @@ def test_a_file_that_is_no_state_is_refused(saved: RunFolder, text: str, says: s
     with pytest.raises(CheckpointError, match=says) as error:
         saved.load_state()
     assert len(str(error.value).splitlines()) == 2 and len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(5, "Input/output error")], ids=repr)
+def test_a_state_that_the_system_cannot_read_now_is_not_called_damaged(
+    saved: RunFolder, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("checkpoint.read_state", Mock(side_effect=error))
+    with pytest.raises(type(error)):
+        saved.load_state()
 
 
 @given(

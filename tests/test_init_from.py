@@ -144,10 +144,12 @@ def test_a_script_that_the_tokenizer_lacks_is_named(ancestor: str, called: Comma
 
 def test_the_defaults_are_the_settings_of_the_run(run_folder: RunFolder, tiny: Config) -> None:
     trained_for = {"steps": 700, "valid_every": 50, "device": "cpu", "plain": True}
-    run_folder.save_config(replace(tiny, dropout=0.25, **trained_for))  # type: ignore[arg-type]
+    as_student = {"teacher": ("x-teacher",), "least_bleu": 0.0}
+    run_folder.save_config(replace(tiny, dropout=0.25, **trained_for, **as_student))  # type: ignore[arg-type]
     config = settings_from(run_folder, "x")
     assert (config.dropout, config.batch_tokens, config.optimizer) == (0.25, tiny.batch_tokens, tiny.optimizer)
     assert (config.steps, config.valid_every, config.plain) == (0, 0, False)
+    assert (config.teacher, config.least_bleu) == ((), 30), "without a teacher, it may learn from itself"
     assert (config.lr, config.epochs) == (tiny.lr, 20)
 
 

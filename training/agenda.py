@@ -13,8 +13,8 @@ from training.budget import TimeBudget
 from training.records import StepRecord
 from training.trainer import Training
 
-TIMED_STEPS, WARM_UP_STEPS = 10, 2  # of which the first estimate of the remaining time is made
-CAPTURING_STEPS = 50  # instead of WARM_UP_STEPS where steps are captured: many of these prepare a graph
+TIMED_STEPS, UNTIMED_STEPS = 10, 2  # of which the first estimate of the remaining time is made
+CAPTURING_STEPS = 50  # instead of UNTIMED_STEPS where steps are captured: many of these prepare a graph
 # torch's compiler takes about a minute, and then saves a third of a step's time or more. After so many steps, a run
 # that still takes so many minutes is compiled.
 COMPILED_AFTER, COMPILED_FROM = 200, 5
@@ -76,11 +76,13 @@ class Agenda:
             self.is_compiling = False
 
         n_made = training.step - self.first_step + 1  # since the run was begun or resumed
-        warm_up = CAPTURING_STEPS if training.captured else WARM_UP_STEPS
+        warm_up = CAPTURING_STEPS if training.captured else UNTIMED_STEPS
         is_timed = n_made == warm_up + TIMED_STEPS
         if is_timed:
             minutes = minutes_of_steps(training, recent)
-            say(time_line(minutes, may_begin_again=self.first_step == 1 and not self.budget.is_open))
+            # A run that learned from a teacher of its own would begin with that one.
+            is_alone = not training.config.teacher and not self.budget.is_open
+            say(time_line(minutes, may_begin_again=self.first_step == 1 and is_alone))
 
         # All processes must agree.
         may_compile = n_made == COMPILED_AFTER and training.may_compile

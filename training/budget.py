@@ -16,9 +16,9 @@ from training.records import StepRecord
 from training.state import snapshot
 from training.trainer import Training
 
-WARM_UP = 2  # steps before those that are timed
+UNTIMED_STEPS = 2  # steps before those that are timed
 TIMING_SECONDS = 4.0  # for all of these steps
-TIMED_STEPS = 30  # by which a run is planned
+PLANNING_STEPS = 30  # timed ones, by which a run is planned
 MOST_DISTILLING = 0.25  # of the time of a run, for the translations of self-distillation
 DISTILLING_COST = 3.0  # of a pair, relative to scoring it: beam search instead of greedy search, and no loss
 JUDGING_COST = 1.0  # of a pair in a round of --drop-unrelated: two losses, where validation has one and a translation
@@ -42,9 +42,9 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
             records = [take_step(training, step) for _ in range(times)]
             seconds.append(records[-1].seconds)
             bar.update()
-            if training.group.broadcast(len(seconds) > WARM_UP and time.perf_counter() - start > TIMING_SECONDS):
+            if training.group.broadcast(len(seconds) > UNTIMED_STEPS and time.perf_counter() - start > TIMING_SECONDS):
                 break
-    return float(np.mean(seconds[WARM_UP:]))
+    return float(np.mean(seconds[UNTIMED_STEPS:]))
 
 
 def pairs_of_distilling(training: Training) -> float:
@@ -108,7 +108,7 @@ class TimeBudget:
         translations of other runs, before the first step, leave no time for steps.
         """
         begin_again = snapshot(training)
-        per_step = training.group.broadcast(seconds_per_step(training, take_step, TIMED_STEPS))
+        per_step = training.group.broadcast(seconds_per_step(training, take_step, PLANNING_STEPS))
         begin_again()
         if training.config.self_distillation and not training.config.teacher:
             self._bound_distilling(training, per_step)

@@ -80,7 +80,7 @@ class TrainOptions:
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
     """Continue the run weights/NAME of --name exactly where it stopped"""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the existing run weights/NAME, and the teacher that --minutes trained for it"""
+    """Replace the existing run weights/NAME and, where --minutes trains a teacher again, the one that it had"""
     open_fields: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The fields that training/sizes.py settles"""
     gives_length: tyro.conf.Suppress[bool] = False

@@ -29,7 +29,7 @@ JUDGED_TOGETHER = 50_000  # pairs, whose texts are in memory
 LEAST_INFORMATION = 0.7
 FEWEST_JUDGED = 200  # pairs of a language pair, of which the distribution is known
 # As shares of the upper quartile, above which are related pairs, unless three quarters of the pairs are unrelated:
-LOWEST, STEP, N_BINS = -0.4, 0.01, 160  # of the bins in which the density of the pairs is estimated
+LOWEST, BIN_WIDTH, N_BINS = -0.4, 0.01, 160  # of the bins in which the density of the pairs is estimated
 BANDWIDTH = 0.06  # of its kernel, a normal distribution
 PEAK = -0.1, 0.3  # where unrelated pairs are most frequent, if there are any
 VALLEY_UP_TO = 0.6  # where they meet the related ones
@@ -133,19 +133,19 @@ def limit_of(information: Sequence[float] | Floats) -> float | None:
     peak = bin_of(PEAK[0]) + int(density[bin_of(PEAK[0]) : bin_of(PEAK[1]) + 1].argmax())
     valley = peak + int(density[peak : bin_of(VALLEY_UP_TO) + 1].argmin())
     has_valley = density[peak] > DEPTH * density[valley]
-    return upper_quartile * (LOWEST + STEP * valley if has_valley else LITTLE)
+    return upper_quartile * (LOWEST + BIN_WIDTH * valley if has_valley else LITTLE)
 
 
 def bin_of(share: float) -> int:
     """Return the bin whose middle is nearest to a share of the upper quartile."""
-    return round((share - LOWEST) / STEP)
+    return round((share - LOWEST) / BIN_WIDTH)
 
 
 def density_of(values: Floats) -> Floats:
     """Return the density of values in each bin, up to a factor: a histogram, smoothed by a normal distribution."""
-    n_beside = round(4 * BANDWIDTH / STEP)  # bins on either side in which a value counts
-    edges = LOWEST + STEP * (np.arange(-n_beside, N_BINS + n_beside + 1) - 0.5)
+    n_beside = round(4 * BANDWIDTH / BIN_WIDTH)  # bins on either side in which a value counts
+    edges = LOWEST + BIN_WIDTH * (np.arange(-n_beside, N_BINS + n_beside + 1) - 0.5)
     counts, _ = np.histogram(values, edges)
-    kernel = np.exp(-0.5 * (STEP * np.arange(-n_beside, n_beside + 1) / BANDWIDTH) ** 2)
+    kernel = np.exp(-0.5 * (BIN_WIDTH * np.arange(-n_beside, n_beside + 1) / BANDWIDTH) ** 2)
     density: Floats = np.convolve(counts, kernel, mode="valid")
     return density
