@@ -36,7 +36,7 @@ def not_in_utf8(text: str, location: str) -> Unreadable | None:
 
 
 def check_share(rows: Iterable[RawRow]) -> Iterator[RawRow]:
-    """Yield the rows of a file. Raises DataError about the first unreadable one if too many are.
+    """Yield the rows of a file. Raises DataError about the first unreadable one, with their number, if too many are.
 
     Blank lines are no rows: there may be any number.
     """
@@ -55,4 +55,6 @@ def check_share(rows: Iterable[RawRow]) -> Iterator[RawRow]:
 
     is_most = n_unreadable > max(1, n_rows * SKIPPED_SHARE) or n_unreadable == n_rows
     if first and is_most:
-        raise DataError(f"{first.location}: {first.problem}")
+        how_many = f"; {n_unreadable:,} of the first {n_rows:,} rows cannot be read" if n_unreadable > 1 else ""
+        problem, *advice = first.problem.splitlines()
+        raise DataError("\n".join([f"{first.location}: {problem}{how_many}", *advice]))
