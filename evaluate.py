@@ -18,6 +18,7 @@ answer_early(__name__, partial(parse, OwnEvaluateOptions))  # before torch, whic
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from checkpoint import RunFolder, recorded_names
 from tapis.commands.evaluate import PairsToScore, check_outputs, check_pairs, evaluate, pairs_of_files, score_files
@@ -29,6 +30,7 @@ from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
 from pairs.origins import may_be_of_data
 from pairs.readers import takes_columns
+from tapis.system.terminal import say
 
 
 def main(args: Sequence[str]) -> None:
@@ -55,6 +57,12 @@ def main(args: Sequence[str]) -> None:
     else:
         config = config_of_own_data(options, folder)
         check_data_not_overwritten(options, config.data)
+        is_about_run = options.against and not options.data
+        if is_about_run and has_other_parts(config, config_of(RunFolder.find(options.against))):
+            say(
+                f"note      {options.against} was trained on other data, or with other shares for validation and test: "
+                "it may have learned from these pairs"
+            )
         evaluate(Translator, options, folder, lambda _: own_pairs(config, options.split))
 
 
@@ -75,6 +83,15 @@ def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config
     elif unnamed := recorded_names(config):
         folder.check_made_here(unnamed)
     return config
+
+
+def has_other_parts(config: Config, other: Config) -> bool:
+    """Return whether the test part of one run may be in the training part of another, as far as their configs tell.
+
+    A release has the last parts of paths alone.
+    """
+    parts, others = (([Path(name).name for name in c.data], c.valid_share, c.test_share) for c in (config, other))
+    return parts != others
 
 
 def check_data_not_overwritten(options: OwnEvaluateOptions, data: Sequence[str]) -> None:

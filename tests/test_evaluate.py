@@ -135,6 +135,25 @@ def test_runs_are_named_by_their_folders(run_folder: RunFolder, called: Command)
     assert called("translate.py", "--device", "cpu", "A cat.").stderr == "run backup\n"
 
 
+def test_a_run_that_may_have_learned_from_the_pairs_is_named(
+    tiny: Config, tokenizer: Tokenizer, few: Path, called: Command
+) -> None:
+    config = replace(tiny, data=(str(few),), name="one")
+    saved_untrained(config, tokenizer).sign(config)
+    for name, changed in (
+        ("same", {}),
+        ("as a release", {"data": (few.name,)}),
+        ("shares", {"valid_share": 0.1}),
+        ("data", {"data": ("a", "b")}),
+    ):
+        other = Path("weights", name)
+        shutil.copytree("weights/one", other)
+        RunFolder(other).save_config(replace(config, **changed))
+        done = called("evaluate.py", "--run", "one", "--device", "cpu", "--against", str(other))
+        assert done.returncode == 0 and "BLEU p = " in done.stdout, done.stderr
+        assert ("may have learned from these pairs" in done.stderr) == (name in ("shares", "data"))
+
+
 def test_one_run_is_used_from_start_to_end(
     tiny: Config, tokenizer: Tokenizer, few: Path, called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
