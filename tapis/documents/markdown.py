@@ -6,7 +6,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tapis.documents.common import Translate, has_text
+from tapis.documents.common import DocumentError, Translate, has_text
 from tapis.text.mark_patterns import CODE
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _BLOCK_SIGN = re.compile(
 )
 _END_OF_HEADING = re.compile(r"(?<!\S)(?=#+\Z)")
 _ESCAPED_OR_BAR = re.compile(r"\\.|\|")
+# The row below the head of a table, also in a quotation. Each row gets as many cells as this one has.
+_DELIMITER_ROW = re.compile(r"[ \t>]*[-:|][-:| \t]*")
 _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|(?<!\\)(?P<escaped>(?:\\\\)*)\\)$")
 
 
@@ -46,7 +48,8 @@ def translated_markdown(document: str, translate: Translate) -> str:
     """Return the Markdown document with its text translated: paragraphs, headings, items of lists, cells of tables.
 
     Code, HTML blocks, link targets, front matter and the signs of the blocks stay as they are. A paragraph of several
-    lines becomes one of one, except where a line ends in a hard break.
+    lines becomes one of one, except where a line ends in a hard break. Raises DocumentError for tables that have far
+    more cells than the document has characters.
     """
     n_marks = document.startswith("\ufeff")  # a byte order mark
     front_matter = _FRONT_MATTER.match(document, n_marks)
@@ -88,7 +91,9 @@ def _as_text_of_block(translation: str, place: _Place) -> str:
 
 
 def _places(body: str) -> Iterator[_Place]:
-    """Yield the texts of a Markdown document without front matter, in order."""
+    """Yield the texts of a Markdown document without front matter, in order. Raises DocumentError."""
+    if _most_cells(body) > 2 * len(body) + 1000:
+        raise DocumentError("its tables have far more cells than it has characters: write out the cells of each row")
     line_starts = [0, *(match.end() for match in re.finditer(_NEWLINE, body)), len(body)]
     references: dict[str, Any] = {}
     blocks = _markdown_parser().parse(body, references)
@@ -130,6 +135,21 @@ def _places(body: str) -> Iterator[_Place]:
                 texts.append([])
         for lines in filter(None, texts):
             yield _Place(full(" ".join(line.text for line in lines)), lines[0].start, lines[-1].end, is_cell)
+
+
+def _most_cells(body: str) -> int:
+    """Return how many cells the tables of a document have at most, also those that their rows leave out.
+
+    The parser makes all of them: a thousand rows of one letter in a table of a thousand columns are a million cells.
+    """
+    width = n_cells = 0
+    for line in re.split(_NEWLINE, body):
+        if not line.strip(" \t>"):  # the table ends, if there is one
+            width = 0
+        elif _DELIMITER_ROW.fullmatch(line):
+            width = max(width, len(line.strip(" \t>|").split("|")))
+        n_cells += width
+    return n_cells
 
 
 def _with_references(text: str, labels: Collection[str]) -> str:

@@ -400,6 +400,37 @@ def test_a_hostile_document_takes_time_in_proportion(kind: str, parts: Sequence[
     assert takes_less_than(8 * short + 0.3, lambda: translate(80_000))
 
 
+def table(width: int, rows: str) -> str:
+    return "|a" * width + "\n" + "|-" * width + "\n" + rows + "\n"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        table(181, "b\n" * 362),
+        table(181, "b\r" * 362) * 5,
+        table(20, "b\n" * 100) * 200,
+        "# A\n" + re.sub("^(?=.)", "> > ", table(181, "b\n" * 362), flags=re.MULTILINE),
+    ],
+)
+def test_tables_of_far_more_cells_than_characters_are_refused_at_once(document: str) -> None:
+    """The parser makes the cells that rows leave out."""
+
+    def refuse() -> None:
+        with pytest.raises(DocumentError, match="far more cells"):
+            translated_markdown(document, list)
+
+    assert takes_less_than(0.1, refuse)
+
+
+def test_tables_of_short_or_whole_rows_are_translated() -> None:
+    """Also where their cells are empty, and in a document with other text."""
+    rows = ["| The cat | is black |\n" * 300, "|||||||||\n" * 300, "b\n" * 100]
+    documents = [*(table(8, some) for some in rows), table(30, "") + "The cat sleeps.\n\n" * 99]
+    assert [translated_markdown(document, list) for document in documents] == documents
+    assert seen_in(table(3, "| The cat\n"), translated_markdown)[1].endswith("| «The cat»\n\n")
+
+
 def test_links_and_emphasis_of_markdown_within_each_other_stay_as_they_are() -> None:
     """Only the blocks of a document are parsed: what is in a line is up to tapis/text/marks.py."""
     document = '# A [[b](c)] *d* `e`\n\n| [f](g "h") |\n|---|\n| ~~i~~ \\| j |\n\n[k]\n\n[k]: l\n'
