@@ -157,6 +157,8 @@ class Batches(Generic[K, R]):
         with self._changed:
             # If a request came during the last batch, more are likely to come now.
             self._has_several_clients |= bool(self._waiting)
+            if not self._waiting:  # nor is anything translated: the past of clients no longer matters
+                self._time, self._ends = 0.0, {}
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
                 return None
@@ -166,8 +168,6 @@ class Batches(Generic[K, R]):
         with self._changed:
             batch, self._waiting = self._split_queue()
             self._has_several_clients = len(batch) > 1
-            if not self._waiting:  # the past of clients no longer matters
-                self._time, self._ends = 0.0, {}
         return batch
 
     def _split_queue(self) -> tuple[list[_Request[K, R]], list[_Request[K, R]]]:

@@ -256,6 +256,19 @@ def test_a_client_that_sends_much_waits_for_itself(batches: Batches[str, str], s
     assert [kind for kind, _ in slow.batches[1:]] == ["k0", "few", "k1", "k2", "k3"]
 
 
+def test_a_request_that_is_being_translated_counts_for_its_client(slow: Slow) -> None:
+    """Also if no other waited when its turn came."""
+    batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
+    with closing(batches):
+        answers = [batches.submit("A1", ["x"], "A", 10_000)]
+        assert slow.started.wait(20)
+        for kind, work in (("A2", 10_000), ("B1", 2_000), ("A3", 10_000), ("B2", 2_000)):
+            answers.append(batches.submit(kind, ["x"], kind[0], work))
+        slow.may_go_on.set()
+        assert all(answer.result(20) for answer in answers)
+    assert [kind for kind, _ in slow.batches] == ["A1", "B1", "B2", "A2", "A3"]
+
+
 def test_cancelled_requests_do_not_count_against_their_client(slow: Slow) -> None:
     """As of somebody who types, and whose page asks for each version of the text."""
     batches: Batches[str, str] = Batches(lambda kind: partial(slow, kind), 20, MAX_LINES)
