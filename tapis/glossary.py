@@ -115,23 +115,23 @@ class Glossary:
         """Return the terms of a sentence, in order, each as often as it is there; at most MOST_OF_A_SENTENCE."""
         return [placed.term for placed in self.places_in(sentence)]
 
-    def places_in(self, sentence: str) -> list[Placed]:
-        """Return what `terms_in` returns, each term with its place in the sentence."""
-        composed, starts = _composed(_with_plain_apostrophes(sentence))
-        found = self._parts_of(composed) if is_spaceless(composed) else self._words_of(composed)
+    def places_in(self, text: str, most: int = MOST_OF_A_SENTENCE) -> list[Placed]:
+        """Return the first terms of a text, by default as many as of a sentence, each with its place in the text."""
+        composed, starts = _composed(_with_plain_apostrophes(text))
+        found = self._parts_of(composed, most) if is_spaceless(composed) else self._words_of(composed, most)
         return [Placed(starts[start], starts[end], term) for start, end, term in found]
 
-    def _words_of(self, sentence: str) -> list[Placed]:
-        """Return the terms of a sentence that separates words by spaces: the longest where several begin."""
-        matches = list(_WORD.finditer(sentence))
+    def _words_of(self, text: str, most: int) -> list[Placed]:
+        """Return the first terms of a text that separates words by spaces: the longest where several begin."""
+        matches = list(_WORD.finditer(text))
         parts = [match.group() for match in matches]
         found: list[Placed] = []
         place = 0
-        while place < len(parts) and len(found) < MOST_OF_A_SENTENCE:
+        while place < len(parts) and len(found) < most:
             length = 1
             for n_words, term in self._by_words.beginning(parts, place):
                 start, end = matches[place].start(), matches[place + n_words - 1].end()
-                if _NOT.match(sentence, end - 1) or (term.source.islower() and _is_hyphenated(sentence, start, end)):
+                if _NOT.match(text, end - 1) or (term.source.islower() and _is_hyphenated(text, start, end)):
                     continue
                 found.append(Placed(start, end, term))
                 length = n_words
@@ -139,16 +139,16 @@ class Glossary:
             place += length
         return found
 
-    def _parts_of(self, sentence: str) -> list[Placed]:
-        """Return the terms of a sentence without borders of words: the longest where several begin."""
+    def _parts_of(self, text: str, most: int) -> list[Placed]:
+        """Return the first terms of a text without borders of words: the longest where several begin."""
         found: list[Placed] = []
         place = 0
-        while place < len(sentence) and len(found) < MOST_OF_A_SENTENCE:
+        while place < len(text) and len(found) < most:
             length = 1
-            for n_characters, term in self._by_characters.beginning(sentence, place):
+            for n_characters, term in self._by_characters.beginning(text, place):
                 end = place + n_characters
-                is_bound = term.source.islower() and _is_hyphenated(sentence, place, end)
-                if _is_whole(sentence, place, end) and not is_bound:
+                is_bound = term.source.islower() and _is_hyphenated(text, place, end)
+                if _is_whole(text, place, end) and not is_bound:
                     found.append(Placed(place, end, term))
                     length = n_characters
                     break

@@ -195,8 +195,11 @@ class Translator:
         return usual_case(sentence, self.tokenizer, language, lambda text: self.places_of_terms(text, cased=True))
 
     def places_of_terms(self, text: str, *, cased: bool = False) -> set[int]:
-        """Return the places of the characters in terms of the glossary; with cased, of those that have capitals."""
-        terms = self.glossary.places_in(text) if self.glossary else []
+        """Return the places of the characters in terms of the glossary; with cased, of those that have capitals.
+
+        The text may have many sentences.
+        """
+        terms = self.glossary.places_in(text, most=len(text)) if self.glossary else []
         return {
             place for start, end, term in terms for place in range(start, end) if not (cased and term.source.islower())
         }

@@ -256,6 +256,8 @@ def test_the_time_to_find_terms_does_not_grow_with_their_number() -> None:
     assert glossary.terms_in("the no 00007") and glossary.terms_in("品00007产")
     assert not any(map(glossary.terms_in, sentences))
     assert takes_less_than(0.5, lambda: list(map(glossary.terms_in, sentences)))
+    text = "the no 00007 " * 3_000
+    assert takes_less_than(0.5, lambda: glossary.places_in(text, most=len(text)))
 
 
 def test_vowel_signs_are_parts_of_words() -> None:

@@ -20,7 +20,7 @@ from tapis.search import Search
 from tapis.text.lines import lines
 from tapis.text.messages import with_texts
 from tapis.translation import Translation
-from tapis.typed_text import translate_lines, without_added_stop
+from tapis.typed_text import sentences_as_translated, translate_lines, without_added_stop
 
 SENTENCE, FRENCH = "The cat is sleeping on the mat.", "Le chat dort sur le tapis."
 
@@ -232,6 +232,14 @@ def test_terms_are_found_in_capitals_and_in_codes(translator: Translator) -> Non
     assert "Grand Toutou" in translated(with_terms, "The Big Dog Is Sleeping On The Mat.")
     assert "fichier-son" in translated(with_terms, "The MP3 is on the mat.")
     assert translated(translator, "The MP3 is on the mat.").count("MP3") == 1
+
+
+def test_codes_that_are_terms_are_found_in_all_sentences_of_a_line(run_folder: RunFolder) -> None:
+    """However many terms the line has. Where they are not found, they are carried over as they are."""
+    for term, line in (("MP3", "Here is an MP3. " * 30), ("垫子", "在垫子上。" * 30)):
+        translator = Translator.load(run_folder.path, "cpu", "fp32").with_glossary(Glossary((Term(term, "x"),)))
+        assert len(translator.places_of_terms(line)) == 30 * len(term)
+        assert "".join(sentences_as_translated(translator, line)).count(term) == 30
 
 
 def test_signs_of_currency_are_kept(translator: Translator) -> None:
