@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from config import Config
 from exporting.naming import language_pairs
+from pairs.report import DataReport
 from tapis.config import Learned
 from tapis.scoring import Scores
 from tapis.system.hub import is_hub_id
@@ -60,7 +61,7 @@ def card(config: Config, learned: Learned, metrics: Metrics, license: str) -> st
         ),
         "Data": about_data(config, metrics, as_text(data)),
         "Training": about_training(config, metrics) + about_ancestors(metrics.init_from),
-        "Scores": about_scores(metrics.test, metrics.data.test),
+        "Scores": about_scores(metrics.test, metrics.data),
         "Examples": about_examples(metrics.examples),
         "Limits": LIMITS.format(longest=learned.longest_whole(config.max_length), data=as_text(data)),
     }
@@ -158,12 +159,12 @@ def about_ancestors(record: AncestorRecord | None) -> str:
     return f"\n\nThe training started from the weights of {'; these from that of '.join(names)}." if names else ""
 
 
-def about_scores(test: Scores | None, n_pairs: int) -> str:
-    """State BLEU and chrF on the test part, with sacreBLEU's signature. n_pairs is how many pairs that has."""
+def about_scores(test: Scores | None, data: DataReport) -> str:
+    """State BLEU and chrF on the test part, with sacreBLEU's signature, or why there are none, if that is known."""
+    if not test and data.test:
+        return "The run did not reach its end, where it scores the test part."
     if not test:
-        return (
-            "The run did not reach its end, where it scores the test part." if n_pairs else "The data has no test part."
-        )
+        return "The data has no test part." if data.read else ""
     rows = "\n".join(
         f"| {as_text(label)} | {scores['bleu']:.1f} | {scores['chrf']:.1f} |"
         for label, scores in test.by_data.items()

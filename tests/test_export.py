@@ -426,7 +426,9 @@ def test_the_hub_can_read_the_model_card(demo_run: RunFolder) -> None:
 
 def test_a_model_card_needs_no_metrics(tiny: Config) -> None:
     text = card(replace(tiny, data=("owner/pairs",)), Learned(), Metrics(), "mit")
-    assert "no test part" in text and "## Data" not in text and "- owner/pairs" in text
+    assert "test part" not in text and "- owner/pairs" in text
+    assert re.findall("^## (.*)", text, re.MULTILINE) == ["Use", "Training", "Limits"]
+    assert "no test part" in card(tiny, Learned(), Metrics(data=DataReport(read=9)), "mit")
 
 
 def test_a_model_card_says_what_was_not_done(tiny: Config) -> None:
