@@ -84,7 +84,7 @@ In Python:
 ```python
 from tapis import Translator
 translate = Translator.load({python}){towards}
-print(translate(["…"]))
+print(translate.text("…")[0].text)
 ```
 
 Tapis checks the files against `SHA256SUMS` before it loads them; `sha256sum -c SHA256SUMS` does the same. The files

@@ -24,6 +24,7 @@ import torch
 from conftest import SHARED, Command, needs_shared, saved_untrained
 from markdown_it import MarkdownIt
 
+import tapis
 from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import causal_mask, pad, padding_mask
@@ -438,6 +439,18 @@ def test_a_model_card_says_what_was_not_done(tiny: Config) -> None:
     assert "did not reach its end" in text and "no test part" not in text and "from scratch" not in text
     assert "more than 30 tokens are cut" in text
     assert "more than 100 tokens are cut" in card(replace(tiny, max_length=100), Learned(), Metrics(), "mit")
+
+
+def test_the_example_of_a_model_card_cuts_long_sentences(
+    run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, sentence = run_folder.load_config(), "The cat " * 90
+    text = card(replace(config, name=run_folder.path.name), Learned(), Metrics(), "mit")
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(example.replace("…", sentence), {})
+    translator = tapis.Translator.load(run_folder.path)
+    assert len(translator.split_lines([sentence])[0].units) > 1
+    assert capsys.readouterr().out == f"{translator.text(sentence)[0].text}\n"
 
 
 @pytest.mark.parametrize(
