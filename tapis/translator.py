@@ -42,7 +42,8 @@ from tapis.typed_text import translate_lines
 
 T = TypeVar("T")
 
-ALIGNED_TOGETHER = 32  # translations in a batch; their attention weights exist at once
+ALIGNED_TOGETHER = 32  # translations in a batch, at most
+MOST_WEIGHTS = 10_000_000  # of attention, in such a batch: those of all layers and heads exist at once
 SHORTEST = 8  # tokens: a shorter sentence takes as much of a batch, since each has logits of its own
 UNSURE_BELOW = -2.0  # nats: the limit of doubt for runs that did not learn one
 
@@ -441,13 +442,23 @@ class Translator:
         sources = self.source_ids([source for source, _ in pairs])
         targets = self.tokenizer.encode([target for _, target in pairs])
 
-        def align(rows: slice) -> list[NDArray[np.float64]]:
-            weights = self.searcher.attention(sources[rows], targets[rows], self.check)
-            ids = zip(weights, sources[rows], targets[rows], strict=True)
+        # Batches of pairs of similar size, the largest first.
+        n_maps = self.config.n_decoder_layers * self.config.n_heads
+        n_weights = [n_maps * (len(s) + 1) * (len(t) + 1) for s, t in zip(sources, targets, strict=True)]
+        sizes = [max(MOST_WEIGHTS // ALIGNED_TOGETHER, n) for n in n_weights]
+        largest_first = sorted(range(len(pairs)), key=lambda row: -sizes[row])
+        batches = list(cut_batches(largest_first, sizes, MOST_WEIGHTS))
+
+        def align(rows: list[int]) -> list[NDArray[np.float64]]:
+            chosen = [sources[row] for row in rows], [targets[row] for row in rows]
+            weights = self.searcher.attention(*chosen, self.check)
+            ids = zip(weights, *chosen, strict=True)
             return [word_alignment(Attention.of(of_pair, self.tokenizer, *one)) for of_pair, *one in ids]
 
-        parts = [slice(start, start + ALIGNED_TOGETHER) for start in range(0, len(pairs), ALIGNED_TOGETHER)]
-        return [alignment for part in self.searcher.spread(align, parts) for alignment in part]
+        alignments: dict[int, NDArray[np.float64]] = {}
+        for rows, of_batch in zip(batches, self.searcher.spread(align, batches), strict=True):
+            alignments |= zip(rows, of_batch, strict=True)
+        return [alignments[row] for row in range(len(pairs))]
 
     def texts_of(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         """Return the text of each hypothesis."""

@@ -6,14 +6,17 @@ import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import Command
+from numpy.typing import NDArray
 from torch import Tensor
 
 import model as model_module
+from checkpoint import RunFolder
 from decoding.attention import attentions, cross_attention
 from decoding.torch_searcher import TorchSearcher
 from decoding.translator import Translator
@@ -23,6 +26,7 @@ from tapis.attention import END, START, Attention, draw, quiet, to_html, word_al
 from tapis.config import ConfigError
 from tapis.search import Search
 from tapis.text.tokenizer import Tokenizer
+from tapis.translator import ALIGNED_TOGETHER
 
 SENTENCE = "The cat is sitting on the mat."
 
@@ -141,6 +145,28 @@ def test_an_empty_translation_has_one_row_of_weights(translator: Translator) -> 
 def random_attention(n_target: int, n_source: int, n_heads: int = 4) -> Attention:
     weights = torch.rand(2, n_heads, n_target, n_source).softmax(dim=-1).numpy()
     return Attention(weights, [f"s<{i}>" for i in range(n_source)], [f"t&{i}" for i in range(n_target)])
+
+
+def test_the_weights_of_pairs_that_are_aligned_together_are_bounded(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = Translator.load(run_folder.path, "cpu", "fp32")
+    pairs = [("The cat sleeps. " * i, "Le chat dort. " * (5 - i)) for i in (1, 4, 3, 2)] + [("a", "b")] * 40
+    expected = translator.alignments(pairs)
+    attention, batches = translator.searcher.attention, []
+
+    def noted(*args: Any) -> list[NDArray[np.float32]]:
+        batches.append(attention(*args))
+        return batches[-1]
+
+    monkeypatch.setattr(translator.searcher, "attention", noted)
+    for most in (10_000_000, 5_000):
+        batches.clear()
+        monkeypatch.setattr("tapis.translator.MOST_WEIGHTS", most)
+        for one, other in zip(translator.alignments(pairs), expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+        assert sum(map(len, batches)) == len(pairs) and max(map(len, batches)) <= ALIGNED_TOGETHER
+        assert all(sum(one.size for one in batch) <= most for batch in batches if len(batch) > 1)
 
 
 def test_threads_share_the_alignments(translator: Translator, demo: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
