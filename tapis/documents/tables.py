@@ -14,6 +14,7 @@ from tapis.text.lines import utf16_name
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 SAMPLE_ROWS = 100
 LARGEST_CELL = 1_000_000  # characters
+_WESTERN = "cp1252"
 
 _SEPARATOR_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n "\'])"?(?:\r\n|\r|\n|\Z)', re.IGNORECASE)  # of Excel
 
@@ -41,13 +42,15 @@ _Row = list[_Cell]
 def translated_csv(content: bytes, columns: Sequence[str], translate: Translate, separator: str = "") -> bytes:
     """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else Windows-1252.
 
-    Raises DocumentError, too, if that encoding lacks a character of a translation.
+    Warn of the last, which is a guess. Raises DocumentError, too, if that encoding lacks a character of a translation.
     """
     encoding = _encoding_of(content)
     try:
         table = content.decode(encoding)
     except UnicodeDecodeError:
         raise DocumentError("the table is neither in UTF-8 nor in UTF-16 or Windows-1252") from None
+    if encoding == _WESTERN:
+        warn("it is not in UTF-8, and was read as Windows-1252: if that is wrong, save it as UTF-8")
     translated = translated_table(table, columns, translate, separator)
     if translated == table:
         return content
@@ -59,17 +62,30 @@ def translated_csv(content: bytes, columns: Sequence[str], translate: Translate,
 
 
 def _encoding_of(content: bytes) -> str:
-    """Return the name of an encoding that keeps a byte order mark as a character of the text."""
+    """Return the name of an encoding that keeps a byte order mark as a character of the text.
+
+    Raises DocumentError if most lines beyond ASCII are in UTF-8, but not all.
+    """
     utf16 = utf16_name(content)
     if utf16 == "UTF-16":
         return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if utf16:
         return utf16
+    are_utf8 = {number: _is_utf8(line) for number, line in enumerate(content.splitlines(), 1) if not line.isascii()}
+    if all(are_utf8.values()):
+        return "utf-8"
+    if 2 * sum(are_utf8.values()) < len(are_utf8):
+        return _WESTERN
+    first = next(number for number, is_utf8 in are_utf8.items() if not is_utf8)
+    raise DocumentError(f"line {first:,} is not UTF-8, as most others are: correct it, or save the table as UTF-8")
+
+
+def _is_utf8(line: bytes) -> bool:
     try:
-        content.decode("utf-8")
+        line.decode("utf-8")
     except UnicodeDecodeError:
-        return "cp1252"
-    return "utf-8"
+        return False
+    return True
 
 
 def translated_table(table: str, columns: Sequence[str], translate: Translate, separator: str = "") -> str:

@@ -678,12 +678,22 @@ def test_tables_keep_their_byte_order(encoding: str, mark: bool) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
 def test_tables_keep_their_encoding(encoding: str) -> None:
     table = "nom\tx\ncafé noir\t1\n".encode(encoding)
-    translated = table_format(["nom"]).translated(table, upper)
+    with warnings_noted() as warnings:
+        translated = table_format(["nom"]).translated(table, upper)
+    assert [("read as Windows-1252" in warning) for warning in warnings] == [True] * (encoding == "cp1252")
     assert translated.decode(encoding) == "nom\tx\nCAFÉ NOIR\t1\n"
     assert translated_csv(table, ["nom"], list) == table
     if encoding == "cp1252":
         with pytest.raises(DocumentError, match="cp1252 has no 'ж'"):
             translated_csv(table, ["nom"], lambda lines: ["ж" for _ in lines])
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_table_in_utf_8_with_a_damaged_line_is_refused_with_its_number(newline: str) -> None:
+    lines = ["nom,x", "café noir,1", "a cat,2", "thé vert,3", "thé ?,4"]
+    table = newline.join(lines).encode().replace(b"?", b"\xc3")
+    with pytest.raises(DocumentError, match="^line 5 is not UTF-8, as most others are"):
+        translated_csv(table, ["nom"], upper)
 
 
 @given(st.lists(st.lists(st.text('ab",;\n\r\té ', max_size=6), min_size=2, max_size=2), min_size=1, max_size=5))
