@@ -48,6 +48,8 @@ class Dialect(NamedTuple):
     """What the report says of quotes"""
     first_line: int = 1
     """The line of the first row"""
+    skips_spaces: bool = False
+    """Whether spaces before a cell are no part of it, so that quotes may follow them"""
 
     def __str__(self) -> str:
         """Return the form for the report."""
@@ -91,7 +93,7 @@ def _find_dialect(path: Path, source: str, target: str, columns: tuple[str, ...]
         return set(names) <= set(cells) if names else find_languages(reading.first_row, source, target) is not None
 
     reading = next(filter(has_header, readings), None) or max(readings, key=lambda reading: reading.n_regular)
-    return Dialect(encoding, reading.separator, reading.has_quotes, reading.quotes, first_line)
+    return Dialect(encoding, reading.separator, reading.has_quotes, reading.quotes, first_line, reading.skips_spaces)
 
 
 def _sample(path: Path, encoding: Encoding) -> list[str]:
@@ -116,6 +118,7 @@ class _Reading(NamedTuple):
     """Lines in rows of the most frequent number of columns, of two or more"""
     first_row: list[str]
     """The first row that has text"""
+    skips_spaces: bool = False
 
 
 def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
@@ -123,6 +126,9 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
     plain_rows = [line.split(separator) for line in sample]
     n_regular = _n_regular((len(cells), 1) for cells in plain_rows)
     quoted = _QuotedSample(sample, separator)
+    if is_csv:
+        spaced = _QuotedSample(sample, separator, skips_spaces=True)
+        quoted = max(quoted, spaced, key=lambda one: (one.n_regular, len(one.enclosed)))
     has_quotes = quoted.allows_quotes() if is_csv else quoted.proves_quotes(n_regular)
     if quoted.n_spanning >= FEW_CELLS and n_regular == sum(bool(line.strip()) for line in sample):
         has_quotes = False  # each line is a row: the quotes are those of speech that goes on in the next one
@@ -132,8 +138,8 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
         return _Reading(separator, False, quotes, n_regular, _first_row(plain_rows))
 
     quotes = ", cells in quotes" if quoted.enclosed else ""
-    rows = csv.reader((line + "\n" for line in sample), delimiter=separator)
-    return _Reading(separator, True, quotes, quoted.n_regular, _first_row(rows))
+    rows = csv.reader((line + "\n" for line in sample), delimiter=separator, skipinitialspace=quoted.skips_spaces)
+    return _Reading(separator, True, quotes, quoted.n_regular, _first_row(rows), quoted.skips_spaces)
 
 
 def _n_regular(rows: Iterable[tuple[int, int]]) -> int:
@@ -157,9 +163,11 @@ def _first_row(rows: Iterable[list[str]]) -> list[str]:
 class _QuotedSample:
     """The cells of the first lines of a table, as they are if cells may be in quotes."""
 
-    def __init__(self, sample: list[str], separator: str) -> None:
+    def __init__(self, sample: list[str], separator: str, *, skips_spaces: bool = False) -> None:
         text = "\n".join(sample)
-        cell = re.compile(rf'"((?:[^"]|"")*+)"(?=[{separator}\n]|\Z)|[^{separator}\n]*')
+        spaces = " *+" if skips_spaces else ""
+        cell = re.compile(rf'{spaces}(?:"((?:[^"]|"")*+)"(?=[{separator}\n]|\Z)|([^{separator}\n]*))')
+        self.skips_spaces = skips_spaces
         self.enclosed: list[str] = []  # what is between the quotes
         self.bare: list[str] = []  # cells without quotes around them
         sizes = []  # columns and lines of each row
@@ -168,7 +176,7 @@ class _QuotedSample:
             match = cell.match(text, place)
             assert match is not None  # it may be empty
             if match[1] is None:
-                self.bare.append(match[0])
+                self.bare.append(match[2])
             else:
                 self.enclosed.append(match[1])
             n_columns += 1
@@ -208,7 +216,7 @@ def _rows(path: Path, dialect: Dialect) -> Iterator[NumberedCells | Unreadable]:
     """Yield the rows of a table, beside what is not in its encoding."""
     table_lines = islice(lines(path, dialect.encoding.codec, ESCAPED), dialect.first_line - 1, None)
     if dialect.has_quotes:
-        rows = _csv_rows(path, table_lines, dialect.separator, dialect.first_line)
+        rows = _csv_rows(path, table_lines, dialect)
     else:
         rows = ((number, line.split(dialect.separator)) for number, line in enumerate(table_lines, dialect.first_line))
     for row in rows:
@@ -226,9 +234,7 @@ def _rows(path: Path, dialect: Dialect) -> Iterator[NumberedCells | Unreadable]:
             yield row
 
 
-def _csv_rows(
-    path: Path, table_lines: Iterator[str], separator: str, first_line: int
-) -> Iterator[NumberedCells | Unreadable]:
+def _csv_rows(path: Path, table_lines: Iterator[str], dialect: Dialect) -> Iterator[NumberedCells | Unreadable]:
     """Yield the rows of a table in CSV, each with the number of its first line.
 
     After a row that is not CSV, go on with the line after its first one.
@@ -237,7 +243,7 @@ def _csv_rows(
     """
     unread: deque[str] = deque()  # lines that a broken row took
     row_lines: list[str] = []  # of the row at hand
-    n_lines = first_line - 1
+    n_lines = dialect.first_line - 1
 
     def lines_of_rows() -> Iterator[str]:
         nonlocal n_lines
@@ -251,9 +257,10 @@ def _csv_rows(
                 raise DataError(f"{path} line {start:,}: not CSV (a row of more than {MAX_LINE_BYTES:,} characters)")
             yield line + "\n"
 
+    separator, skips_spaces = dialect.separator, dialect.skips_spaces
     while True:
         try:
-            for row in csv.reader(lines_of_rows(), delimiter=separator, strict=True):
+            for row in csv.reader(lines_of_rows(), delimiter=separator, skipinitialspace=skips_spaces, strict=True):
                 number = n_lines - len(row_lines) + 1
                 row_lines.clear()
                 yield number, row

@@ -320,6 +320,20 @@ def test_what_csv_writes_reads_back(
     assert form.endswith(f'header "{header[0]}", "{header[1]}"')
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("header", [[], [("en", "fr")]])
+@pytest.mark.parametrize("are_all_quoted", [True, False])
+def test_quoted_cells_may_follow_a_space(are_all_quoted: bool, header: list[Pair], separator: str) -> None:
+    rows = [("A cat.", "Un chat."), ("Cats, dogs; and\tcows.", 'Des "chats", des chiens ; et\tdes vaches.')] * 2
+
+    def cell(text: str) -> str:
+        is_quoted = are_all_quoted or separator in text or '"' in text
+        return '"' + text.replace('"', '""') + '"' if is_quoted else text
+
+    write("d.csv", "".join(f"{cell(source)}{separator} {cell(target)}\n" for source, target in [*header, *rows]))
+    assert read("d.csv") == rows
+
+
 @pytest.mark.parametrize(
     "rows",
     [
