@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 _NEWLINE = r"(?:\r\n?|\n)"
-# Settings before a Markdown document
+# Settings before a Markdown document. A blank line, or a line that is no setting, shows that it begins with a rule.
+_YAML_BEGINS = rf"(?=(?:#[^\r\n]*{_NEWLINE}+)*[\w\"'][^\r\n]*:(?:\s|$))"
 _FRONT_MATTER = re.compile(
-    rf"---{_NEWLINE}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
+    rf"---{_NEWLINE}{_YAML_BEGINS}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)"
+    rf"|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",
     re.DOTALL,
 )
 # A line of a directive, a formula, a note (> [!NOTE]), an admonition (!!! note "Title"), a tab (=== "Title"), or of

@@ -106,6 +106,15 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
     ("document", "lines", "expected"),
     [
         ("\ufeff---\ntitle: No\n---\n\n# One\n", ["One"], "\ufeff---\ntitle: No\n---\n\n# «One»\n"),
+        ("---\n# No\n\nthe title: No\n---\nOne\n", ["One"], "---\n# No\n\nthe title: No\n---\n«One»\n"),
+        ("---\n\nOne: two.\n\n---\n", ["One: two."], "---\n\n«One: two.»\n\n---\n"),
+        ("---\rtitle:\r  - No\r---\rOne\r", ["One"], "---\rtitle:\r  - No\r---\r«One»\r"),
+        (
+            "---\nOne.\n\n# Two\n\n---\n\nThree.\n",
+            ["One.", "Two", "Three."],
+            "---\n«One.»\n\n# «Two»\n\n---\n\n«Three.»\n",
+        ),
+        ("---\n---\n\nOne\n\n---\n", ["One"], "---\n---\n\n«One»\n\n---\n"),
         ("\ufeff# One\n", ["One"], "\ufeff# «One»\n"),
         (
             "See [the docs]: or [The Docs][], not [this].\n\n[the docs]: http://x\n",
