@@ -13,8 +13,8 @@ from tapis.text.mark_patterns import ATTRIBUTES, KEPT
 # Elements within a sentence. All others begin a new one.
 INLINE = {
     *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "del", "dfn", "em", "font", "i", "img", "ins"),
-    *("kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"),
-    *("var", "wbr"),
+    *("kbd", "label", "mark", "q", "rb", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub"),
+    *("sup", "time", "tt", "u", "var", "wbr"),
 }
 # Elements whose content is no text to translate.
 UNTRANSLATED = {
@@ -45,6 +45,8 @@ _KEPT_SPACE_OR_CHARACTER = re.compile(rf"(?P<kept>{KEPT}|</?[A-Za-z]{ATTRIBUTES}
 # A tag that tapis/text/marks.py reads as a tag, too. Others cannot be part of a line.
 _TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")
 _KEPT_ELEMENT = re.compile(KEPT)
+# How words are read (ruby), which a translation has no use for
+_READING = re.compile(r"<(rt|rp)(?:\s[^<>]*)?>[^<]*(?:</\1\s*>)?", re.IGNORECASE)
 
 
 class _Piece(NamedTuple):
@@ -147,8 +149,8 @@ def translated_html(page: str, translate: Translate, default_encoding: str = "ut
     """Return the page with its text translated.
 
     Sentences go on through elements such as <b> and <a>, and end at all others. Attributes, scripts, styles, code and
-    elements with translate="no" stay as they are. The result can be read in the encoding that the page declares, or
-    else in the default one.
+    elements with translate="no" stay as they are; the readings of words (ruby) are left out. The result can be read in
+    the encoding that the page declares, or else in the default one.
     """
     bounds = [0]  # where parts begin: what is kept, and the lines to translate, in turn
     lines: list[int] = []  # which of the parts are lines
@@ -183,9 +185,9 @@ def translated_html(page: str, translate: Translate, default_encoding: str = "ut
 
 
 def _as_typed(part: str) -> str:
-    """Return the text of a page as it would be typed: single spaces, café for caf&eacute;. Tags and code stay.
+    """Return the text of a page as it would be typed: single spaces, café for caf&eacute;, words without their reading.
 
-    Characters that HTML needs escaped stay so.
+    Tags and code stay. Characters that HTML needs escaped stay so.
     """
 
     def typed(match: re.Match[str]) -> str:
@@ -198,4 +200,4 @@ def _as_typed(part: str) -> str:
             return ""  # a soft hyphen
         return character if character.isalnum() or character in "'\"’«»“”…–—" else match.group()
 
-    return _KEPT_SPACE_OR_CHARACTER.sub(typed, part).strip()
+    return _KEPT_SPACE_OR_CHARACTER.sub(typed, _READING.sub("", part)).strip()

@@ -152,6 +152,20 @@ def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: st
     assert seen_in(document, translated_markdown) == (lines, expected)
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "<ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>",
+        "<ruby><rb>東</rb><rt>とう</rt>\n<rb>京<RT lang=ja>きょう</ruby>",
+        "<ruby>東<rt>とう<rb>京<rt>きょう</ruby>",
+    ],
+)
+def test_a_sentence_goes_on_through_words_with_readings_and_loses_these(word: str) -> None:
+    (line,), translated = seen_in(f"<p>私は{word}へ行く。</p>", translated_html)
+    assert re.sub("<[^>]*>| ", "", line) == "私は東京へ行く。"
+    assert translated == f"<p>«{line}»</p>"
+
+
 def test_any_page_comes_back_whole() -> None:
     """If nothing is changed in translation, nothing but the spaces within a text changes."""
     choose = random.Random(1)
