@@ -45,6 +45,7 @@ _KEPT_SPACE_OR_CHARACTER = re.compile(rf"(?P<kept>{KEPT}|</?[A-Za-z]{ATTRIBUTES}
 # A tag that tapis/text/marks.py reads as a tag, too. Others cannot be part of a line.
 _TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")
 _KEPT_ELEMENT = re.compile(KEPT)
+_EMPTY_COMMENTS = ("<!-- -->", "<!---->")  # which React and Vue write within a sentence
 # How words are read (ruby), which a translation has no use for
 _READING = re.compile(r"<(rt|rp)(?:\s[^<>]*)?>[^<]*(?:</\1\s*>)?", re.IGNORECASE)
 
@@ -166,8 +167,9 @@ def translated_html(page: str, translate: Translate, default_encoding: str = "ut
             kept.open(name)
         elif kind == "close":
             kept.close(name)
-        is_tag_of_line = kind != "other" and name in INLINE and _TAG_OF_LINE.match(page, start)
-        is_in_line = not (was_kept or kept.names) and (kind == "text" or bool(is_tag_of_line))
+        is_tag_of_line = kind != "other" and name in INLINE and _TAG_OF_LINE.match(page, start) is not None
+        is_of_line = kind == "text" or is_tag_of_line or page.startswith(_EMPTY_COMMENTS, start)
+        is_in_line = is_of_line and not (was_kept or kept.names)
         if is_in_line and (element := _KEPT_ELEMENT.match(page, start)):
             end_of_element = element.end()
         if is_in_line != (lines[-1:] == [len(bounds) - 1]):

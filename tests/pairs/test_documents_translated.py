@@ -90,6 +90,9 @@ def seen_in(document: str, translated: Callable[[str, Translate], str]) -> tuple
         # tags that cannot be part of a line
         ('<p>See <a href="x" title="a < b">this</a>.</p>', ["See", "this</a>."]),
         ("<p>See <a title=it's>this</a>.</p>", ["See", "this</a>."]),
+        # comments that programs write within a sentence
+        ("<p>You have <!-- -->3<!-- --> cats<!---->.</p><!-- -->", ["You have <!-- -->3<!-- --> cats<!---->."]),
+        ("<p>One.<!-- a comment -->Two.</p>", ["One.", "Two."]),
         # lists within what is kept
         ('<ul><li translate="no">no <ul><li>no</li></ul> no</li><li>One.</li></ul>', ["One."]),
         ("<table><tr><td class=notranslate><table><tr><td>no</table><td>One.</table>", ["One."]),
