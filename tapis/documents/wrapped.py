@@ -15,6 +15,10 @@ _LINE = re.compile(
 _MARKER = re.compile(r"(?:[-*•·+]|\(?(?:\d{1,3}|[A-Za-z])[.)])[ \t]+")  # of an item of a list
 _SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]++(?:\|[ \t]*+)?|\|[ \t]*+)")  # what may be between two cells of a table
 _WIDE = 4  # spaces between two cells; fewer may be within a sentence, as in justified text
+# Signs of Chinese and Japanese, before and after which a line may end within a sentence
+_SIGN = r"[\u2e80-\u2fff\u3001-\u312f\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
+_FIRST_WORD = re.compile(rf"{_SIGN}|\S(?:(?!{_SIGN})\S)*+")
+_BETWEEN_SIGNS = re.compile(rf"(?<={_SIGN})\n(?={_SIGN})")
 
 
 class _Line(NamedTuple):
@@ -36,16 +40,16 @@ class _Line(NamedTuple):
 def translated_text(document: str, translate: Translate) -> str:
     """Return the text with each paragraph translated as a whole, and wrapped where it was.
 
-    Lines are of one paragraph if each has no room for the first word of the next, and one of them has NARROWEST
-    columns. Verses, addresses and items of lists stay lines. Each cell of a table is translated by itself, and filled
-    with spaces to its width.
+    Lines are of one paragraph if each has no room for the first word of the next, or its first sign of Chinese or
+    Japanese, and one of them has NARROWEST columns. Verses, addresses and items of lists stay lines. Each cell of a
+    table is translated by itself, and filled with spaces to its width.
     """
     whole_lines = [
         _Line(match["prefix"], match["text"], match["end"]) for match in _LINE.finditer(document) if match.group()
     ]
     lines = list(_with_cells(whole_lines))
     paragraphs = [lines[start:end] for start, end in _paragraphs(lines)]
-    texts = [" ".join(line.text for line in paragraph) for paragraph in paragraphs]
+    texts = [_joined(paragraph) for paragraph in paragraphs]
     places = [i for i, text in enumerate(texts) if has_text(text, "")]
     translations = dict(zip(places, translate([texts[i] for i in places]), strict=True))
     result = []
@@ -125,8 +129,20 @@ def _could_go_on(lines: Sequence[_Line], start: int, end: int) -> bool:
 def _is_wrapped(lines: Sequence[_Line]) -> bool:
     """Return whether lines are a paragraph that was wrapped."""
     column = max(line.width for line in lines)
-    is_full = all(line.width + 1 + len(following.text.split()[0]) > column for line, following in pairwise(lines))
+    is_full = all(line.width + 1 + _first_width(following.text) > column for line, following in pairwise(lines))
     return len(lines) > 1 and column >= NARROWEST and is_full
+
+
+def _first_width(text: str) -> int:
+    """Return the width of the first word of a line, or of its first sign of Chinese or Japanese."""
+    first = _FIRST_WORD.search(text)
+    return len(first.group()) if first else 0
+
+
+def _joined(lines: Sequence[_Line]) -> str:
+    """Return the text of a paragraph in one line. Signs of Chinese and Japanese have no spaces between them."""
+    text = "\n".join(line.text for line in lines)
+    return _BETWEEN_SIGNS.sub("", text).replace("\n", " ")
 
 
 def _wrapped(translation: str, paragraph: Sequence[_Line]) -> list[str]:

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import textwrap
 import tracemalloc
 import zipfile
 from collections.abc import Sequence
@@ -436,12 +437,22 @@ def test_a_paragraph_may_be_translated_by_nothing() -> None:
         "Roses are red,\nviolets are blue,\nsugar is sweet.\n",
         "Name: The long name of a person who lives here\nStreet: 12\nCity: Springfield\n",
         "A line that is long enough to be a whole sentence by itself.\nShort.\nAnother line that is long, too.\n",
+        f"{'猫在睡觉，' * 10}。\n{'狗也在睡觉，' * 5}。\n{'鱼不睡觉，' * 7}。\n",
     ],
 )
 def test_lines_that_were_not_wrapped_stay_lines(text: str) -> None:
     seen: list[str] = []
     translated_text(text, lambda lines: seen.extend(lines) or list(lines))  # type: ignore[func-returns-value]
     assert seen == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    "text", ["猫は眠っている。犬も眠る、" * 10, "我的猫睡觉，狗不睡觉。" * 10, "고양이가 잔다. " * 20]
+)
+def test_a_paragraph_of_any_script_is_translated_as_a_whole(text: str) -> None:
+    """Where a line of Chinese or Japanese ends, no space was; in Korean, one was."""
+    wrapped = "\n".join(textwrap.wrap(text, 60))
+    assert seen_in("text", wrapped.encode()) == [text.strip()]
 
 
 BARS = """+----------------------+----------------------+
@@ -692,7 +703,7 @@ def test_tables_keep_their_encoding(encoding: str) -> None:
 def test_a_table_in_utf_8_with_a_damaged_line_is_refused_with_its_number(newline: str) -> None:
     lines = ["nom,x", "café noir,1", "a cat,2", "thé vert,3", "thé ?,4"]
     table = newline.join(lines).encode().replace(b"?", b"\xc3")
-    with pytest.raises(DocumentError, match="^line 5 is not UTF-8, as most others are"):
+    with pytest.raises(DocumentError, match=r"^line 5 is not UTF-8, as most others are"):
         translated_csv(table, ["nom"], upper)
 
 
