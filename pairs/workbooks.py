@@ -40,7 +40,8 @@ def open_workbook(path: Path, source: str, target: str, columns: tuple[str, ...]
 
     place = f"{path} row"
     chosen = choose_columns(sample, place, source, target, columns)
-    padded = ((number, _padded(cells, chosen.n_columns)) for number, cells in chain(sample, rows))
+    end = chosen.n_columns if chosen.header or columns else None  # behind it are remarks
+    padded = ((number, _padded(cells, chosen.n_columns)[:end]) for number, cells in chain(sample, rows))
     return Table(
         f"first sheet {quoted(sheet)}, {chosen}", pairs_of_rows(padded, chosen, place, f"{source} and {target}")
     )

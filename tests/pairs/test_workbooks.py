@@ -10,6 +10,7 @@ from conftest import readable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairs.columns import SAMPLE_ROWS
 from pairs.readers import DataError, read_parts
 
 TEXTS = st.text("aé,;\"'<&\t\n .«", max_size=12).map(lambda text: f"x{text}y")
@@ -70,6 +71,16 @@ def test_a_sheet_may_have_no_name_and_a_workbook_no_sheet() -> None:
 def test_numbers_and_dates_are_text() -> None:
     write_xlsx([("en", "fr"), (12, 2.5), (datetime.date(2024, 5, 1), True)])
     assert list(readable(read_parts("d.xlsx", "en", "fr")["train"])) == [("12", "2.5"), ("2024-05-01", "TRUE")]
+
+
+@pytest.mark.parametrize(("header", "columns"), [([("en", "fr")], ()), ([("a", "b")], ("a", "b")), ([], ("1", "2"))])
+@pytest.mark.parametrize("first_remark", [3, SAMPLE_ROWS + 5])
+def test_remarks_to_the_right_of_a_table_are_not_read(
+    first_remark: int, header: list[tuple[str, str]], columns: tuple[str, ...]
+) -> None:
+    rows = [(f"Cat {i}.", f"Chat {i}.") for i in range(SAMPLE_ROWS + 10)]
+    write_xlsx([*header, *((*row, "checked") if i > first_remark else row for i, row in enumerate(rows))])
+    assert list(readable(read_parts("d.xlsx", "en", "fr", columns)["train"])) == rows
 
 
 def test_an_ods_sheet_is_read_as_it_is_shown() -> None:
