@@ -5,6 +5,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, translated_texts, warn
@@ -162,15 +163,15 @@ def _halves(row: _Row) -> str:
 def _read(table: str, separator: str, columns: Sequence[str]) -> tuple[list[_Row], _Dialect]:
     """Return the cells of a table with their places, and how they are written.
 
-    Raises DocumentError if two ways to read it are equally good, or if none is good.
+    Raises DocumentError if two ways to read it are equally good, or if none is good: that of the best one.
     """
-    error = DocumentError("the table is damaged")
+    errors = []
     for dialect in _dialects_of(table, separator, columns):
         try:
             return _rows(table, dialect), dialect
-        except DocumentError as caught:
-            error = caught
-    raise error
+        except DocumentError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 class _Fit(NamedTuple):
@@ -246,16 +247,22 @@ def _rows(table: str, dialect: _Dialect) -> list[_Row]:
     Raises DocumentError where the library csv reads other cells, and where cells are cut in two.
     """
     rows = _scanned(table, dialect)
-    if [[cell.text for cell in row] for row in rows] != _cells(table, dialect):
-        raise DocumentError("the table has quotation marks that it is not clear how to read")
+    texts = [[cell.text for cell in row] for row in rows]
+    for number, (row, others) in enumerate(zip_longest(texts, _cells(table, dialect)), 1):
+        if row != others:
+            raise _unclear_quotes(number)
     halves = [(number, quote) for number, row in enumerate(rows, 1) if (quote := _halves(row))]
     certain = halves if 2 * len(halves) > len(rows) else [one for one in halves if one[1] == '"']
     if certain:
-        raise DocumentError(
-            f"the table has quotation marks that it is not clear how to read, first in row {certain[0][0]:,}: "
-            'a quoted cell begins and ends with " and has no other signs around it'
-        )
+        raise _unclear_quotes(certain[0][0])
     return rows
+
+
+def _unclear_quotes(row: int) -> DocumentError:
+    return DocumentError(
+        f"the table has quotation marks that it is not clear how to read, first in row {row:,}: "
+        'a quoted cell begins and ends with " and has no other signs around it; each " in it is doubled'
+    )
 
 
 def _scanned(table: str, dialect: _Dialect, most: int = 10**9) -> list[_Row]:

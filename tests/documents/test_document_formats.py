@@ -634,9 +634,10 @@ def test_cells_are_translated_as_a_whole(table: str, columns: list[str]) -> None
         ("1,5;A dog\n2,5;A cat\n", "whether a comma or a semicolon separates the cells: add a first line"),
         ("1,5;A dog;x\n2,5;A cat;x\n", "whether a comma or a semicolon separates"),
         (f"1; {PROSE}\n", "whether a comma or a semicolon separates"),
-        (f'1, "{PROSE} "" x, 5\n2, "{PROSE}" x, 6\n', "quotation marks that it is not clear how to read"),
-        (f"1,'It\\'s: {PROSE}'\n2,'{PROSE}'\n", "quotation marks that it is not clear how to read"),
-        (f"1,'{PROSE}',5\n2,'It''s. {PROSE}',6\n", "quotation marks that it is not clear how to read"),
+        (f'1, "{PROSE} "" x, 5\n2, "{PROSE}" x, 6\n', "not clear how to read, first in row 2: "),
+        (f"1,'It\\'s: {PROSE}'\n2,'{PROSE}'\n", "not clear how to read, first in row 1: "),
+        (f"1,'{PROSE}',5\n2,'It''s. {PROSE}',6\n", "not clear how to read, first in row 1: "),
+        ('1,"A cat"\n' * 4 + '5,"A "big" dog"\n6,"A man"\n', "not clear how to read, first in row 5: .* is doubled"),
     ],
 )
 def test_a_table_that_can_be_read_in_two_ways_is_refused(table: str, says: str) -> None:
