@@ -6,6 +6,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 
 from tapis.documents.common import DocumentError
 from tapis.system.zips import OLE, content_of, has_password, problem_of_members
@@ -21,14 +22,14 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
     """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
     Raises DocumentError if it is damaged, has a password or a member twice, is far larger than it seems or compressed
-    by a rare method, or has no member must_have.
+    by a rare method, or has no member of the name must_have, where * stands for any signs.
     """
     if content.startswith(OLE):
         raise DocumentError("it has a password, or is an old file such as .doc: save it as .docx without a password")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            if must_have and must_have not in archive.namelist():
+            if must_have and not any(fnmatchcase(name, must_have) for name in archive.namelist()):
                 raise DocumentError(f"the archive has no {must_have}")
             if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * len(content)):
                 raise DocumentError("it expands to far more than documents do")

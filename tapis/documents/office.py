@@ -28,7 +28,7 @@ from tapis.documents.xml_text import (
     with_translations,
 )
 
-_PARTS_OF_DOCX = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
+_PARTS_OF_DOCX = re.compile(r"word/(?:document|header|footer|footnotes|endnotes|comments)\d*\.xml")
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "customXml", "bdo", "dir"}
 _FIELDS_OF_TEXT = ("HYPERLINK", "TOC")  # whose results are texts of the document
 _WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak"}  # spelling errors, and where pages ended
@@ -45,7 +45,7 @@ def translated_docx(content: bytes, translate: Translate) -> bytes:
     def change(name: str, part: bytes) -> bytes:
         return _translated_part_of_docx(part, translate) if _PARTS_OF_DOCX.fullmatch(name) else part
 
-    return changed_archive(content, change, "word/document.xml")
+    return changed_archive(content, change, "word/document*.xml")  # Word for the web adds a number
 
 
 def _translated_part_of_docx(part: bytes, translate: Translate) -> bytes:
