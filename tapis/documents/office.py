@@ -31,7 +31,8 @@ from tapis.documents.xml_text import (
 _PARTS_OF_DOCX = re.compile(r"word/(?:document|header|footer|footnotes|endnotes|comments)\d*\.xml")
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "customXml", "bdo", "dir"}
 _FIELDS_OF_TEXT = ("HYPERLINK", "TOC")  # whose results are texts of the document
-_WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak"}  # spelling errors, and where pages ended
+# Spelling errors, where pages ended, and where words may be divided
+_WITHOUT_MEANING = {"proofErr", "lastRenderedPageBreak", "softHyphen"}
 _NO_STYLE = {"lang", "noProof"}  # properties of runs that say how text is checked, not how it looks
 _BREAKS = {"br", "cr", "tab", "ptab"}
 _PARTS_OF_ODT = ("content.xml", "styles.xml")
@@ -142,7 +143,9 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
     properties = next((child for child in run.children if child.tag == "rPr"), None)
     style = _style(part, properties) if properties else b""
     others = [child for child in run.children if child is not properties and child.tag not in _WITHOUT_MEANING]
-    if not any(child.tag in {"t", "ruby", *_BREAKS} for child in others):
+    if not others:
+        return
+    if not any(child.tag in {"t", "noBreakHyphen", "ruby", *_BREAKS} for child in others):
         yield Thing(run.start, run.end)
         return
     if style and not _text_of(part, others).strip() and len(_text_of(part, others)) > 1:
@@ -156,6 +159,8 @@ def _parts_of_run(part: bytes, run: Element) -> Iterator[Part]:
                 for one in text_parts(part, child.inner_start, child.inner_end)
                 if isinstance(one, Text)
             )
+        elif child.tag == "noBreakHyphen":
+            yield Text("\u2011", style)
         elif child.tag == "ruby":
             # The words without how they are read, which a translation has no use for.
             words = next((one for one in child.children if one.tag == "rubyBase"), child)

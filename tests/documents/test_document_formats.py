@@ -947,6 +947,13 @@ def test_breaks_and_tabs_of_word_divide_a_text(name: str) -> None:
     assert seen_in("docx", docx_of(f"{RUN}{between}<w:r><w:t>A cat</w:t></w:r>")) == ["A dog", "A cat"]
 
 
+@pytest.mark.parametrize("between", ["", "</w:r><w:r>"])
+@pytest.mark.parametrize(("name", "sign"), [("softHyphen", ""), ("noBreakHyphen", "\u2011")])
+def test_hyphens_of_word_are_within_words(name: str, sign: str, between: str) -> None:
+    paragraph = f"<w:r><w:t>A sheep</w:t>{between}<w:{name}/>{between}<w:t>dog</w:t></w:r>"
+    assert seen_in("docx", docx_of(paragraph)) == [f"A sheep{sign}dog"]
+
+
 @pytest.mark.parametrize("name", ["smartTag", "customXml"])
 def test_properties_of_an_element_are_no_part_of_its_text(name: str) -> None:
     element = f'<w:{name} w:element="date"><w:{name}Pr><w:attr w:name="x"/></w:{name}Pr>{RUN}</w:{name}>'
