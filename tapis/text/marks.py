@@ -212,8 +212,8 @@ def _ends_in_punctuation(word: str) -> bool:
 
 
 def _name_of(tag: str) -> str:
-    """Return what an opening and a closing tag have in common."""
-    match = re.match(r"(?:<|&lt;)/?([^\s/>&]+)", tag) or re.fullmatch(r"\[/?(\w+)(?:=.+)?\]", tag)
+    """Return what an opening and a closing tag have in common: their name, up to a class as in <c.yellow> of WebVTT."""
+    match = re.match(r"(?:<|&lt;)/?([^\s/>&.]+)", tag) or re.fullmatch(r"\[/?(\w+)(?:=.+)?\]", tag)
     if match:
         return match[0][0] + match[1].lower()
     return "[" if tag[0] in "![]" else tag

@@ -175,9 +175,9 @@ function endsInPunctuation(word) {
   return PUNCTUATION.includes(word.at(-1));
 }
 
-// What an opening and a closing tag have in common.
+// What an opening and a closing tag have in common: their name, up to a class as in <c.yellow> of WebVTT.
 function nameOfTag(tag) {
-  const match = tag.match(/^(?:<|&lt;)\/?([^\s/>&]+)/u) ?? tag.match(/^\[\/?([\p{L}\p{N}_]+)(?:=.+)?\]$/u);
+  const match = tag.match(/^(?:<|&lt;)\/?([^\s/>&.]+)/u) ?? tag.match(/^\[\/?([\p{L}\p{N}_]+)(?:=.+)?\]$/u);
   if (match) return match[0][0] + match[1].toLowerCase();
   return "![]".includes(tag[0]) ? "[" : tag;
 }

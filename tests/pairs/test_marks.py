@@ -157,6 +157,22 @@ def test_other_text_beside_letters_stays(line: str) -> None:
     assert take_out(line).text == line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<c.yellow>a</c> cat",
+        "<v.loud Bob>a <c.red><c.b.i>cat</c></c></v>",
+        "<a.b>a <a.c>cat</a.c></a.b>",
+        "<A.b>a</a.B>",
+    ],
+)
+def test_a_tag_with_a_class_or_a_dot_in_its_name_is_one_of_a_pair(line: str) -> None:
+    marks_of_line = take_out(line).marks
+    partners = [(marks_of_line[mark.partner].text, mark.text) for mark in marks_of_line if mark.kind == "close"]
+    assert {mark.partner for mark in marks_of_line} == set(range(len(marks_of_line)))
+    assert all(closing[2] == opening[1].lower() for opening, closing in partners)
+
+
 def test_escaped_tags_and_tags_of_forums_are_pairs() -> None:
     for line in ("a &lt;b&gt;c &lt;i&gt;d&lt;/i&gt;&lt;/b&gt;", "a [b]c [i]d[/i][/b]", "a [url=u]c[/url]"):
         marks_of_line = take_out(line).marks
