@@ -19,7 +19,7 @@ Translate = Callable[[Sequence[str]], list[str]]
 """Translates lines, N lines to N lines, and keeps markup where it belongs (tapis/typed_text.py)"""
 
 CHARACTER = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{1,40});"  # longer ones are no characters
-_MESSAGE_OR_BREAK = re.compile(rf"{MESSAGE}|(?P<break>\r\n|\r|\n|\t)")
+_MESSAGE_OR_BREAK = re.compile(rf"{MESSAGE}|(?P<break>\r\n|[\r\n\t\v\f\x85\u2028\u2029])")
 # Where a page or XML names its encoding: <?xml encoding="…"?>, <meta charset="…">, <meta content="…; charset=…">
 _DECLARED_ENCODING = re.compile(
     r"(?:\A<\?xml\b[^<>]{0,500}?\bencoding|<meta\b[^<>]{0,500}?\bcharset)"

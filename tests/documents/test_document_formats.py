@@ -139,6 +139,13 @@ def test_a_tab_divides_a_text_and_stays(kind: str, document: str) -> None:
     assert translated.count("\\tA CAT\\t\\tA DOG\\n") == 1
 
 
+@pytest.mark.parametrize("sign", ["\n", "\r", "\r\n", "\t", "\v", "\f", "\x85", "\u2028", "\u2029"])
+def test_every_end_of_a_line_divides_a_text_and_stays(sign: str) -> None:
+    assert translated_texts([f"A cat{sign}{sign}a dog{sign}"], lambda lines: [f"<{line}>" for line in lines]) == [
+        f"<A cat>{sign}{sign}<a dog>{sign}"
+    ]
+
+
 @given(st.lists(st.text(st.sampled_from("ab \t\r\n1."))))
 def test_only_what_has_letters_is_translated_of_lines_and_between_tabs(texts: list[str]) -> None:
     translated = translated_texts(texts, lambda lines: ["".join(line.split()).upper() for line in lines])
