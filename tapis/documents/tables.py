@@ -102,11 +102,12 @@ def translated_table(table: str, columns: Sequence[str], translate: Translate, s
         head, separator = named.group(), named[1]
     body = table[len(head) :]
     rows, dialect = _read(body, separator, columns)
-    if not rows:
+    first = next((i for i, row in enumerate(rows) if row), None)  # blank lines may come before
+    if first is None:
         return table
 
     # Find the columns.
-    header = [cell.text.strip() for cell in rows[0]]
+    header = [cell.text.strip() for cell in rows[first]]
     names = [name for name in columns if name in header]
     numbers = [int(name) - 1 for name in columns if _is_number(name) and name not in header]
     if len(names) + len(numbers) < len(columns) or not columns:
@@ -117,11 +118,11 @@ def translated_table(table: str, columns: Sequence[str], translate: Translate, s
         raise DocumentError(f"--column {name}: columns {places} have this name: rename one, or give its number")
     if (most := max(len(row) for row in rows)) <= max(numbers, default=-1):
         raise DocumentError(f"--column {max(numbers) + 1}: the table has {most} columns")
-    _warn_of_irregular(rows)
+    _warn_of_irregular(rows, len(header))
 
     # Translate their cells.
     wanted = sorted({header.index(name) for name in names} | set(numbers))
-    cells = [row[i] for row in rows[bool(names) :] for i in wanted if i < len(row)]
+    cells = [row[i] for row in rows[first + bool(names) :] for i in wanted if i < len(row)]
     translations = translated_texts([cell.text for cell in cells], translate)
     result, end = [head], 0
     for cell, translation in zip(cells, translations, strict=True):
@@ -135,13 +136,13 @@ def _is_number(column: str) -> bool:
     return bool(re.fullmatch(r"[1-9]\d{0,5}", column))
 
 
-def _warn_of_irregular(rows: Sequence[_Row]) -> None:
-    """Warn of rows in which a cell may be cut in two, or in which one is missing."""
-    found = [number for number, row in enumerate(rows, 1) if row and (len(row) != len(rows[0]) or _halves(row))]
+def _warn_of_irregular(rows: Sequence[_Row], width: int) -> None:
+    """Warn of rows in which a cell may be cut in two, or in which one is missing. The first row has width cells."""
+    found = [number for number, row in enumerate(rows, 1) if row and (len(row) != width or _halves(row))]
     if found:
         warn(
             f"{len(found):,} of {sum(map(bool, rows)):,} rows have another number of cells than the first row, which "
-            f"has {len(rows[0])}, or half of a quoted cell: {listed(f'row {number:,}' for number in found)}"
+            f"has {width}, or half of a quoted cell: {listed(f'row {number:,}' for number in found)}"
         )
 
 

@@ -693,6 +693,15 @@ def test_rows_of_other_lengths_are_counted_in_one_warning() -> None:
     assert not warnings
 
 
+@pytest.mark.parametrize("blank", ["\n", "\r\n\r\n", "\ufeff\n"])
+@pytest.mark.parametrize(("column", "translated"), [("b", "b\n1,A CAT"), ("2", "B\n1,A CAT")])
+def test_a_table_may_begin_with_blank_lines(blank: str, column: str, translated: str) -> None:
+    table = f"{blank}a,b\n1,a cat\n"
+    with warnings_noted() as warnings:
+        assert translated_table(table, [column], upper) == table.replace("b\n1,a cat", translated)
+    assert not warnings
+
+
 @pytest.mark.parametrize("mark", [True, False])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
 def test_tables_keep_their_byte_order(encoding: str, mark: bool) -> None:
