@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tapis.config import ConfigError, TapisError
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, texts_left, warnings_noted
+from tapis.documents.common import DocumentError, located, texts_left, warnings_noted
 from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat, table_format
 from tapis.documents.subtitles import srt_warnings
 from tapis.memory import ALMOST_EQUAL, Memory
@@ -83,8 +83,7 @@ class Documents:
             with texts_left() as left, warnings_noted() as warnings:
                 result = kind.translated(content, translated_lines)
         except DocumentError as error:
-            separator = " " if str(error).startswith("is ") else ": "
-            raise TapisError(f"{name}{separator}{error}") from None
+            raise TapisError(located(name, error)) from None
         for one in left:
             self.leave(name, one.reason, one.text)
         warn_of_lines(f"{name}:", warnings)

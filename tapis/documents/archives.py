@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
-from tapis.documents.common import DocumentError
+from tapis.documents.common import DocumentError, located
+from tapis.system.terminal import in_one_line
 from tapis.system.zips import OLE, content_of, has_password, problem_of_members
 from tapis.text.lines import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
@@ -22,7 +23,8 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
     """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
     Raises DocumentError if it is damaged, has a password or a member twice, is far larger than it seems or compressed
-    by a rare method, or has no member of the name must_have, where * stands for any signs.
+    by a rare method, or has no member of the name must_have, where * stands for any signs; and, with the name of the
+    member, if change does.
     """
     if content.startswith(OLE):
         raise DocumentError("it has a password, or is an old file such as .doc: save it as .docx without a password")
@@ -41,9 +43,7 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
             comment = archive.comment
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise DocumentError(f"this is no whole zip archive: {error}") from None
-    after = [
-        one if _is_link(member) else change(member.filename, one) for member, one in zip(members, before, strict=True)
-    ]
+    after = [_changed(member, one, change) for member, one in zip(members, before, strict=True)]
     if after == before:
         return content
 
@@ -60,6 +60,11 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
     return written.getvalue()
 
 
-def _is_link(member: zipfile.ZipInfo) -> bool:
-    """Return whether a member is a symbolic link, whose content is the path that it leads to."""
-    return stat.S_ISLNK(member.external_attr >> 16)
+def _changed(member: zipfile.ZipInfo, content: bytes, change: Change) -> bytes:
+    """Return the changed content of a member; of a symbolic link, the path that it leads to. Errors name the member."""
+    if stat.S_ISLNK(member.external_attr >> 16):
+        return content
+    try:
+        return change(member.filename, content)
+    except DocumentError as error:
+        raise DocumentError(located(in_one_line(member.filename, 60), error)) from None

@@ -3,7 +3,7 @@
 import re
 
 from tapis.documents.archives import changed_archive
-from tapis.documents.common import DocumentError, Translate, decoded, warn
+from tapis.documents.common import Translate, decoded, warn
 from tapis.documents.pages import translated_html
 from tapis.documents.xml_text import Line, Place, inline_parts, parse_xml, with_translations
 from tapis.system.terminal import listed
@@ -21,11 +21,7 @@ def translated_epub(content: bytes, translate: Translate) -> bytes:
         nonlocal n_pages
         if _is_page(name.lower(), part):
             n_pages += 1
-            try:
-                page = decoded(part)
-            except DocumentError as error:
-                raise DocumentError(f"{name} {error}") from None
-            return translated_html(page, translate).encode()
+            return translated_html(decoded(part), translate).encode()
         return _translated_contents(part, translate) if name.lower().endswith(".ncx") else part
 
     changed = changed_archive(content, change, "META-INF/container.xml")

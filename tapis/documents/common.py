@@ -32,6 +32,11 @@ class DocumentError(TapisError):
     """A document is not in the format that it should be in."""
 
 
+def located(name: str, error: DocumentError) -> str:
+    """Return an error about a document, or about a part of one, with its name."""
+    return f"{name}{' ' if str(error).startswith('is ') else ': '}{error}"
+
+
 class Left(NamedTuple):
     """A text of a document that was not translated."""
 
