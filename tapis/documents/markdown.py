@@ -96,6 +96,7 @@ def _places(body: str) -> Iterator[_Place]:
     """Yield the texts of a Markdown document without front matter, in order. Raises DocumentError."""
     if _most_cells(body) > 2 * len(body) + 1000:
         raise DocumentError("its tables have far more cells than it has characters: write out the cells of each row")
+    body = body.replace("\0", "\ufffd")  # as the parser does
     line_starts = [0, *(match.end() for match in re.finditer(_NEWLINE, body)), len(body)]
     references: dict[str, Any] = {}
     blocks = _markdown_parser().parse(body, references)

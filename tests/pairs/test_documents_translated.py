@@ -119,6 +119,7 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
         ),
         ("---\n---\n\nOne\n\n---\n", ["One"], "---\n---\n\n«One»\n\n---\n"),
         ("\ufeff# One\n", ["One"], "\ufeff# «One»\n"),
+        ("One \0 two\n\n\0\n", ["One \ufffd two"], "«One \ufffd two»\n\n\0\n"),
         (
             "See [the docs]: or [The Docs][], not [this].\n\n[the docs]: http://x\n",
             ["See [the docs][the docs]: or [The Docs][The Docs], not [this]."],
