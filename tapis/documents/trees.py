@@ -108,8 +108,9 @@ def translated_yaml(document: str, translate: Translate) -> str:
     for scalar, text, translation in zip(prose, texts, translated_texts(texts, translate), strict=True):
         if translation != text:
             # The header of a block, with its comment, stays.
-            start = document.index("\n", scalar.start) + 1 if scalar.is_block else scalar.start
-            changes.append((start, scalar.end, _scalar(translation, scalar.style)))
+            raw = document[scalar.start : scalar.end]
+            header = raw.splitlines(keepends=True)[0] if scalar.is_block else ""
+            changes.append((scalar.start + len(header), scalar.end, _scalar(translation, scalar.style)))
     return splice(document, changes)
 
 
@@ -158,7 +159,7 @@ def _scalars(document: str) -> Iterator[_Scalar]:
 def _block(raw: str, style: str) -> str:
     """Return the text of a block without its header, with each paragraph of a folded block in one line."""
     pieces: list[str] = []
-    for line in re.findall(r"[^\n]*\n|[^\n]+", raw)[1:]:
+    for line in raw.splitlines(keepends=True)[1:]:
         is_new = style == "|" or not pieces or not line.strip() or not pieces[-1].strip()
         if is_new or _indent(line) != _indent(pieces[-1]):
             pieces.append(line)

@@ -824,6 +824,16 @@ def test_yaml_as_people_write_it(document: str, translated: str) -> None:
     assert in_format("yaml", document) == translated
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("style", ["|", ">", "|2-", "> # a comment"])
+def test_blocks_of_yaml_may_have_any_line_ends(style: str, newline: str) -> None:
+    document = f"a: {style}\n  hello there\n\n  good bye\nb: a cat\n".replace("\n", newline)
+    expected = document
+    for text in ("hello there", "good bye", "a cat"):
+        expected = expected.replace(text, text.upper())
+    assert in_format("yaml", document) == expected
+
+
 def test_a_comma_in_a_translation_makes_no_further_item() -> None:
     found = translated_yaml("a: [A man]\nb: {x: hello there}\n", lambda lines: ["Oui, un homme" for _ in lines])
     assert yaml.safe_load(found) == {"a": ["Oui, un homme"], "b": {"x": "Oui, un homme"}}
