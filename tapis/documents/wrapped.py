@@ -15,10 +15,10 @@ _LINE = re.compile(
 _MARKER = re.compile(r"(?:[-*•·+]|\(?(?:\d{1,3}|[A-Za-z])[.)])[ \t]+")  # of an item of a list
 _SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]++(?:\|[ \t]*+)?|\|[ \t]*+)")  # what may be between two cells of a table
 _WIDE = 4  # spaces between two cells; fewer may be within a sentence, as in justified text
-# Signs of Chinese and Japanese, before and after which a line may end within a sentence
-_SIGN = r"[\u2e80-\u2fff\u3001-\u312f\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
-_FIRST_WORD = re.compile(rf"{_SIGN}|\S(?:(?!{_SIGN})\S)*+")
-_BETWEEN_SIGNS = re.compile(rf"(?<={_SIGN})\n(?={_SIGN})")
+# Characters of Chinese and Japanese, before and after which a line may end within a sentence
+_HAN_OR_KANA = r"[\u2e80-\u2fff\u3001-\u312f\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
+_FIRST_WORD = re.compile(rf"{_HAN_OR_KANA}|\S(?:(?!{_HAN_OR_KANA})\S)*+")
+_WITHIN_HAN_OR_KANA = re.compile(rf"(?<={_HAN_OR_KANA})\n(?={_HAN_OR_KANA})")
 
 
 class _Line(NamedTuple):
@@ -40,7 +40,7 @@ class _Line(NamedTuple):
 def translated_text(document: str, translate: Translate) -> str:
     """Return the text with each paragraph translated as a whole, and wrapped where it was.
 
-    Lines are of one paragraph if each has no room for the first word of the next, or its first sign of Chinese or
+    Lines are of one paragraph if each has no room for the first word of the next, or its first character of Chinese or
     Japanese, and one of them has NARROWEST columns. Verses, addresses and items of lists stay lines. Each cell of a
     table is translated by itself, and filled with spaces to its width.
     """
@@ -134,15 +134,15 @@ def _is_wrapped(lines: Sequence[_Line]) -> bool:
 
 
 def _first_width(text: str) -> int:
-    """Return the width of the first word of a line, or of its first sign of Chinese or Japanese."""
+    """Return the width of the first word of a line, or of its first character of Chinese or Japanese."""
     first = _FIRST_WORD.search(text)
     return len(first.group()) if first else 0
 
 
 def _joined(lines: Sequence[_Line]) -> str:
-    """Return the text of a paragraph in one line. Signs of Chinese and Japanese have no spaces between them."""
+    """Return the text of a paragraph in one line. Characters of Chinese and Japanese have no spaces between them."""
     text = "\n".join(line.text for line in lines)
-    return _BETWEEN_SIGNS.sub("", text).replace("\n", " ")
+    return _WITHIN_HAN_OR_KANA.sub("", text).replace("\n", " ")
 
 
 def _wrapped(translation: str, paragraph: Sequence[_Line]) -> list[str]:
