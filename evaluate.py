@@ -18,7 +18,6 @@ answer_early(__name__, partial(parse, OwnEvaluateOptions))  # before torch, whic
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from checkpoint import RunFolder, recorded_names
 from tapis.commands.evaluate import PairsToScore, check_outputs, check_pairs, evaluate, pairs_of_files, score_files
@@ -30,6 +29,7 @@ from tapis.ctranslate2 import exported_config, is_exported
 from pairs.corpus import load_corpus
 from pairs.origins import may_be_of_data
 from pairs.readers import takes_columns
+from tapis.system.files import last_part
 from tapis.system.terminal import say
 
 
@@ -90,7 +90,7 @@ def has_other_parts(config: Config, other: Config) -> bool:
 
     A release has the last parts of paths alone.
     """
-    parts, others = (([Path(name).name for name in c.data], c.valid_share, c.test_share) for c in (config, other))
+    parts, others = ((list(map(last_part, c.data)), c.valid_share, c.test_share) for c in (config, other))
     return parts != others
 
 
