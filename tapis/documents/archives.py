@@ -23,8 +23,8 @@ def changed_archive(content: bytes, change: Change, must_have: str = "") -> byte
     """Return a zip archive with its members changed, but for links; the same bytes if none is.
 
     Raises DocumentError if it is damaged, has a password or a member twice, is far larger than it seems or compressed
-    by a rare method, or has no member of the name must_have, where * stands for any characters; and if change does, with
-    the name of the member.
+    by a rare method, or has no member of the name must_have, where * stands for any characters. An error that change
+    raises gets the name of the member.
     """
     if content.startswith(OLE):
         raise DocumentError("it has a password, or is an old file such as .doc: save it as .docx without a password")
