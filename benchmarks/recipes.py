@@ -27,8 +27,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,6 +45,7 @@ sys.path.insert(0, str(ROOT))
 from pairs.readers import lines  # noqa: E402
 from tapis.scoring import bleu_tokenizer  # noqa: E402
 from tapis.system.files import write_text  # noqa: E402
+from tapis.threads import n_cores  # noqa: E402
 
 SAMPLES = 2000  # of the bootstrap
 
@@ -107,14 +109,25 @@ def run(options: Options, recipe: Recipe, seed: int) -> None:
         done = folder / f"seconds-{number}"
         line = line_of(options, command, seed)
         if not done.exists():
-            start = time.perf_counter()
-            run_line(options, folder, resuming(folder, line))
-            write_text(done, f"{time.perf_counter() - start:.1f}")
+            with seconds_added(folder / f"spent-{number}") as spent:
+                run_line(options, folder, resuming(folder, line))
+            spent.rename(done)
     for prefix in options.sets:
         hypotheses = hypotheses_file(folder, prefix)
         if not hypotheses.exists():
             files = ["--input", f"{prefix.absolute()}.{options.source}", "--output", str(hypotheses.absolute())]
             run_line(options, folder, [*shlex.split(recipe.translate), *files])
+
+
+@contextmanager
+def seconds_added(file: Path) -> Iterator[Path]:
+    """Add the seconds that the block takes, also if it fails, to those in the file."""
+    before = float(file.read_text(encoding="utf-8")) if file.exists() else 0.0
+    start = time.perf_counter()
+    try:
+        yield file
+    finally:
+        write_text(file, f"{before + time.perf_counter() - start:.1f}")
 
 
 def line_of(options: Options, command: str, seed: int) -> list[str]:
@@ -125,7 +138,7 @@ def line_of(options: Options, command: str, seed: int) -> list[str]:
 
 def run_line(options: Options, folder: Path, line: Sequence[str]) -> None:
     """Run a script of the checkout, or another program, in a folder. What it prints is added to the file log."""
-    threads = max(1, len(os.sched_getaffinity(0)) // options.at_once)
+    threads = max(1, n_cores() // options.at_once)
     with (folder / "log").open("ab") as log:
         subprocess.run(
             [sys.executable, str(ROOT / line[0]), *line[1:]] if line[0].endswith(".py") else line,

@@ -120,7 +120,8 @@ def run_line(line: str, forked: Command) -> tuple[int, str]:
         if output:
             output.write_text(done.stdout, encoding="utf-8")
         return done.returncode, done.stderr + (done.stdout if not output else "")
-    line = re.sub(r"\bpython (\w+\.py)", rf"{sys.executable} {ROOT}/\1", line)
+    python, root = map(shlex.quote, (sys.executable, str(ROOT)))
+    line = re.sub(r"\bpython (\w+\.py)", lambda found: f"{python} {root}/{found[1]}", line)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
         capture_output=True,

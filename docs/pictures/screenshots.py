@@ -2,13 +2,12 @@
 
     page.png           the page of serve.py
     tensorboard.png    TensorBoard
-    web.png            the HTML file of `export.py --to web`
     documents.png      the report of a translated page
     terms.png          the page of serve.py with a glossary
 
 From the project's root, after `make demo` and with the development dependencies, `chromium` and `chromedriver`:
 
-    python docs/pictures/screenshots.py [page] [tensorboard] [web] [documents] [terms]
+    python docs/pictures/screenshots.py [page] [tensorboard] [documents] [terms]
 
 Without a name, it takes all of them.
 """
@@ -34,7 +33,7 @@ PICTURES = Path("docs/pictures")
 RUN = Path("runs/demo")
 SENTENCE = "The cat is sitting on the mat."
 TAGS = ("train/loss", "valid/loss", "valid/bleu")
-NAMES = ("page", "tensorboard", "web", "documents", "terms")
+NAMES = ("page", "tensorboard", "documents", "terms")
 WINDOW = (1300, 800)  # pixels
 PAGE_WIDTH = 1000  # of all but tensorboard.png, in pixels of the page
 PIXELS = 2  # of a picture for each pixel of the page, for screens of high resolution
@@ -67,9 +66,6 @@ def main() -> None:
             tensorboard = [sys.executable, "-m", "tensorboard.main", "--logdir", str(RUN.parent), "--host", "127.0.0.1"]
             with served(tensorboard) as address:
                 photograph_tensorboard(browser, address, PICTURES / "tensorboard.png")
-
-        if "web" in names:
-            photograph_web(browser, PICTURES / "web.png")
 
         if "documents" in names:
             photograph_report(browser, PICTURES / "documents.png")
@@ -159,15 +155,6 @@ def photograph_tensorboard(browser: Any, address: str, file: Path) -> None:
     wait_until(are_charts_loaded, "TensorBoard's charts")
     time.sleep(1)  # loaded charts are drawn in the frames that follow
     browser.save_screenshot(str(file))
-
-
-def photograph_web(browser: Any, file: Path) -> None:
-    """Save the page of an exported HTML file."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "demo.html"
-        export = [sys.executable, "export.py", "--run", "demo", "--to", "web", str(page), "--license", "mit"]
-        subprocess.run(export, check=True)
-        photograph_page(browser, page.as_uri(), file)
 
 
 def whole_page(browser: Any) -> bytes:

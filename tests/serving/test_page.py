@@ -163,8 +163,6 @@ def test_the_page_is_small_and_asks_nobody_else(tab: Tab) -> None:
 
 
 def test_one_can_type_at_once_and_early_text_is_translated(tab: Tab) -> None:
-    timing = tab.run("return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-    assert timing < 1000  # 0.2 s on a machine at rest
     assert tab.run("return document.activeElement.id") == "text"
     tab.double.delay = 0.5
     tab.browser.get(tab.double.url)
