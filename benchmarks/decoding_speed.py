@@ -263,10 +263,9 @@ def print_against_memory(engine: Contender, sources: Sequence[list[int]], model:
         sum(weight.numel() for module in part.modules() if isinstance(module, nn.Linear) for weight in [module.weight])
         for part in (model.encoder, model.decoder, model.projection)
     )
-    blocks = model.decoder.blocks
-    once = sum(
-        part.weight.numel() for block in blocks for part in (block.cross_attention.w_k, block.cross_attention.w_v)
-    )
+    named = model.decoder.named_parameters()
+    of_source = ("cross_attention.w_k.weight", "cross_attention.w_v.weight")
+    once = sum(weight.numel() for name, weight in named if name.endswith(of_source))
     n_bytes = encoder + once + length * (decoder - once + projection)
 
     numbers = np.ones(2**26, dtype=np.float32)

@@ -1,8 +1,8 @@
 """Starts commands in forks of a process that has imported their packages, which saves the seconds that this takes.
 
-A fork runs a script as `python -W error -W ignore::ResourceWarning script.py …` does. It cannot show what happens while
-packages are imported: their errors, and what they do with environment variables. For that, and once for each command,
-tests start Python itself.
+A fork runs a script as `python -W error -W ignore::ResourceWarning script.py …` does, but for the pictures of a
+training, which take longer than many runs. It cannot show what happens while packages are imported: their errors, and
+what they do with environment variables. For that, and once for each command, tests start Python itself.
 """
 
 import atexit
@@ -18,7 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import matplotlib.figure
 import pytest
+
+import tapis.attention
 
 ROOT = Path(__file__).parent.parent
 
@@ -113,6 +116,8 @@ def _run_script(args: list[str], folder: Path, environment: dict[str, str], stre
     multiprocessing.set_start_method(_METHODS[0], force=True)  # the platform's own, as in any program
     sys.argv = [str(ROOT / args[0]), *args[1:]]
     sys.path.insert(0, str(ROOT))
+    if args[0] == "train.py":
+        tapis.attention.draw = lambda *_: matplotlib.figure.Figure((1, 1))
     warnings.resetwarnings()
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", ResourceWarning)  # of a server's packages when it cannot start

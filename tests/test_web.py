@@ -311,15 +311,14 @@ def test_the_page_gives_the_translations_of_tapis(demo_run: RunFolder, demo: Cor
 def test_hundreds_of_translations_are_those_of_the_engine_in_c(
     beam: int, demo_run: RunFolder, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them: the engine adds in the same order and has the same embeddings."""
+    """The engine adds in the same order and has the same embeddings."""
     page = exported(demo_run, browser)
     config, tokenizer, model = demo_run.load_model(torch.device("cpu"))
     strict = strict_engine(model, [], tmp_path, monkeypatch)
     translate = Translator(strict, tokenizer, config, demo_run.load_learned())
-    sentences = [
-        line for part in ("test", "valid") for line in (ROOT / f"demo/{part}.en").read_text("utf-8").splitlines()
-    ]
-    assert len(sentences) > 300
+    lines = [line for part in ("test", "valid") for line in (ROOT / f"demo/{part}.en").read_text("utf-8").splitlines()]
+    sentences = lines[::3]
+    assert len(sentences) == 200
     found = [
         one
         for start in range(0, len(sentences), 100)
