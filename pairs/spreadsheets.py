@@ -1,7 +1,7 @@
 """Read sentence pairs from tables of text, as office programs export them: .csv, .tsv, and Excel's Unicode text, .txt.
 
-How a table is written is found from its first rows: the encoding (encodings.py), the separator, whether cells are in
-quotes, and the columns of the two languages (columns.py).
+How a table is written is found from its first rows: the encoding (tapis/text/encodings.py), the separator, whether
+cells are in quotes, and the columns of the two languages (columns.py).
 """
 
 import csv
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pairs.columns import NumberedCells, are_found_by_language, choose_columns, find_languages, is_number, pairs_of_rows
-from pairs.encodings import UTF_8, Encoding, find_encoding
 from pairs.unreadable import RawRow, Unreadable, not_in_utf8
+from tapis.text.encodings import UTF_8, Encoding, find_encoding
 from tapis.text.lines import ESCAPED, MAX_LINE_BYTES, DataError, file_type, lines
 
 SEPARATORS = (",", ";", "\t")  # of .csv files

@@ -7,16 +7,20 @@ import os
 import stat
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Command
 from document_samples import DOCX, PO, VTT, XHTML, zipped
 
-from checkpoint import RunFolder
+from checkpoint import RunFolder, parameters
+from config import Config
+from model import Transformer
 from tapis.memory import write_memory
 from tapis.system.files import whole_folder, write_text
 from tapis.text.tmx import read_tmx
+from tapis.text.tokenizer import Tokenizer
 
 FLAGS = ["translate.py", "--run", "tiny", "--device", "cpu"]
 
@@ -46,6 +50,18 @@ def test_a_column_of_a_table_is_translated(run_folder: RunFolder, called: Comman
     for column in ([], ["--column", "no"]):
         done = called(*FLAGS, "--input", "t.csv", *column)
         assert done.returncode == 1 and "with --column: id, text, or its number" in done.stderr
+
+
+def test_a_table_is_read_in_the_code_page_of_the_language_of_the_model(
+    tiny: Config, tokenizer: Tokenizer, model: Transformer, called: Command
+) -> None:
+    folder = RunFolder(Path("weights/tiny"))
+    folder.start(replace(tiny, pairs=("ru-en",)), tokenizer)
+    folder.save_model(parameters(model))
+    Path("t.csv").write_bytes("id;text\n1;Кошка.\n".encode("cp1251"))
+    done = called(*FLAGS, "--input", "t.csv", "--column", "text")
+    # In the warning, or in the error about a letter that an untrained model wrote
+    assert "Windows-1251" in done.stderr
 
 
 def test_rows_that_may_be_cut_wrongly_cause_one_warning(run_folder: RunFolder, called: Command) -> None:

@@ -47,10 +47,16 @@ class Segment(NamedTuple):
 class Documents:
     """Translates documents, and keeps what they hold for a report."""
 
-    def __init__(self, translate: TranslateLines, columns: Sequence[str], memory: Memory | None = None) -> None:
-        """Take what translates lines of a markup, the columns of tables, and the memory that the report shows."""
+    def __init__(
+        self, translate: TranslateLines, columns: Sequence[str], memory: Memory | None = None, source: str = ""
+    ) -> None:
+        """Take what translates lines of a markup, the columns of tables, and the memory that the report shows.
+
+        The source language, if it is known, tells the code page of tables.
+        """
         self.translate = translate
         self.columns = columns
+        self.source = source
         self.memory = memory
         self.segments: list[Segment] = []
 
@@ -81,7 +87,7 @@ class Documents:
 
         try:
             with texts_left() as left, warnings_noted() as warnings:
-                result = kind.translated(content, translated_lines)
+                result = kind.translated(content, translated_lines, self.source)
         except DocumentError as error:
             raise TapisError(located(name, error)) from None
         for one in left:

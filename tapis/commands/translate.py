@@ -120,7 +120,10 @@ def translate_documents(task: "Task", options: TranslateOptions, translate: "Lin
 
     Return how many files of a folder could not be translated.
     """
-    documents = Documents(translate.of_document, options.column, translate.memory if options.report else None)
+    sources = translate.translator.sources
+    source = sources[0] if len(sources) == 1 else ""
+    memory = translate.memory if options.report else None
+    documents = Documents(translate.of_document, options.column, memory, source)
     n_failed = 0
     if task.kind == "folder":
         assert task.file and options.output

@@ -31,10 +31,16 @@ class DocumentFormat:
     """Of the lines that are translated"""
     of_text: Callable[[str, Translate], str] | None = None
     of_bytes: Callable[[bytes, Translate], bytes] | None = None
-    """What translates it: one of the two"""
+    of_table: Callable[[bytes, Translate, str], bytes] | None = None
+    """What translates it: one of the three. The last takes the source language, too"""
 
-    def translated(self, content: bytes, translate: Translate) -> bytes:
-        """Return a document with its text translated. Raises DocumentError if it is not of this format."""
+    def translated(self, content: bytes, translate: Translate, source: str = "") -> bytes:
+        """Return a document with its text translated. Raises DocumentError if it is not of this format.
+
+        The source language tells the code page of a table that is not in Unicode.
+        """
+        if self.of_table:
+            return self.of_table(content, translate, source)
         if self.of_bytes:
             return self.of_bytes(content, translate)
         assert self.of_text
@@ -64,7 +70,7 @@ TABLES = (".csv", ".tsv", ".tab")
 def table_format(columns: Sequence[str], separator: str = "") -> DocumentFormat:
     """Return the format of a table of which some columns are translated; without a separator, it is found."""
 
-    def translated(content: bytes, translate: Translate) -> bytes:
-        return translated_csv(content, columns, translate, separator)
+    def translated(content: bytes, translate: Translate, source: str) -> bytes:
+        return translated_csv(content, columns, translate, separator, source)
 
-    return DocumentFormat(TABLES, of_bytes=translated)
+    return DocumentFormat(TABLES, of_table=translated)

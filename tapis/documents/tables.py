@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, translated_texts, warn
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.encodings import UTF_8, Encoding, code_page_of
 from tapis.text.lines import utf16_name
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 SAMPLE_ROWS = 100
 LARGEST_CELL = 1_000_000  # characters
-_WESTERN = "cp1252"
 
 _SEPARATOR_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n "\'])"?(?:\r\n|\r|\n|\Z)', re.IGNORECASE)  # of Excel
 
@@ -40,43 +40,47 @@ class _Cell(NamedTuple):
 _Row = list[_Cell]
 
 
-def translated_csv(content: bytes, columns: Sequence[str], translate: Translate, separator: str = "") -> bytes:
-    """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else Windows-1252.
+def translated_csv(
+    content: bytes, columns: Sequence[str], translate: Translate, separator: str = "", source: str = ""
+) -> bytes:
+    """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else a code page.
 
-    Warn of the last, which is a guess. Raises DocumentError, too, if that encoding lacks a character of a translation.
+    The code page is that of the source language. Warn of it, as it is a guess. Raises DocumentError, too, if the
+    encoding lacks a character of a translation.
     """
-    encoding = _encoding_of(content)
+    code_page = code_page_of(source)
+    encoding = _encoding_of(content, code_page)
     try:
-        table = content.decode(encoding)
+        table = content.decode(encoding.codec)
     except UnicodeDecodeError:
-        raise DocumentError("the table is neither in UTF-8 nor in UTF-16 or Windows-1252") from None
-    if encoding == _WESTERN:
-        warn("it is not in UTF-8, and was read as Windows-1252: if that is wrong, save it as UTF-8")
+        raise DocumentError(f"the table is neither in UTF-8 nor in UTF-16 or {code_page.name}") from None
+    if encoding == code_page:
+        warn(f"it is not in UTF-8, and was read as {code_page.name}: if that is wrong, save it as UTF-8")
     translated = translated_table(table, columns, translate, separator)
     if translated == table:
         return content
     try:
-        return translated.encode(encoding)
+        return translated.encode(encoding.codec)
     except UnicodeEncodeError as error:
         missing = translated[error.start]
-        raise DocumentError(f"{encoding} has no {missing!r} of a translation: save the table as UTF-8") from None
+        raise DocumentError(f"{encoding.name} has no {missing!r} of a translation: save the table as UTF-8") from None
 
 
-def _encoding_of(content: bytes) -> str:
-    """Return the name of an encoding that keeps a byte order mark as a character of the text.
+def _encoding_of(content: bytes, code_page: Encoding) -> Encoding:
+    """Return an encoding that keeps a byte order mark as a character of the text: UTF-8, UTF-16, or the code page.
 
     Raises DocumentError if most lines beyond ASCII are in UTF-8, but not all.
     """
     utf16 = utf16_name(content)
     if utf16 == "UTF-16":
-        return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+        utf16 = "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if utf16:
-        return utf16
+        return Encoding("UTF-16", utf16)
     are_utf8 = {number: _is_utf8(line) for number, line in enumerate(content.splitlines(), 1) if not line.isascii()}
     if all(are_utf8.values()):
-        return "utf-8"
+        return UTF_8
     if 2 * sum(are_utf8.values()) < len(are_utf8):
-        return _WESTERN
+        return code_page
     first = next(number for number, is_utf8 in are_utf8.items() if not is_utf8)
     raise DocumentError(f"line {first:,} is not UTF-8, as most others are: correct it, or save the table as UTF-8")
 

@@ -719,8 +719,31 @@ def test_tables_keep_their_encoding(encoding: str) -> None:
     assert translated.decode(encoding) == "nom\tx\nCAFÉ NOIR\t1\n"
     assert translated_csv(table, ["nom"], list) == table
     if encoding == "cp1252":
-        with pytest.raises(DocumentError, match="cp1252 has no 'ж'"):
+        with pytest.raises(DocumentError, match="Windows-1252 has no 'ж'"):
             translated_csv(table, ["nom"], lambda lines: ["ж" for _ in lines])
+
+
+@pytest.mark.parametrize(
+    ("source", "code_page", "codec", "text"),
+    [
+        ("ru", "Windows-1251", "cp1251", "чёрная кошка"),
+        ("pl", "Windows-1250", "cp1250", "żółty kot"),
+        ("ja", "Shift JIS", "cp932", "黒い猫"),
+        ("zh_TW", "Big5", "cp950", "黑貓"),
+    ],
+)
+def test_a_table_is_read_in_the_code_page_of_its_language(source: str, code_page: str, codec: str, text: str) -> None:
+    seen: list[str] = []
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        seen.extend(lines)
+        return ["a cat" for _ in lines]
+
+    table = f"x,text\n1,{text}\n"
+    with warnings_noted() as warnings:
+        translated = table_format(["text"]).translated(table.encode(codec), translate, source)
+    assert seen == [text] and translated == b"x,text\n1,a cat\n"
+    assert [f"read as {code_page}:" in warning for warning in warnings] == [True]
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])

@@ -72,11 +72,12 @@ def find_encoding(path: Path, source: str, target: str) -> Encoding:
 
 def _code_page(sample: bytes, source: str, target: str) -> Encoding:
     """Return the code page of two languages; of two, the first that the sample is in."""
-    pages = [page for page in map(_code_page_of, (source, target)) if page != WESTERN] or [WESTERN]
+    pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN] or [WESTERN]
     return next((page for page in pages if _is_in(sample, page.codec)), pages[0])
 
 
-def _code_page_of(language: str) -> Encoding:
+def code_page_of(language: str) -> Encoding:
+    """Return the code page of a language: Windows-1252 of one that is not known."""
     if base_language(language) == "zh" and language.lower().replace("_", "-").endswith(TRADITIONAL):
         return _BIG5
     return next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
