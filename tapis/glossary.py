@@ -118,41 +118,27 @@ class Glossary:
     def places_in(self, text: str, most: int = MOST_OF_A_SENTENCE) -> list[Placed]:
         """Return the first terms of a text, by default as many as of a sentence, each with its place in the text."""
         composed, starts = _composed(_with_plain_apostrophes(text))
-        found = self._parts_of(composed, most) if is_spaceless(composed) else self._words_of(composed, most)
-        return [Placed(starts[start], starts[end], term) for start, end, term in found]
+        return [Placed(starts[start], starts[end], term) for start, end, term in self._found_in(composed, most)]
 
-    def _words_of(self, text: str, most: int) -> list[Placed]:
-        """Return the first terms of a text that separates words by spaces: the longest where several begin."""
-        matches = list(_WORD.finditer(text))
-        parts = [match.group() for match in matches]
+    def _found_in(self, text: str, most: int) -> list[Placed]:
+        """Return the first terms of a text in NFC: the longest where several begin."""
+        spaceless = is_spaceless(text)
+        index = self._by_characters if spaceless else self._by_words
+        spans = [(i, i + 1) for i in range(len(text))] if spaceless else [one.span() for one in _WORD.finditer(text)]
+        parts = [text[start:end] for start, end in spans]
         found: list[Placed] = []
         place = 0
         while place < len(parts) and len(found) < most:
-            length = 1
-            for n_words, term in self._by_words.beginning(parts, place):
-                start, end = matches[place].start(), matches[place + n_words - 1].end()
-                if _NOT.match(text, end - 1) or (term.source.islower() and _is_hyphenated(text, start, end)):
-                    continue
-                found.append(Placed(start, end, term))
-                length = n_words
-                break
-            place += length
-        return found
-
-    def _parts_of(self, text: str, most: int) -> list[Placed]:
-        """Return the first terms of a text without borders of words: the longest where several begin."""
-        found: list[Placed] = []
-        place = 0
-        while place < len(text) and len(found) < most:
-            length = 1
-            for n_characters, term in self._by_characters.beginning(text, place):
-                end = place + n_characters
-                is_bound = term.source.islower() and _is_hyphenated(text, place, end)
-                if _is_whole(text, place, end) and not is_bound:
-                    found.append(Placed(place, end, term))
-                    length = n_characters
+            n_taken = 1
+            for n_parts, term in index.beginning(parts, place):
+                start, end = spans[place][0], spans[place + n_parts - 1][1]
+                is_whole = _is_whole(text, start, end) if spaceless else not _NOT.match(text, end - 1)
+                is_bound = term.source.islower() and _is_hyphenated(text, start, end)
+                if is_whole and not is_bound:
+                    found.append(Placed(start, end, term))
+                    n_taken = n_parts
                     break
-            place += length
+            place += n_taken
         return found
 
 
