@@ -5,6 +5,7 @@ weights (`tapis.ctranslate2.CTranslate2Searcher`). A checkout has another, which
 (decoding/torch_searcher.py).
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -66,8 +67,6 @@ class Translator:
         *,
         target: str = "",
         source: str = "",
-        check: Callable[[], None] = go_on,
-        glossary: Glossary | None = None,
     ) -> None:
         self.searcher = searcher
         self.tokenizer = tokenizer
@@ -80,8 +79,8 @@ class Translator:
         of_target = [one for one, into in config.directions if into == self.target]
         self.sources = [source] if source else of_target or [config.source]  # languages that a text may be in
         self.tag = [tokenizer.tags[target]] if target and tokenizer.tags else []  # that each source begins with
-        self.check = check
-        self.glossary = glossary
+        self.check: Callable[[], None] = go_on
+        self.glossary: Glossary | None = None
         self._encoded: dict[str, list[int]] = {}  # the latest texts that were split, most of which are translated next
 
     @classmethod
@@ -150,11 +149,15 @@ class Translator:
             ways = [middle for one, middle in directions if one == source and (middle, target) in directions]
             hint = f"\ntranslate into {ways[0]} first, and the result into {target}" if ways else ""
             raise ConfigError(f"the model has not learned {source}-{target}; its language pairs are {pairs}{hint}")
-        return self._remade(target, source)
+        translator = type(self)(self.searcher, self.tokenizer, self.config, self.learned, target=target, source=source)
+        translator.check, translator.glossary = self.check, self.glossary
+        return translator
 
     def checked_by(self, check: Callable[[], None]) -> Self:
         """Return the same translator, which calls `check` every few steps. What it raises ends the translation."""
-        return self._remade(self.target if self.tag else "", self.source, check=check)
+        translator = copy.copy(self)
+        translator.check = check
+        return translator
 
     def with_glossary(self, glossary: Glossary) -> Self:
         """Return the same translator, which translates terms as a glossary says.
@@ -167,19 +170,9 @@ class Translator:
             raise ConfigError(
                 "--glossary is for a run or a release, or for an export of a model that was trained with --terms"
             )
-        return self._remade(self.target if self.tag else "", self.source, glossary=glossary)
-
-    def _remade(
-        self,
-        target: str,
-        source: str,
-        check: Callable[[], None] | None = None,
-        glossary: Glossary | None = None,
-    ) -> Self:
-        """Return a translator with the same model."""
-        made_of = self.searcher, self.tokenizer, self.config, self.learned
-        check, glossary = check or self.check, glossary or self.glossary
-        return type(self)(*made_of, target=target, source=source, check=check, glossary=glossary)
+        translator = copy.copy(self)
+        translator.glossary = glossary
+        return translator
 
     @property
     def languages(self) -> tuple[str, ...]:
