@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tapis.search import AttentionOf
 from tapis.text.tokenizer import BEGINS_WORD, Tokenizer
 
 if TYPE_CHECKING:
@@ -40,24 +41,18 @@ class Attention:
     """What attends, the rows: the T tokens of the translation, and END"""
 
     @classmethod
-    def of(cls, weights: Floats, tokenizer: Tokenizer, source: list[int], target: list[int]) -> "Attention":
-        """Return the weights with the tokens of a source and of its translation, both given as ids."""
-        return cls(weights, [*tokenizer.pieces(source), END], [*tokenizer.pieces(target), END])
+    def of(
+        cls, weights: Floats, tokenizer: Tokenizer, source: list[int], target: list[int], of: AttentionOf = "source"
+    ) -> "Attention":
+        """Return the weights with the tokens of a source and of its translation, both given as ids.
 
-    @classmethod
-    def of_encoder(cls, weights: Floats, tokenizer: Tokenizer, source: list[int]) -> "Attention":
-        """Return the weights of the encoder's own attention, (layers, H, S + 1, S + 1)."""
-        pieces = [*tokenizer.pieces(source), END]
-        return cls(weights, pieces, pieces)
-
-    @classmethod
-    def of_decoder(cls, weights: Floats, tokenizer: Tokenizer, target: list[int]) -> "Attention":
-        """Return the weights of the decoder's own attention, (layers, H, T + 1, T + 1).
-
-        A token attends to START and to the tokens before it.
+        Of the encoder's own attention, (layers, H, S + 1, S + 1), both are the tokens of the source; of the decoder's,
+        (layers, H, T + 1, T + 1), those of the translation, each of which attends to START and to those before it.
         """
-        pieces = tokenizer.pieces(target)
-        return cls(weights, [START, *pieces], [*pieces, END])
+        source_pieces, target_pieces = tokenizer.pieces(source), tokenizer.pieces(target)
+        columns = [START, *target_pieces] if of == "decoder" else [*source_pieces, END]
+        rows = [*source_pieces, END] if of == "encoder" else [*target_pieces, END]
+        return cls(weights, columns, rows)
 
     def maps(self, layer: int, head: int | None = None) -> list[tuple[str, Floats]]:
         """Return named maps (T + 1, S + 1) of a layer: one head's, or the mean of its heads and then each head's.

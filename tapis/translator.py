@@ -419,12 +419,7 @@ class Translator:
                 return best_of_terms, Attention.of(weights, self.tokenizer, source, target)
         best = self.searcher([source], [self.lengths.limit(len(source))], search, self.check)[0][0]
         (weights,) = self.searcher.attention([source], [best.ids], self.check, of=of)
-        if of == "encoder":
-            attention = Attention.of_encoder(weights, self.tokenizer, source)
-        elif of == "decoder":
-            attention = Attention.of_decoder(weights, self.tokenizer, best.ids)
-        else:
-            attention = Attention.of(weights, self.tokenizer, source, best.ids)
+        attention = Attention.of(weights, self.tokenizer, source, best.ids, of)
         return Translation(self.texts_of([best])[0], best.score), attention
 
     def alignments(self, pairs: Sequence[tuple[str, str]]) -> list[NDArray[np.float64]]:
@@ -445,8 +440,11 @@ class Translator:
         def align(rows: list[int]) -> list[NDArray[np.float64]]:
             chosen = [sources[row] for row in rows], [targets[row] for row in rows]
             weights = self.searcher.attention(*chosen, self.check)
-            ids = zip(weights, *chosen, strict=True)
-            return [word_alignment(Attention.of(of_pair, self.tokenizer, *one)) for of_pair, *one in ids]
+            attentions = [
+                Attention.of(of_pair, self.tokenizer, source, target)
+                for of_pair, source, target in zip(weights, *chosen, strict=True)
+            ]
+            return list(map(word_alignment, attentions))
 
         alignments: dict[int, NDArray[np.float64]] = {}
         for rows, of_batch in zip(batches, self.searcher.spread(align, batches), strict=True):
