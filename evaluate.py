@@ -25,7 +25,7 @@ from tapis.config import ConfigError
 from decoding.scoring import by_data_lines, score_corpus, torchmetrics_score
 from decoding.translator import Translator
 from config import Config
-from tapis.ctranslate2 import exported_config, is_exported
+from tapis.ctranslate2 import config_of
 from pairs.corpus import load_corpus
 from pairs.origins import may_be_of_data
 from pairs.readers import takes_columns
@@ -64,13 +64,6 @@ def main(args: Sequence[str]) -> None:
                 "it may have learned from these pairs"
             )
         evaluate(Translator, options, folder, lambda _: own_pairs(config, options.split))
-
-
-def config_of(folder: RunFolder) -> Config:
-    """Return what was asked of a run, or of the run that an export was made of."""
-    if is_exported(folder.path):
-        return exported_config(folder.path, Config)
-    return folder.load_config()
 
 
 def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config:

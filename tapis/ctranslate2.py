@@ -35,7 +35,7 @@ from tapis.config import (
     TapisError,
     TranslatingPrecision,
 )
-from tapis.release import MAX_BYTES
+from tapis.release import MAX_BYTES, RunFiles
 from tapis.search import AttentionOf, Hypothesis, LogitsStep, Search, go_on, length_penalty
 from tapis.system.files import check_regular, read_bounded
 from tapis.system.hub import check_sums
@@ -86,6 +86,11 @@ class EngineError(TapisError):
 def is_exported(folder: Path) -> bool:
     """Return whether a folder holds an export for CTranslate2, and not a run."""
     return (folder / CONFIG).is_file()
+
+
+def config_of(folder: RunFiles[C]) -> C:
+    """Return the config of a run, or of the run that was exported. Raises a TapisError if it cannot be read."""
+    return exported_config(folder.path, folder.config_type) if is_exported(folder.path) else folder.load_config()
 
 
 def exported_config(folder: Path, kind: type[C]) -> C:

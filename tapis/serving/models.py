@@ -11,7 +11,7 @@ from unicodedata import category
 
 from tapis.attention import Attention
 from tapis.config import ConfigError, ModelConfig, TapisError, name_of_pair, names_of_pairs
-from tapis.ctranslate2 import exported_config, is_exported
+from tapis.ctranslate2 import config_of
 from tapis.glossary import Glossary
 from tapis.memory import Match, Memory
 from tapis.release import CheckpointError, Release, RunFiles
@@ -274,7 +274,9 @@ def find_models(
     if not folders:
         folders = {"": files.find("").path}  # says why there is none
     models = Models(
-        {name: config_of(folder) for name, folder in folders.items()}, lambda run: load(folders[run]), max_loaded
+        {name: config_of(Release(folder)) for name, folder in folders.items()},
+        lambda run: load(folders[run]),
+        max_loaded,
     )
     models.load(next(iter(folders)))
     return models
@@ -302,8 +304,3 @@ def trained_folders(files: type[RunFiles[ModelConfig]]) -> dict[str, Path]:
         else:
             folders[folder.path.name] = folder.path
     return folders
-
-
-def config_of(folder: Path) -> ModelConfig:
-    """Return the config of a run or of an export. Raises a TapisError if it cannot be read."""
-    return exported_config(folder, ModelConfig) if is_exported(folder) else Release(folder).load_config()
