@@ -50,12 +50,12 @@ SCHEMA = pa.schema(
     }
 )
 
-IMPORTED = r"^\s*from ((?:pairs|tapis\.text)\.\w+|tapis\.config) import"
+IMPORTED = r"^\s*from ((?:pairs|tapis\.text)\.\w+) import"
 
 
 @cache
 def code_files() -> list[Path]:
-    """Return the files of corpus.py and of all that it imports from pairs/, from tapis/text/ and of tapis/config.py.
+    """Return the files of corpus.py and of all that it imports from pairs/ and from tapis/text/.
 
     They decide what is read and kept.
     """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from config import RuleName
 from pairs.language_scores import LanguageScorer
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 from tapis.text.languages import LANGUAGE_MARGIN, TAG, identifier_of, language_identifier, repair
 from tapis.text.lines import Pair
 from tapis.text.words import LETTERS

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from pairs.unreadable import BLANK_LINE, RawRow, Unreadable
-from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.language_codes import base_language, language_tag
 from tapis.text.lines import DataError
 
 NumberedCells = tuple[int, list[str]]  # its number in the file, and its cells

@@ -20,7 +20,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 
 TokenizerName = Literal["13a", "zh", "ja-mecab", "ko-mecab", "char"]
 

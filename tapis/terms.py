@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tapis.config import base_language
 from tapis.constrained import Borders, Phrase, constrained_search
 from tapis.doubts import words
 from tapis.glossary import Glossary, Placed, Term, forms_in, is_spaceless, missing_terms
 from tapis.search import Hypothesis, Search, length_penalty
 from tapis.text.alignment import alignment_of
+from tapis.text.language_codes import base_language
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 from tapis.text.tokenizer import Tokenizer
 from tapis.text.words import MARKS

@@ -4,7 +4,7 @@ import codecs
 from pathlib import Path
 from typing import NamedTuple
 
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 from tapis.text.lines import BUFFER_BYTES, SAMPLE_BYTES, open_bytes, utf16_name
 
 SAMPLE_LINES = 100  # with other characters than those of ASCII

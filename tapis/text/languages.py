@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import Any, Literal
 
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 
 # Evidence required of the identifier, as a difference of log-likelihoods in nats: in a text alone, for another
 # language; in a pair, on each side, for one and the same language.

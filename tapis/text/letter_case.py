@@ -7,7 +7,7 @@ which words keep a capital, such as names and German nouns: the usual spelling o
 import re
 from collections.abc import Callable, Collection
 
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 from tapis.text.tokenizer import Tokenizer
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sentencex
 
-from tapis.config import base_language
+from tapis.text.language_codes import base_language
 
 # Bullets, numbers, and the dash of a speaker, which has a space behind it or none
 _MARKER = re.compile(r"\s*(?:(?:[-*•·>#]+|\(?(?:(?:\d{1,3}|[a-z])[.)]|[A-Z]\)))\s+)*(?:(?<!\S)-(?=[^\W\d_]))?")

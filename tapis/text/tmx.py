@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from tapis.config import base_language, language_tag
 from tapis.system.terminal import in_one_line, listed
+from tapis.text.language_codes import base_language, language_tag
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, open_bytes
 from tapis.text.sentences import LANGUAGES_WITHOUT_SPACES
 from tapis.text.words import IN_WORD

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pairs.readers import DataError, Pair, read_parts
 from pairs.unreadable import BLANK_LINE, Unreadable
-from tapis.config import base_language
 from tapis.scoring import bleu_tokenizer
+from tapis.text.language_codes import base_language
 
 PAIRS = [
     ("Hello, you; and you.", "Bonjour, toi ; et toi."),
