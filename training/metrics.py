@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint import RunFolder
 from pairs.report import DataReport, RuleReport
 from tapis.scoring import Scores
-from tapis.system.json_records import from_json_value, to_json_value
+from training.json_records import from_json_value, to_json_value
 from training.records import RoundReport, Validation
 
 

@@ -12,8 +12,8 @@ from config import Config
 from machine.devices import choose_precision
 from tapis.config import ConfigError, Precision
 from tapis.release import CheckpointError
-from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
+from training.json_records import from_json_value
 
 
 @dataclass(frozen=True)

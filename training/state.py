@@ -17,8 +17,8 @@ from config import FACTS
 from machine.distributed import collected, local_part, part_like
 from tapis.release import CheckpointError
 from tapis.system.cli import is_out_of_memory
-from tapis.system.json_records import from_json_value
 from tapis.system.terminal import in_one_line
+from training.json_records import from_json_value
 from training.optimizers import KEPT_OF_A_WEIGHT
 from training.own_translations import Translated, from_tensors, rounds, row_of_integers, to_tensors
 from training.records import Position
