@@ -233,6 +233,13 @@ class RunFolder(RunFiles[Config]):
         text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
         write_text(self.metrics_file, text)
 
+    def load_metrics(self) -> dict[str, Any]:
+        """Read metrics.json; empty if it is missing or damaged, since translating does not need it."""
+        metrics: Any = {}
+        with contextlib.suppress(ValueError, RecursionError, CheckpointError):
+            metrics = json.loads(self.read(self.metrics_file))
+        return metrics if isinstance(metrics, dict) else {}
+
     def save_state(self, state: dict[str, Any]) -> None:
         """Write the training state, of what `machine.state_file.write_state` takes."""
         write_whole(self.state_file, lambda path: write_state(path, state))

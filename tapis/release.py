@@ -256,13 +256,6 @@ class RunFiles(Generic[C]):
         if notes["tokenizer"] != digest(tokenizer_text):
             raise CheckpointError(f"{self.tokenizer_file} is not the one the model was trained with: copy it again")
 
-    def load_metrics(self) -> dict[str, Any]:
-        """Read metrics.json; empty if it is missing or damaged, since translating does not need it."""
-        metrics: Any = {}
-        with contextlib.suppress(ValueError, RecursionError, CheckpointError):
-            metrics = json.loads(self.read(self.metrics_file))
-        return metrics if isinstance(metrics, dict) else {}
-
 
 class Release(RunFiles[ModelConfig]):
     """The folder of a model, to translate with."""
