@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pairs.cleaning import RULES, TEXT_RULES
 from pairs.report import DataReport, RuleReport
+from tapis.system.terminal import in_one_line
 
 LONGEST_EXAMPLE = 48  # characters of a sentence that are shown
 
@@ -36,7 +37,7 @@ def source_lines(data: DataReport) -> list[str]:
 
 def unreadable_lines(data: DataReport) -> list[str]:
     """Return how many rows of a source could not be read, and of the first of them the places and the problems."""
-    examples = [f"{'':19}{location} | {shortened(problem)}" for location, problem in data.unreadable.examples]
+    examples = [f"{'':19}{location} | {in_one_line(problem)}" for location, problem in data.unreadable.examples]
     return [counted(data, data.unreadable, "unreadable, dropped: rows that cannot be read"), *examples]
 
 
@@ -53,14 +54,9 @@ def counted(data: DataReport, rule: RuleReport, effect: str) -> str:
 
 def example_lines(examples: Sequence[tuple[str, ...]]) -> list[str]:
     """Return a line for each example, with its texts shortened."""
-    return [f"{'':19}{' | '.join(map(shortened, texts))}" for texts in examples]
+    return [f"{'':19}{' | '.join(in_one_line(text, LONGEST_EXAMPLE) for text in texts)}" for texts in examples]
 
 
 def sizes_of_parts(data: DataReport) -> str:
     """Return the number of pairs in each part."""
     return f"train {data.train:,}  valid {data.valid:,}  test {data.test:,} pairs"
-
-
-def shortened(text: str) -> str:
-    """Return the start of a long text, with an ellipsis."""
-    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…"

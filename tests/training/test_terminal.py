@@ -2,7 +2,8 @@
 
 import math
 
-from pairs.report_lines import shortened
+from pairs.report import DataReport, RuleReport
+from pairs.report_lines import example_lines, unreadable_lines
 from training.records import Validation
 from training.terminal import epochs_line, warnings
 
@@ -26,9 +27,15 @@ def test_a_training_that_gets_no_better_is_told_the_usual_cause() -> None:
     assert "training loss" not in cannot_tell and "more data" in cannot_tell
 
 
-def test_long_examples_are_shortened() -> None:
-    assert shortened("a" * 48) == "a" * 48
-    assert shortened("a" * 49) == "a" * 47 + "…"
+def test_each_example_has_one_line_with_the_starts_of_its_texts() -> None:
+    assert example_lines([("a" * 48, "b\nc"), ("a" * 49, "")]) == [f"{'':19}{'a' * 48} | b c", f"{'':19}{'a' * 47}… | "]
+
+
+def test_the_problem_of_an_unreadable_row_is_shown_in_full_on_its_line() -> None:
+    problem = "3 columns, expected 2 (en and fr)\nchoose with --columns 1 2"
+    data = DataReport(read=100, unreadable=RuleReport(1, [("d.tsv line 2", problem)]))
+    _, example = unreadable_lines(data)
+    assert example.strip() == "d.tsv line 2 | 3 columns, expected 2 (en and fr) choose with --columns 1 2"
 
 
 def test_epochs_are_shown_in_full_where_a_run_ends_within_one() -> None:
