@@ -208,16 +208,11 @@ SCHEMA = pa.schema({"src": pa.list_(pa.int32()), "tgt": pa.list_(pa.int32())})
 class TokenRows(Protocol):
     """Token ids of many sentences, row by row."""
 
-    def __getitem__(self, row: int) -> IdList: ...
-
-    def lengths(self) -> Ints:
-        """Return the number of tokens in each row."""
+    lengths: Ints
+    """The number of tokens in each row"""
 
     def take(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the tokens of these rows, one row after the other, and their lengths."""
-
-    def counts(self, size: int) -> Ints:
-        """Return how often each of the token ids below size occurs."""
 
 
 class ReplacedRows:
@@ -225,22 +220,15 @@ class ReplacedRows:
 
     def __init__(self, original: TokenRows, replacements: Mapping[int, list[int]]) -> None:
         self.original = original
-        self.replacements = replacements
         self.new_rows = FlatRows.of(list(replacements.values()))
-        self._lengths = original.lengths().copy()
-        self.number_of_row = np.full(len(self._lengths), -1)  # of each row among the new ones; −1: it is an old one
+        self.lengths = original.lengths.copy()
+        self.number_of_row = np.full(len(self.lengths), -1)  # of each row among the new ones; −1: it is an old one
         replaced = np.fromiter(replacements, dtype=np.int64, count=len(replacements))
         self.number_of_row[replaced] = np.arange(len(replacements))
-        self._lengths[replaced] = self.new_rows.lengths
-
-    def __getitem__(self, row: int) -> IdList:
-        return self.replacements[row] if row in self.replacements else self.original[row]
-
-    def lengths(self) -> Ints:
-        return self._lengths
+        self.lengths[replaced] = self.new_rows.lengths
 
     def take(self, rows: Ints) -> tuple[Ints, Ints]:
-        lengths = self._lengths[rows]
+        lengths = self.lengths[rows]
         numbers = self.number_of_row[rows]
         is_new = numbers >= 0
         is_new_token = np.repeat(is_new, lengths)
@@ -249,13 +237,6 @@ class ReplacedRows:
         starts = self.new_rows.starts[numbers[is_new]]
         ids[is_new_token] = self.new_rows.ids[places_of(starts, lengths[is_new])]
         return ids, lengths
-
-    def counts(self, size: int) -> Ints:
-        counts = self.original.counts(size)
-        for row, ids in self.replacements.items():
-            np.subtract.at(counts, np.asarray(self.original[row], dtype=np.int64), 1)
-            np.add.at(counts, np.asarray(ids, dtype=np.int64), 1)
-        return counts
 
 
 class EncodedPairs:
@@ -274,8 +255,8 @@ class EncodedPairs:
         self.tokenizer = tokenizer
         self.too_long = too_long
         self.origins = origins
-        self.src_lengths = sources.lengths()[rows] + 1  # with EOS
-        self.tgt_lengths = targets.lengths()[rows] + 1
+        self.src_lengths = sources.lengths[rows] + 1  # with EOS
+        self.tgt_lengths = targets.lengths[rows] + 1
 
     @classmethod
     def of(
@@ -301,7 +282,7 @@ class EncodedPairs:
 
         ids = cached_table("tokens", digest(pairs.key, tokenizer.to_json(), *tags), SCHEMA, encoded)
         sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)
-        longer = np.maximum(sources.lengths(), targets.lengths())
+        longer = np.maximum(sources.lengths, targets.lengths)
         fits = longer <= (max_length if max_length is not None else longer.max(initial=0))
         return cls(sources, targets, np.flatnonzero(fits), tokenizer, np.flatnonzero(~fits), pairs.origins()[fits])
 

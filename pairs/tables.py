@@ -167,7 +167,7 @@ class Pairs(Sequence[tuple[str, str]]):
 
 
 class Ragged:
-    """A memory-mapped column of lists of int32. `ragged[row]` is an array.
+    """A memory-mapped column of lists of int32.
 
     Arrow stores such a column in chunks, each as one flat array and the offsets at which its rows start:
 
@@ -191,26 +191,11 @@ class Ragged:
         places = [base + of_chunk for base, of_chunk in zip(bases, offsets, strict=True)]
         none = [np.zeros(0, dtype=np.int64)]
         self.starts: Ints = np.concatenate([*none, *(of_chunk[:-1] for of_chunk in places)])
-        self._lengths: Ints = np.concatenate([*none, *(np.diff(of_chunk) for of_chunk in places)]).astype(np.int32)
-
-    def lengths(self) -> Ints:
-        """Return the length of every row, in memory."""
-        return self._lengths
-
-    def counts(self, size: int) -> Ints:
-        """Return how often each of the integers from 0 to size − 1 occurs in all rows."""
-        counts = np.zeros(size, dtype=np.int64)
-        for chunk in self.chunks:
-            counts += np.bincount(chunk.flatten().to_numpy(), minlength=size)
-        return counts
-
-    def __getitem__(self, row: int) -> NDArray[np.int32]:
-        start = self.starts[row]
-        return self.memory[start : start + self._lengths[row]]
+        self.lengths: Ints = np.concatenate([*none, *(np.diff(of_chunk) for of_chunk in places)]).astype(np.int32)
 
     def take(self, rows: Ints) -> tuple[NDArray[np.int32], Ints]:
         """Return the lists of these rows, one after the other, and their lengths."""
-        lengths = self._lengths[rows]
+        lengths = self.lengths[rows]
         return self.memory[places_of(self.starts[rows], lengths)], lengths
 
 

@@ -103,10 +103,11 @@ def test_each_source_begins_with_the_tag_of_its_target(corpus: Corpus) -> None:
     tokenizer = Tokenizer.train((side for pair in corpus.train for side in pair), 300, ["de", "en", "fr"])
     tags = [tokenizer.tags[origin.target] for origin in corpus.origins]
     tagged_pairs, plain = EncodedPairs.of(corpus.train, tokenizer, tags=tags), EncodedPairs.of(corpus.train, tokenizer)
+    rows = np.arange(len(plain))
+    (tagged_sources, tagged_targets), (sources, _) = tagged_pairs.ids(rows), plain.ids(rows)
     for row, (_, target) in enumerate(corpus.directions(corpus.train)):
-        first, *rest = np.asarray(tagged_pairs.sources[row]).tolist()
-        assert first == tokenizer.tags[target] and rest == np.asarray(plain.sources[row]).tolist()
-        assert not set(np.asarray(tagged_pairs.targets[row]).tolist()) & set(tokenizer.tags.values())
+        assert tagged_sources[row].tolist() == [tokenizer.tags[target], *sources[row]]
+        assert not set(tagged_targets[row].tolist()) & set(tokenizer.tags.values())
 
 
 @pytest.mark.parametrize("precision", ["plain", "fp32", "int8"])

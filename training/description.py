@@ -7,15 +7,18 @@ from importlib.metadata import version
 
 import numpy as np
 
+from dataset import TokenRows
 from machine.devices import device_label
 from pairs.report import DataReport, RuleReport
 from pairs.tables import Ints
 from tapis.text.tokenizer import Tokenizer
+from tapis.threads import chunks
 from training.ancestry import Ancestor, rare_tokens
 from training.metrics import BatchReport, Metrics, SideReport
 from training.trainer import Training
 
 PACKAGES = ("torch", "tokenizers", "datasets", "torchmetrics", "sacrebleu")  # whose versions are recorded
+COUNTED_TOGETHER = 100_000  # rows, whose token ids are in memory
 EXAMPLES = 5  # sentences of the test part with their translations, for the card of a release
 
 
@@ -37,7 +40,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
         (names[0], pairs.sources, src_lengths, n_words[0]),
         (names[1], pairs.targets, pairs.tgt_lengths, n_words[1]),
     ):
-        side_counts = rows.counts(len(counts)) - np.bincount(rows.take(pairs.too_long)[0], minlength=len(counts))
+        side_counts = counts_of_tokens(rows, pairs.rows, len(counts))
         side_counts[tags] = 0
         counts += side_counts
         sides[language] = describe_side(lengths - 1, n, side_counts, training.tokenizer)
@@ -91,6 +94,15 @@ def describe_data(training: Training) -> DataReport:
         for i, (source, weight) in enumerate(zip(report.sources, training.origin_weights, strict=True))
     ]
     return replace(report, sources=sources, pairs_in_an_epoch=training.pairs_per_epoch)
+
+
+def counts_of_tokens(tokens: TokenRows, rows: Ints, n_tokens: int) -> Ints:
+    """Return how often these rows have each token of a vocabulary."""
+    counts = np.zeros(n_tokens, dtype=np.int64)
+    for part in chunks(rows, COUNTED_TOGETHER):
+        ids, _ = tokens.take(np.array(part))
+        counts += np.bincount(ids, minlength=n_tokens)
+    return counts
 
 
 def describe_side(lengths: Ints, n_words: int, counts: Ints, tokenizer: Tokenizer) -> SideReport:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataset import EncodedPairs
+from dataset import EncodedPairs, FlatRows
 from decoding.translator import Translator
 from machine.distributed import Group
 from pairs.corpus import Corpus
@@ -104,15 +104,16 @@ def other_places(pairs: EncodedPairs, places: NDArray[np.int64]) -> NDArray[np.i
     """
     shuffled = np.random.default_rng(1).permutation(places)
     in_order = shuffled[np.argsort(pairs.src_lengths[shuffled], kind="stable")]
-    n = len(in_order)
-    rows = pairs.rows[in_order].tolist()
-    sources = np.fromiter((hash(np.asarray(pairs.sources[row]).tobytes()) for row in rows), np.int64, n)
+    hashes: list[int] = []
+    for part in chunks(pairs.rows[in_order], JUDGED_TOGETHER):
+        hashes += [hash(ids.tobytes()) for ids in FlatRows(*pairs.sources.take(np.array(part)))]
+    sources = np.array(hashes)
 
     # The next place with another source; after the last one, the first one comes.
     begins = np.flatnonzero(sources != np.roll(sources, 1))  # of runs of equal sources
     if not len(begins):
         return places
-    next_begin = begins[np.searchsorted(begins, np.arange(n), side="right") % len(begins)]
+    next_begin = begins[np.searchsorted(begins, np.arange(len(sources)), side="right") % len(begins)]
     by_place = np.empty(int(places.max(initial=-1)) + 1, dtype=np.int64)
     by_place[in_order] = in_order[next_begin]
     return by_place[places]

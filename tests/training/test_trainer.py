@@ -13,7 +13,7 @@ from conftest import ROOT, first
 
 from checkpoint import RunFolder, parameters
 from config import Config
-from dataset import Batch, collate
+from dataset import Batch, EncodedPairs, collate
 from fast.packed_batch import PackedBatch
 from machine.distributed import ALONE, Group
 from pairs.corpus import Corpus
@@ -24,7 +24,7 @@ from tapis.system.terminal import is_main
 from tapis.text.tokenizer import Tokenizer
 from train import take_step
 from training.batch_plan import BatchPlan
-from training.description import describe
+from training.description import counts_of_tokens, describe
 from training.failures import TrainingError
 from training.own_translations import Translated, to_tensors
 from training.records import Validation
@@ -135,6 +135,13 @@ def test_the_report_counts_what_is_learned_from(tiny: Config, small: Corpus, tok
     assert len(training.train_pairs.too_long)
     report, expected = describe(training), describe(Training(config, learned_from, tokenizer))
     assert report.sides == expected.sides and report.rare_tokens == expected.rare_tokens
+
+
+def test_tokens_are_counted_in_parts(small: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.description.COUNTED_TOGETHER", 7)
+    pairs, rows = EncodedPairs.of(small.train, tokenizer), np.arange(3, 40)
+    expected = np.bincount(pairs.ids(rows)[0].ids, minlength=len(tokenizer))
+    assert counts_of_tokens(pairs.sources, rows, len(tokenizer)).tolist() == expected.tolist()
 
 
 # Batches
