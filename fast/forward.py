@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fast.attention import RangeLayout, to_autocast_dtype
-from fast.loss import Lesson, losses_and_gradient_in_place, losses_and_gradient_on_gpu, projected_cross_entropy
+from fast.loss import Lesson, projected_cross_entropy
 from fast.packed_batch import PackedBatch
 from model import Transformer
 from tapis.system.terminal import say
@@ -83,10 +83,9 @@ class PackedBatchLoss(nn.Module):
         """The loss to minimize and the cross-entropy without smoothing, both summed over the target tokens, in nats."""
         weight = self.model.projection.linear.weight
         on_gpu = isinstance(packed.layout, RangeLayout)
-        of_chunk = losses_and_gradient_on_gpu if on_gpu else losses_and_gradient_in_place
         vectors = self.vectors(self.model, packed)
         lessons = self.lessons(packed) if self.model.training else []
-        return projected_cross_entropy(vectors, weight, packed.labels, self.smoothing, of_chunk, lessons)
+        return projected_cross_entropy(vectors, weight, packed.labels, self.smoothing, on_gpu, lessons)
 
     def lessons(self, packed: PackedBatch) -> list[Lesson]:
         """Return of each teacher what its probabilities are computed from."""

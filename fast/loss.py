@@ -1,6 +1,6 @@
 """The projection and the label-smoothed cross-entropy in one, without the logits of a whole batch in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -16,12 +16,6 @@ CHUNK = 1024  # target tokens whose logits exist at once
 LOGITS_AT_ONCE = 2**29  # with the kernel for GPUs, which takes longer for many small products than for few large ones
 SIZE_OF_LESSONS = 9  # times the bytes of logits in bf16, with teachers: these, and four tensors in fp32
 ALIGNED = 64  # on a GPU, the products with V columns take two to four times as long if V is odd
-
-
-# Logits (n, W), labels (n,), smoothing, V → both losses, summed, and the gradient of the first by the logits, (n, W) in
-# their type. Columns beyond V are zeros in the logits and in the gradient, and count for nothing. Rows whose label is
-# PAD do not count in the losses; their gradients are not zero.
-LossesAndGradient: TypeAlias = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 # The rows (n, D) of a teacher, to be projected, and the matrix (V, D) by which it does so.
 Lesson: TypeAlias = tuple[Tensor, Tensor]
@@ -49,7 +43,12 @@ def part_of(lessons: Sequence[Lesson], start: int, size: int) -> list[Lesson]:
 def losses_and_gradient_in_place(
     logits: Tensor, labels: Tensor, smoothing: float, vocab_size: int, lessons: Sequence[Lesson] = ()
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Write the gradient over the logits. On a CPU, some rows at a time, which stay in its cache."""
+    """Write the gradient over the logits. On a CPU, some rows at a time, which stay in its cache.
+
+    Logits (n, W), labels (n,), smoothing, V → both losses, summed, and the gradient of the first by the logits, (n, W)
+    in their type. Columns beyond V are zeros in the logits and in the gradient, and count for nothing. Rows whose label
+    is PAD do not count in the losses; their gradients are not zero.
+    """
     of_label = 1 - TAUGHT if lessons else 1.0  # share of the smoothed label in the target
     loss = torch.zeros((), device=labels.device)
     cross_entropy = torch.zeros((), device=labels.device)
@@ -139,13 +138,13 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         labels: Tensor,
         smoothing: float,
-        of_chunk: LossesAndGradient,
+        on_gpu: bool,
         lessons: Sequence[Lesson],
     ) -> tuple[Tensor, Tensor]:
         vocab_size = len(weight)
         matrix = weight.to(vectors.dtype)
         size = CHUNK
-        if of_chunk is losses_and_gradient_on_gpu:
+        if on_gpu:
             matrix = F.pad(matrix, (0, 0, 0, -vocab_size % ALIGNED))
             size = max(CHUNK, LOGITS_AT_ONCE // len(matrix) // (SIZE_OF_LESSONS if lessons else 1))
         weight_grad = torch.zeros_like(weight)
@@ -155,11 +154,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         for number, (x, x_labels) in enumerate(zip(torch.split(vectors, size), torch.split(labels, size), strict=True)):
             # Project.
             logits = x @ matrix.T  # (size, V or, on a GPU, a little more)
-            if lessons:
+            if on_gpu and not lessons:
+                found = losses_and_gradient_on_gpu(logits, x_labels, smoothing, vocab_size)
+            else:
                 of_x = part_of(lessons, number * size, size)
                 found = losses_and_gradient_in_place(logits, x_labels, smoothing, vocab_size, of_x)
-            else:
-                found = of_chunk(logits, x_labels, smoothing, vocab_size)
             chunk_loss, chunk_cross_entropy, grad = found
             loss += chunk_loss
             cross_entropy += chunk_cross_entropy
@@ -183,15 +182,15 @@ def projected_cross_entropy(
     weight: Tensor,
     labels: Tensor,
     smoothing: float,
-    of_chunk: LossesAndGradient = losses_and_gradient_in_place,
+    on_gpu: bool = False,
     lessons: Sequence[Lesson] = (),
 ) -> tuple[Tensor, Tensor]:
     """Replace `label_smoothed_cross_entropy(vectors @ weight.T, labels, smoothing, taught)` of training/objective.py.
 
     Vectors (N, D), projection matrix (V, D), labels (N,) → the loss to minimize and the cross-entropy without
-    smoothing, both summed over the labels that are not PAD, in nats. of_chunk computes them for some of the rows; with
-    lessons, of N rows each, `losses_and_gradient_in_place` does.
+    smoothing, both summed over the labels that are not PAD, in nats. With on_gpu, the kernel for GPUs computes them,
+    but not with lessons, which have N rows each.
     """
     apply: Any = _ProjectedCrossEntropy.apply
-    loss, cross_entropy = apply(vectors, weight, labels, smoothing, of_chunk, lessons)
+    loss, cross_entropy = apply(vectors, weight, labels, smoothing, on_gpu, lessons)
     return loss, cross_entropy

@@ -1,6 +1,7 @@
 """The loss, plain and projected, against torch's own over whole logits."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from torch.nn import functional as F
 from fast.attention import to_autocast_dtype
 from fast.loss import (
     CHUNK,
-    LossesAndGradient,
     losses_and_gradient_in_place,
     losses_and_gradient_on_gpu,
     projected_cross_entropy,
@@ -32,7 +32,7 @@ def fast_loss(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
 
 def loss_on_gpu(vectors: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     register_plain_kernels()
-    return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing, losses_and_gradient_on_gpu)
+    return projected_cross_entropy(to_autocast_dtype(vectors), weight, labels, smoothing, on_gpu=True)
 
 
 either = pytest.mark.parametrize("loss_of", [plain_loss, fast_loss, loss_on_gpu])
@@ -83,11 +83,11 @@ def test_the_perplexity_of_an_even_guess_is_the_size_of_the_vocabulary(loss_of: 
     assert (plain / 5).exp().item() == pytest.approx(40)
 
 
-@pytest.mark.parametrize("of_chunk", [losses_and_gradient_on_gpu, losses_and_gradient_in_place])
-def test_columns_beyond_the_vocabulary_count_for_nothing(of_chunk: LossesAndGradient) -> None:
+@pytest.mark.parametrize("losses_and_gradient", [losses_and_gradient_on_gpu, losses_and_gradient_in_place])
+def test_columns_beyond_the_vocabulary_count_for_nothing(losses_and_gradient: Callable[..., Any]) -> None:
     logits, labels = torch.randn(300, 11), torch.randint(1, 11, (300,))
     padded = F.pad(logits, (0, 5))
-    loss, cross_entropy, gradient = of_chunk(logits, labels, 0.1, 11)
+    loss, cross_entropy, gradient = losses_and_gradient(logits, labels, 0.1, 11)
     register_plain_kernels()
-    found = of_chunk(padded, labels, 0.1, 11)
+    found = losses_and_gradient(padded, labels, 0.1, 11)
     torch.testing.assert_close(found, (loss, cross_entropy, F.pad(gradient, (0, 5))))
