@@ -435,7 +435,7 @@ class Api:
         lines = text.split("\n")
         client = self.client_of(http, request.api_key)
         languages = self.models.languages_of_texts(request.target)
-        foreign, shares = await self.call(partial(languages_of, lines, "", languages), len(text), client)
+        foreign, shares = await self.call(partial(languages_of, lines, languages), len(text), client)
         if foreign:
             notices.append(
                 f"This seems to be {name_of(foreign)}, from which no model here translates into "
@@ -518,16 +518,12 @@ class Api:
             },
         }
 
-    async def detect(self, http: Request) -> list[DetectedLanguage]:
+    async def detect(self, http: Request, request: DetectRequest) -> list[DetectedLanguage]:
         """Answer /detect. Raises RequestError."""
-        return await self.answer(http, DetectRequest, self.detected)
-
-    async def detected(self, http: Request, request: DetectRequest) -> list[DetectedLanguage]:
-        """Return the languages that a text may be in. Raises RequestError."""
         text = replace_lone_surrogates(request.q)
         self.check_length([text])
         client = self.client_of(http, request.api_key)
-        what = partial(languages_of, text.split("\n"), "", self.models.languages)
+        what = partial(languages_of, text.split("\n"), self.models.languages)
         foreign, shares = await self.call(what, len(text), client)
         if foreign:
             return [DetectedLanguage(language=foreign, confidence=100)]
@@ -646,11 +642,9 @@ def line_answer(line: Translation) -> dict[str, Any]:
     return {"text": line.text, "doubts": line.doubts, "sentences": sentences}
 
 
-def languages_of(
-    lines: Sequence[str], markup: Markup, languages: Sequence[str]
-) -> tuple[str | None, list[tuple[str, float]]]:
+def languages_of(lines: Sequence[str], languages: Sequence[str]) -> tuple[str | None, list[tuple[str, float]]]:
     """Return what `foreign_language` and `language_shares` say of the lines of a text."""
-    text = text_to_identify(lines, markup)
+    text = text_to_identify(lines)
     return foreign_language(text, languages), language_shares(text, languages)
 
 
@@ -708,7 +702,7 @@ def api_app(api: Api) -> FastAPI:
     @app.post("/detect", responses=errors, openapi_extra=body_of(DetectRequest))
     async def detect(http: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, the most probable first."""
-        return await api.detect(http)
+        return await api.answer(http, DetectRequest, api.detect)
 
     @app.post("/translate_file", responses=errors, openapi_extra=body_of(FileRequest, ["multipart/form-data"]))
     async def translate_file(http: Request) -> FileAnswer:
