@@ -36,7 +36,7 @@ from tapis.config import ConfigError, TapisError
 from tapis.constrained import LEAST_BEAM
 from tapis.glossary import Glossary
 from tapis.search import Search
-from tapis.serving.batches import Awaited, Batches, Lanes, QueueFullError, Translate
+from tapis.serving.batches import Awaited, Batches, Lanes, QueueFullError, TranslateBatch
 from tapis.serving.files import (
     SUFFIXES,
     Document,
@@ -217,7 +217,7 @@ def work_of_terms(
     return work
 
 
-def calls(work: Callable[[], T]) -> Translate[T]:
+def calls(work: Callable[[], T]) -> TranslateBatch[T]:
     """Return what translates for a queue of functions to call: its requests have a function and one line each."""
     return lambda lines, check: [work()]
 

@@ -27,7 +27,7 @@ MAX_QUICK_WORK = 6_000  # of several such requests in one batch: the next one wa
 
 Check = Callable[[], None]
 """Called every few steps of a translation; raises AbandonedError if nobody waits for it any more"""
-Translate = Callable[[list[str], Check], list[R]]
+TranslateBatch = Callable[[list[str], Check], list[R]]
 
 
 class QueueFullError(Exception):
@@ -65,14 +65,11 @@ class _Request(Generic[K, R]):
 
 
 class Batches(Generic[K, R]):
-    """A queue of requests, and the thread that answers them, those of one kind together.
-
-    Use it as a context manager, or call `close`.
-    """
+    """A queue of requests, and the thread that answers them, those of one kind together, until `close` is called."""
 
     def __init__(
         self,
-        translator_of: Callable[[K], Translate[R]],
+        translator_of: Callable[[K], TranslateBatch[R]],
         max_waiting: int,
         max_lines: int,
         max_work: float = MAX_WORK,
@@ -212,7 +209,7 @@ class Batches(Generic[K, R]):
         else:
             self._answer_by(translate, batch)
 
-    def _answer_by(self, translate: Translate[R], batch: list[_Request[K, R]]) -> None:
+    def _answer_by(self, translate: TranslateBatch[R], batch: list[_Request[K, R]]) -> None:
         """Translate requests together. If that fails, each is translated alone, so that no other fails with it."""
 
         def check() -> None:
@@ -254,7 +251,7 @@ def _as_exception(error: BaseException) -> Exception:
 class Lanes(Generic[K, R]):
     """Two queues with a thread each, which share the processor: one for requests of little work, one for the others."""
 
-    def __init__(self, translator_of: Callable[[K], Translate[R]], max_waiting: int, max_lines: int) -> None:
+    def __init__(self, translator_of: Callable[[K], TranslateBatch[R]], max_waiting: int, max_lines: int) -> None:
         """Take the arguments of `Batches`. Two threads call translator_of. max_waiting requests wait in each queue."""
         self.quick = Batches(translator_of, max_waiting, max_lines, MAX_QUICK_WORK)
         self.long = Batches(translator_of, max_waiting, max_lines)

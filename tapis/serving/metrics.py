@@ -7,7 +7,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tapis.serving.batches import Check, Translate
+from tapis.serving.batches import Check, TranslateBatch
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -35,10 +35,10 @@ class Metrics:
         """Return all values in Prometheus' format."""
         return generate_latest(self.registry)
 
-    def counted(self, translator_of: Callable[[K], Translate[R]]) -> Callable[[K], Translate[R]]:
+    def counted(self, translator_of: Callable[[K], TranslateBatch[R]]) -> Callable[[K], TranslateBatch[R]]:
         """Wrap the argument of `Batches`, so that lines and characters are counted as they are translated."""
 
-        def counted_translator_of(kind: K) -> Translate[R]:
+        def counted_translator_of(kind: K) -> TranslateBatch[R]:
             translate = translator_of(kind)
 
             def counted_translate(lines: list[str], check: Check) -> list[R]:

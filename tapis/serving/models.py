@@ -16,7 +16,7 @@ from tapis.glossary import Glossary
 from tapis.memory import Match, Memory
 from tapis.release import CheckpointError, Release, RunFiles
 from tapis.search import Search
-from tapis.serving.batches import Check, Translate
+from tapis.serving.batches import Check, TranslateBatch
 from tapis.system.files import last_part
 from tapis.system.terminal import say
 from tapis.text.languages import foreign_language, language_shares, repair
@@ -214,7 +214,7 @@ class Models:
                 self._loaded.move_to_end(run)
             return self._loaded.get(run)
 
-    def translator_of(self, kind: Kind) -> Translate[Answer]:
+    def translator_of(self, kind: Kind) -> TranslateBatch[Answer]:
         """Return what translates lines of a kind. Raises a TapisError if the run's files cannot be used."""
         translator = self.load(kind.run).towards(kind.target, kind.source)
         pair = kind.source, kind.target

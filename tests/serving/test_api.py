@@ -34,7 +34,7 @@ from tapis.config import ConfigError, TapisError
 from tapis.glossary import Glossary, Term
 from tapis.search import Search
 from tapis.serving.api import LONG_TEXT, TranslateRequest, work_of
-from tapis.serving.batches import QUICK_WORK, Check, Lanes, Translate
+from tapis.serving.batches import QUICK_WORK, Check, Lanes, TranslateBatch
 from tapis.serving.files import MAX_BYTES, MAX_FILES, SUFFIXES, Document, Downloads, Upload, joined_file
 from tapis.serving.limits import WRONG_KEYS, ApiKeys, BodyLimit, TooManyKeysError, network_of
 from tapis.serving.models import Answer, Kind, Models, find_models
@@ -57,7 +57,7 @@ class Echo(Models):
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
-    def translator_of(self, kind: Kind) -> Translate[Answer]:
+    def translator_of(self, kind: Kind) -> TranslateBatch[Answer]:
         return partial(self.translate, kind)
 
     def translate(self, kind: Kind, lines: Sequence[str], check: Check) -> list[Answer]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tapis.serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, Translate
+from tapis.serving.batches import AbandonedError, Batches, Check, Lanes, QueueFullError, TranslateBatch
 from tapis.system.cli import ServeOptions
 
 MAX_LINES = ServeOptions().max_lines
@@ -46,7 +46,7 @@ def batches(slow: Slow) -> Iterator[Batches[str, str]]:
 
 
 def slow_batches(slow: Slow) -> Batches[str, str]:
-    def translator_of(kind: str) -> Translate[str]:
+    def translator_of(kind: str) -> TranslateBatch[str]:
         return partial(slow, kind)
 
     return Batches(translator_of, max_waiting=5, max_lines=4)
@@ -125,7 +125,7 @@ class PanicError(BaseException):
 
 @pytest.mark.parametrize("error", [PanicError, SystemExit])
 def test_no_error_ends_the_thread_of_a_queue(error: type[BaseException]) -> None:
-    def translator_of(kind: str) -> Translate[str]:
+    def translator_of(kind: str) -> TranslateBatch[str]:
         if kind == "damaged":
             raise error(kind)
         return translate
@@ -188,7 +188,7 @@ def test_a_batch_has_few_characters_unless_one_request_has_many(batches: Batches
 def test_a_model_that_cannot_be_loaded_is_tried_once_for_a_batch(slow: Slow) -> None:
     tries: list[str] = []
 
-    def translator_of(kind: str) -> Translate[str]:
+    def translator_of(kind: str) -> TranslateBatch[str]:
         tries.append(kind)
         if kind == "damaged":
             raise ValueError(kind)
