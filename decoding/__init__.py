@@ -1,1 +1,1 @@
-"""Token ids → translations: search, the translator, attention maps, scoring, and other engines."""
+"""Token ids → translations, with PyTorch: search, the translator, attention maps, and scoring."""
