@@ -23,9 +23,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from decoding.translator import Translator  # noqa: E402
-from pairs.readers import lines  # noqa: E402
 from tapis.doubts import numbers  # noqa: E402
 from tapis.scoring import score  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.typed_text import translate_lines  # noqa: E402
 
 LINKS = (

@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT)]
 import pyarrow.parquet as pq  # noqa: E402
 import tyro  # noqa: E402
 
-from pairs.readers import Pair, lines  # noqa: E402
+from tapis.text.lines import Pair, lines  # noqa: E402
 from tapis.translator import Translator  # noqa: E402
 
 SEPARATOR = "‖"

@@ -31,8 +31,9 @@ sys.path.insert(0, str(ROOT))
 
 from config import RuleName  # noqa: E402
 from pairs.cleaning import RULES  # noqa: E402
-from pairs.readers import Pair, read_parts  # noqa: E402
+from pairs.readers import read_parts  # noqa: E402
 from pairs.unreadable import Unreadable  # noqa: E402
+from tapis.text.lines import Pair  # noqa: E402
 
 MODEL = "--vocab-size 6000 --d-model 128 --d-ff 512 --n-encoder-layers 2 --n-decoder-layers 2 --batch-tokens 2048"
 TRAINING = "--lr 3e-3 --warmup-steps 200"

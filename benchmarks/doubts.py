@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))
 from as_typed import RunAndPairs  # noqa: E402
 
 from decoding.translator import Translator  # noqa: E402
-from pairs.readers import lines  # noqa: E402
 from tapis.doubts import doubts, words  # noqa: E402
 from tapis.scoring import sentence_chrf  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.translation import DOUBTS  # noqa: E402
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

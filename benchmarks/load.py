@@ -36,8 +36,8 @@ sys.path.insert(0, str(ROOT))
 from checkpoint import RunFolder  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from exporting.ctranslate2 import to_ctranslate2  # noqa: E402
-from pairs.readers import lines  # noqa: E402
 from tapis.system.files import whole_folder  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.typed_text import translate_lines  # noqa: E402
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)

@@ -26,9 +26,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import tyro  # noqa: E402
 from measure import alternate, command_cost, ratio  # noqa: E402
 
-from pairs.readers import lines  # noqa: E402
 from tapis.search import Search  # noqa: E402
 from tapis.system.terminal import say  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.translator import Translator  # noqa: E402
 
 

@@ -27,8 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from recipes import bleu_of, counts_of  # noqa: E402
 
-from pairs.readers import lines  # noqa: E402
 from tapis.scoring import bleu_tokenizer  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 
 RARE = 5  # times that training has a word, at most
 FREQUENCIES = ((0, 0), (1, 5), (6, 50), (51, 500), (501, 10**9))

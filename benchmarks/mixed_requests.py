@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from load import answer_to, as_http, served  # noqa: E402
 
 from checkpoint import RunFolder  # noqa: E402
-from pairs.readers import lines  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 
 N_SENTENCES = 150  # that requests have
 KINDS = ("text", "list", "HTML", "alternatives", "auto", "detect", "file", "page")

@@ -42,9 +42,9 @@ from sacrebleu.metrics.bleu import BLEU
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pairs.readers import lines  # noqa: E402
 from tapis.scoring import bleu_tokenizer  # noqa: E402
 from tapis.system.files import write_text  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.threads import n_cores  # noqa: E402
 
 SAMPLES = 2000  # of the bootstrap

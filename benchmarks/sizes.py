@@ -21,7 +21,7 @@ import tyro
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pairs.readers import lines  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 
 SEED = 1
 COLUMNS = "pairs", "flags", "parameters", "steps", "minutes", "BLEU", "chrF", "perplexity", "at step"

@@ -36,9 +36,9 @@ import sacrebleu  # noqa: E402
 import tyro  # noqa: E402
 
 import tapis.terms  # noqa: E402
-from pairs.readers import lines  # noqa: E402
 from tapis.glossary import Glossary, Term, forms_in, missing_terms  # noqa: E402
 from tapis.search import Search  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 from tapis.translator import Translator  # noqa: E402
 
 SHORTEST = 4  # letters

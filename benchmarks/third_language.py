@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pairs.cleaning import is_clearly_other, scorer_of_all, words_alone  # noqa: E402
-from pairs.readers import lines  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 
 MESSAGES, FEWEST = 1500, 150  # of a language
 PLACEHOLDER = re.compile(r"[%{}<>_\\|=/@&\n]|--")

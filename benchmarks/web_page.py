@@ -27,9 +27,9 @@ from selenium import webdriver  # noqa: E402
 from checkpoint import RunFolder  # noqa: E402
 from decoding.translator import Translator  # noqa: E402
 from exporting.web import to_web  # noqa: E402
-from pairs.readers import lines  # noqa: E402
 from tapis.scoring import score  # noqa: E402
 from tapis.search import Search  # noqa: E402
+from tapis.text.lines import lines  # noqa: E402
 
 BEAM = 5
 WORDS = 12  # of the sentences that are timed apart

@@ -17,7 +17,7 @@ from pairs.batches import RULE_NAMES
 from pairs.cleaned import cleaned_table, code_key, settings_and_training_part, turned_round
 from pairs.cleaning import RULES, CleanerSettings
 from pairs.origins import Origin, open_parts, origins
-from pairs.readers import PARTS, DataError, read_text
+from pairs.readers import PARTS, read_text
 from pairs.report import DataReport, RuleReport
 from pairs.selection import (
     HOPELESS_LENGTH,
@@ -36,6 +36,7 @@ from pairs.selection import (
 from pairs.tables import Pairs
 from tapis.system.files import digest
 from tapis.system.terminal import listed
+from tapis.text.lines import DataError
 
 
 @dataclass

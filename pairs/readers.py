@@ -38,7 +38,6 @@ from tapis.text.lines import (
     ESCAPED,
     MAX_LINE_BYTES,
     DataError,
-    Pair,
     file_type,
     line_pairs,
     lines,
@@ -46,8 +45,6 @@ from tapis.text.lines import (
 )
 from tapis.text.sentences import replace_lone_surrogates
 from tapis.text.tmx import read_tmx
-
-__all__ = ["PARTS", "DataError", "Pair", "Part", "lines", "read_parts", "takes_columns"]
 
 PARTS = ("train", "valid", "test")
 

@@ -29,12 +29,13 @@ from model import Transformer
 from pairs.batches import clean_batch
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
-from pairs.readers import Pair, Part
+from pairs.readers import Part
 from pairs.tables import Pairs
 from pairs.unreadable import Unreadable
 from tapis.attention import draw
 from tapis.system.cli import run_command
 from tapis.system.files import digest, write_text
+from tapis.text.lines import Pair
 from tapis.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parent.parent

@@ -38,7 +38,6 @@ from exporting.release import pack, to_release
 from exporting.web import web_facts
 from model import Transformer
 from pairs.corpus import Corpus
-from pairs.readers import lines
 from pairs.report import DataReport
 from tapis.config import BOS, EOS, ConfigError, Learned, TapisError
 from tapis.ctranslate2 import EngineError
@@ -48,6 +47,7 @@ from tapis.search import Search
 from tapis.system.files import whole_folder
 from tapis.system.hub import SUMS, FetchError, check_sums, fetch, write_sums
 from tapis.system.terminal import escape_controls
+from tapis.text.lines import lines
 from tapis.text.tokenizer import Tokenizer
 from training.metrics import AncestorRecord, Metrics, load_metrics
 

@@ -27,12 +27,12 @@ from decoding.torch_searcher import TorchSearcher, searcher_of
 from decoding.translator import Translator
 from model import Transformer
 from pairs.corpus import Corpus, load_corpus
-from pairs.readers import DataError
 from tapis.commands.evaluate import language_of
 from tapis.config import ConfigError, Learned
 from tapis.release import CheckpointError
 from tapis.search import Search
 from tapis.text.languages import language_shares
+from tapis.text.lines import DataError
 from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import weights_of_origins
 from training.options import resolve

@@ -39,12 +39,12 @@ from machine.devices import DTYPES, choose_device
 from machine.distributed import ALONE, Group, local_part, mean_in_order, whole
 from model import Transformer
 from pairs.corpus import Corpus
-from pairs.readers import DataError
 from pairs.terms import lexicons
 from tapis.config import Learned
 from tapis.doubts import words_of
 from tapis.lengths import Lengths
 from tapis.system.files import cache_folder, digest
+from tapis.text.lines import DataError
 from tapis.text.tokenizer import Tokenizer
 from training.batch_plan import BatchPlan, weights_of_origins
 from training.objective import BatchLoss

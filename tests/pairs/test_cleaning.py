@@ -22,8 +22,9 @@ from pairs.batches import normalize
 from pairs.cleaning import RULES, Cleaner, TextCleaner, is_heading, words_alone
 from pairs.corpus import Corpus, load_corpus
 from pairs.language_scores import NGRAM_BYTES, SEPARATOR, LanguageScorer
-from pairs.readers import Pair, read_parts
+from pairs.readers import read_parts
 from tapis.text.languages import foreign_language, language_identifier, repair
+from tapis.text.lines import Pair
 
 
 def clean(

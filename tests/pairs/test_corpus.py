@@ -29,10 +29,11 @@ from pairs.cleaned import code_files, code_key
 from pairs.cleaning import RULES, Cleaner
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
-from pairs.readers import DataError, Pair, lines, read_parts
+from pairs.readers import read_parts
 from pairs.report_lines import data_lines
 from pairs.tables import column
 from tapis.config import pairs_of_all
+from tapis.text.lines import DataError, Pair, lines
 from tapis.threads import chunks
 
 PAIRS = [(f"sentence number {i}", f"le numéro {i} de la phrase") for i in range(2000)]

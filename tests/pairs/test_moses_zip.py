@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import readable
 
-from pairs.readers import DataError, Pair, read_parts
+from pairs.readers import read_parts
+from tapis.text.lines import DataError, Pair
 
 SOURCE_TEXT = "One.\nTwo, “or so”.\n\n"
 TARGET_TEXT = "Un.\r\nDeux.\r\n😀\r\n"

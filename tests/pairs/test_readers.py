@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from config import Config
 from pairs import readers
 from pairs.origins import check_files
-from pairs.readers import PART_NAMES, PARTS, DataError, Pair, lines, read_parts, read_text, takes_columns
+from pairs.readers import PART_NAMES, PARTS, read_parts, read_text, takes_columns
 from pairs.unreadable import Unreadable
 from tapis.system.hub import FILE_ENDINGS
-from tapis.text.lines import MAX_LINE_BYTES
+from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines
 
 PAIRS = [
     ("One.", "Un."),

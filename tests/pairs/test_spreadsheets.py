@@ -11,10 +11,11 @@ from conftest import readable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairs.readers import DataError, Pair, read_parts
+from pairs.readers import read_parts
 from pairs.unreadable import BLANK_LINE, Unreadable
 from tapis.scoring import bleu_tokenizer
 from tapis.text.language_codes import base_language
+from tapis.text.lines import DataError, Pair
 
 PAIRS = [
     ("Hello, you; and you.", "Bonjour, toi ; et toi."),

@@ -12,7 +12,8 @@ from conftest import ROOT, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairs.readers import DataError, Pair, read_parts
+from pairs.readers import read_parts
+from tapis.text.lines import DataError, Pair
 
 PAIRS = [("One & two.", "Un < deux."), ("“Three”\u2028é", "« Trois »\u00a0!"), ("", "x")]
 DOCTYPE = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairs.columns import SAMPLE_ROWS
-from pairs.readers import DataError, read_parts
+from pairs.readers import read_parts
+from tapis.text.lines import DataError
 
 TEXTS = st.text("aé,;\"'<&\t\n .«", max_size=12).map(lambda text: f"x{text}y")
 ODS = """<?xml version="1.0"?><d xmlns:table="t" xmlns:text="x" xmlns:office="o">

@@ -19,9 +19,9 @@ from checkpoint import RunFolder, parameters
 from config import Config
 from dataset import batches, collate
 from pairs.corpus import load_corpus
-from pairs.readers import DataError
 from pairs.vocabulary import learn_tokenizer
 from tapis.config import ConfigError
+from tapis.text.lines import DataError
 from training.batch_plan import weights_of_origins
 from training.own_translations import TAG, Round, rounds
 from training.records import RoundReport
