@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from config import RuleName
 from pairs.language_scores import LanguageScorer
 from tapis.text.language_codes import base_language
-from tapis.text.languages import LANGUAGE_MARGIN, TAG, identifier_of, language_identifier, repair
+from tapis.text.languages import LANGUAGE_MARGIN, identifier_of, language_identifier, repair
 from tapis.text.lines import Pair
 from tapis.text.words import LETTERS
 
@@ -64,6 +64,7 @@ MIN_CONTRAST_BYTES = 30  # of the words of a pair that counts
 # scored for all languages. One in ten English, French and German sentences has so much, and 995 of 1,000 others.
 SUSPICIOUS_OF_BYTE = 0.8
 
+_HTML_TAG = re.compile(r"<[^<>]*>")
 _WORD = re.compile(rf"{LETTERS}(?:['’]{LETTERS})*")
 _SOURCE_LINE = re.compile(r"source\s*:\s*(https?:|www\.|project gutenberg)", re.IGNORECASE)
 _AUDIOBOOK = re.compile(r"project gutenberg ?audiobook", re.IGNORECASE)
@@ -310,14 +311,14 @@ def words_alone(text: str) -> str:
 
     Punctuation depends on the publisher more than on the language: some books mark dialogue with — where others use “.
     """
-    return " ".join(_WORD.findall(TAG.sub(" ", text)))
+    return " ".join(_WORD.findall(_HTML_TAG.sub(" ", text)))
 
 
 def is_heading(pair: Pair) -> bool:
     """Return whether either side is a Project Gutenberg header, or both sides are chapter labels, in any format."""
     if any(_SOURCE_LINE.match(side) or ("gutenberg" in side.lower() and _AUDIOBOOK.search(side)) for side in pair):
         return True
-    return all(_CHAPTER_LABEL.match(TAG.sub("", side)) for side in pair)
+    return all(_CHAPTER_LABEL.match(_HTML_TAG.sub("", side)) for side in pair)
 
 
 def _log_length_ratio(pair: Pair) -> float:

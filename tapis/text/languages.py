@@ -21,7 +21,6 @@ NO_LANGUAGE = "zxx"  # the identifier's label of what is in none, such as codes
 LEAST_LETTER_BYTES = 7
 
 _LOADING = threading.Lock()
-TAG = re.compile(r"<[^<>]*>")
 
 _CP1252 = {code: bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xA0)}
 # Control characters. Those that Python's split() takes for spaces (tab, line feed, U+000B, U+001F, …) become spaces.
