@@ -50,11 +50,6 @@ class Corpus:
     origins: list[Origin] = field(default_factory=list)
     """Where pairs are from; `Pairs.origins` has a number in this list for each pair"""
 
-    @property
-    def has_several_pairs(self) -> bool:
-        """Whether there are several language pairs."""
-        return len({(origin.source, origin.target) for origin in self.origins}) > 1
-
     def directions(self, pairs: Pairs) -> list[tuple[str, str]]:
         """Return the source and target language of each pair of a part."""
         languages = [(origin.source, origin.target) for origin in self.origins]

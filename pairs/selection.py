@@ -67,23 +67,21 @@ class RuleCounts:
 
     def add_unreadable(self, selection: Selection) -> None:
         """Count rows that could not be read. Examples are their locations and their problems."""
-        self.unreadable.pairs += len(selection)
-        n_missing = N_EXAMPLES - len(self.unreadable.examples)
-        for row_number in selection.rows[:n_missing].tolist():
-            row = selection.table[row_number]
-            self.unreadable.examples.append((row["source"], row["target"]))
+        _add(self.unreadable, selection, "source", "target")
 
     def add(self, name: RuleName, selection: Selection) -> None:
         """Count the selected pairs. Examples are shown after repairs, but swapped ones in their original order."""
-        count = self.by_rule[name]
-        count.pairs += len(selection)
-        n_missing = N_EXAMPLES - len(count.examples)
-        for row_number in selection.rows[:n_missing].tolist():
-            row = selection.table[row_number]
-            if name == "swapped-columns":
-                count.examples.append((row["target"], row["source"]))
-            else:
-                count.examples.append((row["source"], row["target"]))
+        columns = ("target", "source") if name == "swapped-columns" else ("source", "target")
+        _add(self.by_rule[name], selection, *columns)
+
+
+def _add(report: RuleReport, selection: Selection, first: str, second: str) -> None:
+    """Count the selected rows. Examples have the texts of two columns."""
+    report.pairs += len(selection)
+    n_missing = N_EXAMPLES - len(report.examples)
+    for row_number in selection.rows[:n_missing].tolist():
+        row = selection.table[row_number]
+        report.examples.append((row[first], row[second]))
 
 
 @dataclass

@@ -32,7 +32,7 @@ def describe(training: Training, ancestor: Ancestor | None = None) -> Metrics:
     n_words = np.subtract(corpus.train.words(), too_long.words())  # on either side
     sides = {}
     # With several language pairs, a language may be on both sides.
-    names = ("source", "target") if corpus.has_several_pairs else (config.source, config.target)
+    names = ("source", "target") if len(config.pairs) > 1 else (config.source, config.target)
     counts = np.zeros(len(training.tokenizer), dtype=np.int64)
     tags = list(training.tokenizer.tags.values())  # each source begins with one, which is no part of its text
     src_lengths = (pairs.src_lengths - 1 if tags else pairs.src_lengths)[~training.is_monolingual]
