@@ -58,7 +58,7 @@ class DataSettings:
     monolingual: tuple[str, ...] = setting((), init_from="fresh", since=3, before=())
     """Files of sentences in a language to translate into, one per line, named by it: NEWS.fr. They are translated
     back during the run, and learned from as targets"""
-    monolingual_weight: float = setting(1.0, init_from="fresh", since=3, before=1.0)
+    monolingual_weight: float = setting(1.0, range=(0.001, 1000.0), init_from="fresh", since=3, before=1.0)
     """Weight of each sentence of --monolingual, as in --data-weights"""
     back_translator: str = setting("", init_from="fresh", since=3, before="")
     """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
@@ -211,8 +211,6 @@ class Config(RunSettings, TrainingSettings, DataSettings, ModelConfig):
 
     def _check_monolingual(self) -> None:
         """Raise ConfigError if a file of --monolingual is of no use for the language pairs."""
-        if not MIN_WEIGHT <= self.monolingual_weight <= 1 / MIN_WEIGHT:
-            raise ConfigError(f"--monolingual-weight must be from {MIN_WEIGHT:g} to {1 / MIN_WEIGHT:,.0f}")
         if self.back_translator and not self.monolingual:
             raise ConfigError("--back-translator is for --monolingual, which names no file")
         if len(self.monolingual) > MAX_FILES:

@@ -269,7 +269,7 @@ def test_rows_without_a_weight_are_left_out(begin: Begin) -> None:
         ({"monolingual": ("news.fr",), "init_from": "run"}, "from fr; name a run that does, with --back-translator"),
         ({"monolingual": ("news.fr", "news.fr"), "pairs": BOTH}, "--monolingual news.fr news.fr: name each file once"),
         ({"back_translator": "run"}, "--back-translator is for --monolingual"),
-        ({"monolingual_weight": 0.0}, "--monolingual-weight must be from 0.001 to 1,000"),
+        ({"monolingual_weight": 0.0}, "--monolingual-weight is 0.0; it must be from 0.001 to 1000.0"),
     ],
 )
 def test_text_of_no_use_is_refused(change: dict[str, Any], says: str) -> None:
