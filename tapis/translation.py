@@ -1,10 +1,10 @@
 """A translation, as a model makes it and as a person reads it."""
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 Doubt = Literal["loop", "short", "long", "numbers", "copied", "invented", "unsure"]
-DOUBTS: tuple[Doubt, ...] = ("loop", "short", "long", "numbers", "copied", "invented", "unsure")
+DOUBTS: tuple[Doubt, ...] = get_args(Doubt)
 
 
 class Translation(NamedTuple):
