@@ -50,7 +50,7 @@ class Standard:
         tied_name = "src_embed" if self.config.tie_embeddings else name
         return F.embedding(ids, self.weights[f"{tied_name}.embedding.weight"]) * self.config.d_model**0.5
 
-    def position(self, name: str, x: Tensor) -> Tensor:
+    def position(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, T, D)."""
         return x + torch.from_numpy(sinusoids(x.size(1), self.config.d_model))
 
@@ -94,7 +94,7 @@ class Standard:
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the logits of the next token at each target position, (B, T, V)."""
-        memory = self.position("src_position", self.embedding("src_embed", batch.src))
+        memory = self.position(self.embedding("src_embed", batch.src))
         for i in range(self.config.n_encoder_layers):
             block = f"encoder.blocks.{i}"
             sublayers = [
@@ -104,7 +104,7 @@ class Standard:
             memory = self.block(block, memory, sublayers)
         memory = self.end("encoder", memory)
 
-        x = self.position("tgt_position", self.embedding("tgt_embed", batch.tgt))
+        x = self.position(self.embedding("tgt_embed", batch.tgt))
         for i in range(self.config.n_decoder_layers):
             block = f"decoder.blocks.{i}"
             sublayers = [
@@ -194,7 +194,7 @@ def part_of(standard: Standard, module: nn.Module) -> Callable[[str, tuple[Any, 
     """Return what a module should compute of its name and arguments; None for those that consist of others."""
     kinds: list[tuple[type[nn.Module], Callable[[str, tuple[Any, ...]], Tensor]]] = [
         (InputEmbeddings, lambda name, args: standard.embedding(name, args[0])),
-        (PositionalEncoding, lambda name, args: standard.position(name, args[0])),
+        (PositionalEncoding, lambda name, args: standard.position(args[0])),
         (LayerNormalization, lambda name, args: standard.norm(name, args[0])),
         (MultiHeadAttentionBlock, lambda name, args: standard.attention(name, args[1], args[2].mask, args[0])),
         (FeedForwardBlock, lambda name, args: standard.feed_forward(name, args[0])),

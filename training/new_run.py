@@ -100,7 +100,7 @@ def check_minutes(options: TrainOptions) -> None:
 def check_is_new(options: TrainOptions) -> None:
     """Raise ConfigError if a new run would take the name of one that exists."""
     folder = RunFiles[Config](WEIGHTS / options.config.name)
-    if folder.config_file.exists() and not (options.resume or options.overwrite or options.dry_run):
+    if folder.config_file.exists() and not (options.overwrite or options.dry_run):
         raise ConfigError(
             f"{folder.path} already contains a run: resume it with --resume,\n"
             "choose another --name, or start afresh with --overwrite"

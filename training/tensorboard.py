@@ -115,12 +115,11 @@ class Logs:
 
     @stops_logging_on_error
     def validation(self, result: Validation, samples: Sequence[tuple[str, str, str]]) -> None:
-        """Write scores, and a table of the first samples (source, reference, hypothesis) with the hypothesis before."""
+        """Write scores, and a table of samples (source, reference, hypothesis) with the hypothesis before."""
         assert self.writer
         for name in ("loss", "perplexity", "bleu", "chrf"):
             self.writer.add_scalar(f"valid/{name}", getattr(result, name), result.step)
         self._by_data("valid", result.by_data, result.step)
-        samples = samples[:SAMPLES]
         before = self.hypotheses_before or ["…"] * len(samples)
         self.hypotheses_before = [hypothesis for _, _, hypothesis in samples]
         rows = [("source", "reference", "hypothesis", "before"), ("---",) * 4]
