@@ -18,14 +18,12 @@ A model that translates badly teaches worse than nothing (docs/lab). Before each
 validation pairs are scored, and below --least-bleu it teaches nothing.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from checkpoint import RunFolder
 from config import Config
@@ -234,29 +232,3 @@ def closest_translations(
         closest([translation.text for translations in of_source for translation in translations], target, language)
         for of_source, (_, target) in zip(zip(*ranked, strict=True), pairs, strict=True)
     ]
-
-
-def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
-    """Return token ids as `from_tensors` reads them again: the rows, the lengths, and the ids end to end."""
-    ids = [np.asarray(ids, dtype=np.int32) for ids in ids_by_row.values()]
-    return {
-        "rows": torch.tensor(list(ids_by_row), dtype=torch.int64),
-        "lengths": torch.tensor([len(one) for one in ids], dtype=torch.int32),
-        "ids": torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids])),
-    }
-
-
-def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
-    """Return the inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
-    rows, lengths, ids = (row_of_integers(tensors[name]) for name in ("rows", "lengths", "ids"))
-    n_ids: list[int] = lengths.tolist()
-    if sum(n_ids) != len(ids) or len(rows) != len(n_ids):
-        raise ValueError("the lengths of the translations do not add up")
-    return dict(zip(rows.tolist(), (part.tolist() for part in torch.split(ids, n_ids)), strict=True))
-
-
-def row_of_integers(tensor: Tensor) -> Tensor:
-    """Return a tensor of a state. Raises ValueError unless it is a row of integers."""
-    if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
-        raise ValueError("the translations are not in rows of integers")
-    return tensor

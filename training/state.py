@@ -4,10 +4,11 @@ Besides, it needs the same data, and the same teachers, whose weights the state 
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -20,7 +21,7 @@ from tapis.system.cli import is_out_of_memory
 from tapis.system.terminal import in_one_line
 from training.json_records import from_json_value
 from training.optimizers import KEPT_OF_A_WEIGHT
-from training.own_translations import Translated, from_tensors, rounds, row_of_integers, to_tensors
+from training.own_translations import Translated, rounds
 from training.records import Position
 from training.trainer import Training
 
@@ -206,6 +207,32 @@ def _translations_of(training: Training, saved: dict[str, Any]) -> Translated:
         if not all(0 <= token < len(training.tokenizer) for token in ids):
             raise ValueError("a translation has tokens that the vocabulary lacks")
     return Translated(n_rounds, after_step, sources, targets, dropped)
+
+
+def to_tensors(ids_by_row: Mapping[int, Sequence[int]]) -> dict[str, Tensor]:
+    """Return token ids as `from_tensors` reads them again: the rows, the lengths, and the ids end to end."""
+    ids = [np.asarray(ids, dtype=np.int32) for ids in ids_by_row.values()]
+    return {
+        "rows": torch.tensor(list(ids_by_row), dtype=torch.int64),
+        "lengths": torch.tensor([len(one) for one in ids], dtype=torch.int32),
+        "ids": torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids])),
+    }
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> dict[int, list[int]]:
+    """Return the inverse of `to_tensors`. Raises ValueError if rows, lengths and ids do not belong together."""
+    rows, lengths, ids = (row_of_integers(tensors[name]) for name in ("rows", "lengths", "ids"))
+    n_ids: list[int] = lengths.tolist()
+    if sum(n_ids) != len(ids) or len(rows) != len(n_ids):
+        raise ValueError("the lengths of the translations do not add up")
+    return dict(zip(rows.tolist(), (part.tolist() for part in torch.split(ids, n_ids)), strict=True))
+
+
+def row_of_integers(tensor: Tensor) -> Tensor:
+    """Return a tensor of a state. Raises ValueError unless it is a row of integers."""
+    if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
+        raise ValueError("the translations are not in rows of integers")
+    return tensor
 
 
 def teachers_of(state: dict[str, Any]) -> list[str] | None:

@@ -29,9 +29,9 @@ from tapis.text.tokenizer import Tokenizer
 from train import loop
 from training.description import describe
 from training.metrics import Metrics
-from training.own_translations import Round, Translated, closest_translations, from_tensors, to_tensors
+from training.own_translations import Round, Translated, closest_translations
 from training.records import Judged, RoundReport
-from training.state import restore, state_of
+from training.state import from_tensors, restore, state_of, to_tensors
 from training.tensorboard import Logs
 from training.terminal import round_lines
 from training.trainer import Training

@@ -26,10 +26,10 @@ from train import take_step
 from training.batch_plan import BatchPlan
 from training.description import counts_of_tokens, describe
 from training.failures import TrainingError
-from training.own_translations import Translated, to_tensors
+from training.own_translations import Translated
 from training.records import Validation
 from training.resolved import Resolved
-from training.state import restore, state_of
+from training.state import restore, state_of, to_tensors
 from training.trainer import Training
 from training.validation import validate
 
