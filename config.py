@@ -42,6 +42,9 @@ RuleName = Literal[
 # The settings by kind. Each kind is a group of flags in train.py --help, under its docstring.
 
 
+MIN_WEIGHT = 0.001  # of a source, and one over its largest
+
+
 @dataclass(frozen=True)
 class DataSettings:
     """Where the pairs are from, and how they are cleaned, split and cut into tokens."""
@@ -58,7 +61,7 @@ class DataSettings:
     monolingual: tuple[str, ...] = setting((), init_from="fresh", since=3, before=())
     """Files of sentences in a language to translate into, one per line, named by it: NEWS.fr. They are translated
     back during the run, and learned from as targets"""
-    monolingual_weight: float = setting(1.0, range=(0.001, 1000.0), init_from="fresh", since=3, before=1.0)
+    monolingual_weight: float = setting(1.0, range=(MIN_WEIGHT, 1 / MIN_WEIGHT), init_from="fresh", since=3, before=1.0)
     """Weight of each sentence of --monolingual, as in --data-weights"""
     back_translator: str = setting("", init_from="fresh", since=3, before="")
     """The run that translates --monolingual, once, before the first step; by default the model itself does it twice"""
@@ -286,7 +289,6 @@ def _language_of(file: str) -> str:
 
 FACTS = facts_of(Config)
 
-MIN_WEIGHT = 0.001  # of a source, and one over its largest
 MAX_FILES = 1000  # of --monolingual
 
 

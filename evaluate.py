@@ -79,11 +79,11 @@ def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config
 
 
 def has_other_parts(config: Config, other: Config) -> bool:
-    """Return whether the test part of one run may be in the training part of another, as far as their configs tell.
+    """Return whether a part of one run may be in the training part of another, as far as their configs tell.
 
     A release has the last parts of paths alone.
     """
-    parts, others = ((list(map(last_part, c.data)), c.valid_share, c.test_share) for c in (config, other))
+    parts, others = ((sorted(map(last_part, c.data)), c.valid_share, c.test_share) for c in (config, other))
     return parts != others
 
 

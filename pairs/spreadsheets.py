@@ -128,7 +128,9 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
     quoted = _QuotedSample(sample, separator)
     if is_csv:
         spaced = _QuotedSample(sample, separator, skips_spaces=True)
-        quoted = max(quoted, spaced, key=lambda one: (one.n_regular, len(one.enclosed)))
+        is_clean = not any(cell.startswith('"') for cell in spaced.bare)
+        if spaced.n_regular > quoted.n_regular or (is_clean and len(spaced.enclosed) > len(quoted.enclosed)):
+            quoted = spaced
     has_quotes = quoted.allows_quotes() if is_csv else quoted.proves_quotes(n_regular)
     if quoted.n_spanning >= FEW_CELLS and n_regular == sum(bool(line.strip()) for line in sample):
         has_quotes = False  # each line is a row: the quotes are those of speech that goes on in the next one

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from machine.devices import CoreWatch
 from tapis.system.terminal import say
-from training.budget import TimeBudget
+from training.budget import UNTIMED_STEPS, TimeBudget
 from training.records import StepRecord
 from training.trainer import Training
+from training.two_runs import name_of_teacher
 
-TIMED_STEPS, UNTIMED_STEPS = 10, 2  # of which the first estimate of the remaining time is made
-CAPTURING_STEPS = 50  # instead of UNTIMED_STEPS where steps are captured: many of these prepare a graph
+TIMED_STEPS = 10  # of which the first estimate of the remaining time is made, after UNTIMED_STEPS
+CAPTURING_STEPS = 50  # instead of these where steps are captured: many of these prepare a graph
 # torch's compiler takes about a minute, and then saves a third of a step's time or more. After so many steps, a run
 # that still takes so many minutes is compiled.
 COMPILED_AFTER, COMPILED_FROM = 200, 5
@@ -76,13 +77,14 @@ class Agenda:
             self.is_compiling = False
 
         n_made = training.step - self.first_step + 1  # since the run was begun or resumed
-        warm_up = CAPTURING_STEPS if training.captured else UNTIMED_STEPS
-        is_timed = n_made == warm_up + TIMED_STEPS
+        n_untimed = CAPTURING_STEPS if training.captured else UNTIMED_STEPS
+        is_timed = n_made == n_untimed + TIMED_STEPS
         if is_timed:
             minutes = minutes_of_steps(training, recent)
-            # A run that learned from a teacher of its own would begin with that one.
-            is_alone = not training.config.teacher and not self.budget.is_open
-            say(time_line(minutes, may_begin_again=self.first_step == 1 and is_alone))
+            # A run with a teacher of its own would begin with that one.
+            is_alone = training.config.teacher != (name_of_teacher(training.config.name),)
+            may_begin_again = self.first_step == 1 and is_alone and not self.budget.is_open
+            say(time_line(minutes, may_begin_again=may_begin_again))
 
         # All processes must agree.
         may_compile = n_made == COMPILED_AFTER and training.may_compile

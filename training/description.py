@@ -12,7 +12,6 @@ from machine.devices import device_label
 from pairs.report import DataReport, RuleReport
 from pairs.tables import Ints
 from tapis.text.tokenizer import Tokenizer
-from tapis.threads import chunks
 from training.ancestry import Ancestor, rare_tokens
 from training.metrics import BatchReport, Metrics, SideReport
 from training.trainer import Training
@@ -99,8 +98,8 @@ def describe_data(training: Training) -> DataReport:
 def counts_of_tokens(tokens: TokenRows, rows: Ints, n_tokens: int) -> Ints:
     """Return how often these rows have each token of a vocabulary."""
     counts = np.zeros(n_tokens, dtype=np.int64)
-    for part in chunks(rows, COUNTED_TOGETHER):
-        ids, _ = tokens.take(np.array(part))
+    for start in range(0, len(rows), COUNTED_TOGETHER):
+        ids, _ = tokens.take(rows[start : start + COUNTED_TOGETHER])
         counts += np.bincount(ids, minlength=n_tokens)
     return counts
 

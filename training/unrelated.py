@@ -104,9 +104,11 @@ def other_places(pairs: EncodedPairs, places: NDArray[np.int64]) -> NDArray[np.i
     """
     shuffled = np.random.default_rng(1).permutation(places)
     in_order = shuffled[np.argsort(pairs.src_lengths[shuffled], kind="stable")]
+    rows = pairs.rows[in_order]
     hashes: list[int] = []
-    for part in chunks(pairs.rows[in_order], JUDGED_TOGETHER):
-        hashes += [hash(ids.tobytes()) for ids in FlatRows(*pairs.sources.take(np.array(part)))]
+    for start in range(0, len(rows), JUDGED_TOGETHER):
+        ids_of_part = FlatRows(*pairs.sources.take(rows[start : start + JUDGED_TOGETHER]))
+        hashes += [hash(ids.tobytes()) for ids in ids_of_part]
     sources = np.array(hashes)
 
     # The next place with another source; after the last one, the first one comes.

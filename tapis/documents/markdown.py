@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NEWLINE = r"(?:\r\n?|\n)"
 # Settings before a Markdown document. A blank line, or a line that is no setting, shows that it begins with a rule.
-_YAML_BEGINS = rf"(?=(?:#[^\r\n]*{_NEWLINE}+)*[\w\"'][^\r\n]*:(?:\s|$))"
+_YAML_BEGINS = r"(?=(?:[ \t]*#[^\r\n]*[\r\n]+)*[ \t]*[\w\"'$@{][^\r\n]*:(?:\s|$))"
 _FRONT_MATTER = re.compile(
     rf"---{_NEWLINE}{_YAML_BEGINS}.*?{_NEWLINE}(?:---|\.\.\.)(?:{_NEWLINE}|$)"
     rf"|\+\+\+{_NEWLINE}.*?{_NEWLINE}\+\+\+(?:{_NEWLINE}|$)",

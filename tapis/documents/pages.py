@@ -47,7 +47,7 @@ _TAG_OF_LINE = re.compile(rf"</?[A-Za-z]{ATTRIBUTES}>")
 _KEPT_ELEMENT = re.compile(KEPT)
 _EMPTY_COMMENTS = ("<!-- -->", "<!---->")  # which React and Vue write within a sentence
 # How words are read (ruby), which a translation has no use for
-_READING = re.compile(r"<(rt|rp)(?:\s[^<>]*)?>[^<]*(?:</\1\s*>)?", re.IGNORECASE)
+_READING = re.compile(r"<(rt|rp)(?:\s[^<>]*)?>(?:[^<]|<(?!/?(?:ruby|rb|rt|rp)\b))*+(?:</\1\s*>)?", re.IGNORECASE)
 
 
 class _Piece(NamedTuple):

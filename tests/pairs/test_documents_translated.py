@@ -112,6 +112,8 @@ def test_lines_of_unusual_pages(page: str, lines: list[str]) -> None:
         ("---\n# No\n\nthe title: No\n---\nOne\n", ["One"], "---\n# No\n\nthe title: No\n---\n«One»\n"),
         ("---\n\nOne: two.\n\n---\n", ["One: two."], "---\n\n«One: two.»\n\n---\n"),
         ("---\rtitle:\r  - No\r---\rOne\r", ["One"], "---\rtitle:\r  - No\r---\r«One»\r"),
+        ("---\n$schema: No\n---\nOne\n", ["One"], "---\n$schema: No\n---\n«One»\n"),
+        ("---\n  # No\n  title: No\n---\nOne\n", ["One"], "---\n  # No\n  title: No\n---\n«One»\n"),
         (
             "---\nOne.\n\n# Two\n\n---\n\nThree.\n",
             ["One.", "Two", "Three."],
@@ -162,6 +164,7 @@ def test_lines_of_unusual_markdown(document: str, lines: list[str], expected: st
         "<ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>",
         "<ruby><rb>東</rb><rt>とう</rt>\n<rb>京<RT lang=ja>きょう</ruby>",
         "<ruby>東<rt>とう<rb>京<rt>きょう</ruby>",
+        "<ruby>東京<rt><!-- --><span>とう</span>きょう</rt></ruby>",
     ],
 )
 def test_a_sentence_goes_on_through_words_with_readings_and_loses_these(word: str) -> None:
@@ -406,6 +409,7 @@ def with_marks_put_back(lines: Sequence[str]) -> list[str]:
         ("markdown", ["", "[a]: /u\n[b\n"]),
         ("markdown", ["", "](a){.b c "]),
         ("markdown", ["x\n", "[^1]: a\n"]),
+        ("markdown", ["---\r\n#", "\r\n"]),
         ("html", ["", "<b>a ", "</b>"]),
         ("html", ["", "<b><i>a</b></i> "]),
         ("srt", ["00:00:01,000 --> 00:00:02,000\n", "1\n"]),

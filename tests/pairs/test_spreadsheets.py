@@ -75,7 +75,7 @@ def test_the_ending_of_a_name_may_be_in_capitals() -> None:
 
 def test_separator_line_may_be_quoted_and_counts_as_a_line() -> None:
     write("d.csv", '"sep=|"\na|b\nc\nd\n')
-    assert error_of("d.csv") == "d.csv line 3: 1 column, expected 2 (en and fr)"
+    assert error_of("d.csv").startswith("d.csv line 3: 1 column, expected 2 (en and fr); 2 of the first 3 rows")
     write("d.csv", "sep=;\n")
     assert read("d.csv") == []
 
@@ -100,6 +100,16 @@ def test_speech_over_several_rows_is_no_cell_in_quotes(name: str, separator: str
         ]
     write(name, "".join(f"{en}{separator}{fr}\n" for en, fr in [("en", "fr"), *rows]))
     assert list(readable(read_parts(name, "en", "fr")["train"])) == rows
+
+
+def test_speech_after_a_space_is_no_cell_in_quotes() -> None:
+    rows = [
+        *[("A dog.", "Un chien.")] * 90,
+        *[("He said yes.", '"Oui."')] * 4,
+        *[("Yes, he said.", '"Oui", dit-il.')] * 3,
+    ]
+    write("d.csv", "".join(f"{en}; {fr}\n" for en, fr in [("en", "fr"), *rows]))
+    assert [(en, fr.strip()) for en, fr in readable(read_parts("d.csv", "en", "fr")["train"])] == rows
 
 
 def test_errors_about_a_row_of_several_lines_name_its_first() -> None:
