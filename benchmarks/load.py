@@ -87,11 +87,11 @@ def main() -> None:
             "CTranslate2": (export, []),
         }
         expected, rates = {}, {}
-        for folder in (run, export):
-            expected[folder], rates[folder] = offline(folder, sentences)
-            print(f"offline, {folder.name:<12} {rates[folder]:7.1f} sentences/s", flush=True)
-        print(f"{'server':<14} clients  sentences/s  of offline   mean ms  95 % ms  ratio  lost  other  differ")
         for _ in range(options.rounds):
+            for folder in (run, export):  # in each round, as the speed of a shared machine changes
+                expected[folder], rates[folder] = offline(folder, sentences)
+                print(f"offline, {folder.name:<12} {rates[folder]:7.1f} sentences/s", flush=True)
+            print(f"{'server':<14} clients  sentences/s  of offline   mean ms  95 % ms  ratio  lost  other  differ")
             for label, (folder, flags) in servers.items():
                 with served([*flags, "--run", str(folder)]) as port:
                     for n_clients in options.clients:
