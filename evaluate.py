@@ -57,12 +57,8 @@ def main(args: Sequence[str]) -> None:
     else:
         config = config_of_own_data(options, folder)
         check_data_not_overwritten(options, config.data)
-        is_about_run = options.against and not options.data
-        if is_about_run and has_other_parts(config, config_of(RunFolder.find(options.against))):
-            say(
-                f"note      {options.against} was trained on other data, or with other shares for validation and test: "
-                "it may have learned from these pairs"
-            )
+        if options.against and not options.data:
+            note_other_parts(config, options.against)
         evaluate(Translator, options, folder, lambda _: own_pairs(config, options.split))
 
 
@@ -78,13 +74,18 @@ def config_of_own_data(options: OwnEvaluateOptions, folder: RunFolder) -> Config
     return config
 
 
-def has_other_parts(config: Config, other: Config) -> bool:
-    """Return whether a part of one run may be in the training part of another, as far as their configs tell.
+def note_other_parts(config: Config, other: str) -> None:
+    """Say if another run may have learned from a part of these data, as far as its config tells.
 
     A release has the last parts of paths alone.
     """
-    parts, others = ((sorted(map(last_part, c.data)), c.valid_share, c.test_share) for c in (config, other))
-    return parts != others
+    configs = config, config_of(RunFolder.find(other))
+    parts, others = ((sorted(map(last_part, one.data)), one.valid_share, one.test_share) for one in configs)
+    if parts != others:
+        say(
+            f"note      {other} was trained on other data, or with other shares for validation and test: "
+            "it may have learned from these pairs"
+        )
 
 
 def check_data_not_overwritten(options: OwnEvaluateOptions, data: Sequence[str]) -> None:
