@@ -39,10 +39,10 @@ RuleName = Literal[
 ]
 
 
-# The settings by kind. Each kind is a group of flags in train.py --help, under its docstring.
-
-
 MIN_WEIGHT = 0.001  # of a source, and one over its largest
+
+
+# The settings by kind. Each kind is a group of flags in train.py --help, under its docstring.
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,10 @@ def _reading(sample: list[str], separator: str, is_csv: bool) -> _Reading:
     quoted = _QuotedSample(sample, separator)
     if is_csv:
         spaced = _QuotedSample(sample, separator, skips_spaces=True)
-        is_clean = not any(cell.startswith('"') for cell in spaced.bare)
-        if spaced.n_regular > quoted.n_regular or (is_clean and len(spaced.enclosed) > len(quoted.enclosed)):
+        # A cell that only begins with a quote shows that quotes are those of speech.
+        is_speech = any(cell.startswith('"') for cell in spaced.bare)
+        has_more_cells = len(spaced.enclosed) > len(quoted.enclosed) and not is_speech
+        if spaced.n_regular > quoted.n_regular or has_more_cells:
             quoted = spaced
     has_quotes = quoted.allows_quotes() if is_csv else quoted.proves_quotes(n_regular)
     if quoted.n_spanning >= FEW_CELLS and n_regular == sum(bool(line.strip()) for line in sample):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tapis.documents.common import DocumentError, Translate, translated_texts, warn
 from tapis.system.terminal import in_one_line, listed
-from tapis.text.encodings import UTF_8, Encoding, code_page_of
+from tapis.text.encodings import UTF_8, Encoding, code_page_of, is_in
 from tapis.text.lines import utf16_name
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -76,21 +76,14 @@ def _encoding_of(content: bytes, code_page: Encoding) -> Encoding:
         utf16 = "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if utf16:
         return Encoding("UTF-16", utf16)
-    are_utf8 = {number: _is_utf8(line) for number, line in enumerate(content.splitlines(), 1) if not line.isascii()}
+    numbered = enumerate(content.splitlines(), 1)
+    are_utf8 = {number: is_in(line, UTF_8.codec) for number, line in numbered if not line.isascii()}
     if all(are_utf8.values()):
         return UTF_8
     if 2 * sum(are_utf8.values()) < len(are_utf8):
         return code_page
     first = next(number for number, is_utf8 in are_utf8.items() if not is_utf8)
     raise DocumentError(f"line {first:,} is not UTF-8, as most others are: correct it, or save the table as UTF-8")
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def translated_table(table: str, columns: Sequence[str], translate: Translate, separator: str = "") -> str:

@@ -73,7 +73,7 @@ def find_encoding(path: Path, source: str, target: str) -> Encoding:
 def _code_page(sample: bytes, source: str, target: str) -> Encoding:
     """Return the code page of two languages; of two, the first that the sample is in."""
     pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN] or [WESTERN]
-    return next((page for page in pages if _is_in(sample, page.codec)), pages[0])
+    return next((page for page in pages if is_in(sample, page.codec)), pages[0])
 
 
 def code_page_of(language: str) -> Encoding:
@@ -83,7 +83,8 @@ def code_page_of(language: str) -> Encoding:
     return next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
 
 
-def _is_in(raw: bytes, codec: str) -> bool:
+def is_in(raw: bytes, codec: str) -> bool:
+    """Return whether bytes can be read in an encoding."""
     try:
         raw.decode(codec)
     except UnicodeDecodeError:
