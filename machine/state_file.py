@@ -46,7 +46,8 @@ def read_state(path: Path) -> dict[str, Any]:
         notes = file.metadata()
         text, names = notes["state"], list(file.keys())
         _check_size(text, len(names))
-        tensors = {name: file.get_tensor(name) for name in names}
+        # Copied: the file is mapped otherwise for as long as they live, and Windows replaces no mapped file.
+        tensors = {name: file.get_tensor(name).clone() for name in names}
     if state_digest(text, tensors) != notes["digest"]:
         raise ValueError("it does not match its checksum")
     state = json.loads(text, object_hook=lambda found: tensors[found[TENSOR]] if TENSOR in found else found)
