@@ -110,6 +110,11 @@ class BatchPlan:
         for step in before.keys() - self._prepared.keys():
             before[step].cancel()
 
+    def finish(self, step: int) -> None:
+        """Wait until the batches of a step are made, if a thread makes them."""
+        if self.worker:
+            self.batches_of(step)
+
     def batch(self, sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch | PackedBatch:
         """Return the batch of these token ids on the CPU, as the loss takes it."""
         if self.config.plain:

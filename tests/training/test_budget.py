@@ -1,6 +1,7 @@
 """--minutes: how many steps are planned, and that the end comes in time. Patience too."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -110,6 +111,23 @@ def test_slow_steps_are_timed_for_a_few_seconds(
             return replace(record, seconds=seconds)
 
         assert seconds_per_step(training, step, steps=30) == pytest.approx(seconds) and len(taken) == expected
+
+
+def test_batches_of_timed_steps_are_made_before_as_in_a_run(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+    training = Training(tiny, small, tokenizer)
+    record = take_step(training, 1)
+    plan = training.batch_plan
+    asked: list[int] = []
+
+    def step(_: Training, number: int) -> StepRecord:
+        asked.append(number)
+        assert plan._prepared[number].done()
+        training.prepare_after(number)  # as a step does, by which its own batches are forgotten
+        return record
+
+    with ThreadPoolExecutor(1) as plan.worker:
+        seconds_per_step(training, step, steps=3)
+    assert len(asked) == 5
 
 
 def test_steps_that_prepare_graphs_are_not_timed(
