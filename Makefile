@@ -61,7 +61,7 @@ check: .venv/dev
 # The hashes of what constraints.txt pins, to be written again after a change there or in pyproject.toml.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
   --no-annotate --no-header --override requirements/without-torch.in
-lock:
+lock: .venv/core
 	$(PINNED) uv
 	$(COMPILE) pyproject.toml requirements/torch.in --extra train --output-file requirements/core.txt
 	$(COMPILE) pyproject.toml requirements/build.in --extra serve --output-file requirements/serve.txt

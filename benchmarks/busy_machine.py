@@ -115,7 +115,14 @@ def main() -> None:
     options = tyro.cli(Options)
     with synthetic(20_000) as data:
         precision = choose_precision("auto", torch.device("cpu"))
-        config = replace(PRESETS["multi30k"], data=(data,), skip_rules=tuple(RULES), precision=precision, steps=10**6)
+        config = replace(
+            PRESETS["multi30k"],
+            data=(data,),
+            skip_rules=tuple(RULES),
+            device="cpu",
+            precision=precision,
+            steps=10**6,
+        )
         compare(options, config)
 
 

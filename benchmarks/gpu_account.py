@@ -112,7 +112,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
         result = func(*args, **kwargs)
-        read, written = on_gpu((args, kwargs)), on_gpu(result)
+        read = on_gpu((args, kwargs))
+        changed = [value for value, one in zip(args, func._schema.arguments, strict=False) if is_changed(one)]
+        changed += [kwargs[one.name] for one in func._schema.arguments if one.name in kwargs and is_changed(one)]
+        written = on_gpu((result, changed))
         is_view = any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns)
         if name in NO_KERNEL or is_view or not (read or written):
             return result
@@ -132,6 +135,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kernels.append(kernel)
         self.tensors += [*read, *written]
         return result
+
+
+def is_changed(argument: Any) -> bool:
+    """Return whether an operation writes into this argument of its schema."""
+    return bool(argument.alias_info and argument.alias_info.is_write)
 
 
 def on_gpu(values: Any) -> list[Tensor]:

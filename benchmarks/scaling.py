@@ -1,4 +1,4 @@
-"""How costs grow: a training step with width, sentence length, vocabulary and batch size; preparation with the corpus.
+"""How costs grow on a CPU: a step with width, sentence length, vocabulary and batch size; preparation with the corpus.
 
     python benchmarks/scaling.py
     python benchmarks/scaling.py --corpus 1000 10000 100000 1000000 5000000
@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import tyro  # noqa: E402
-from measure import synchronize, write_pairs  # noqa: E402
+from measure import write_pairs  # noqa: E402
 from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from config import Config  # noqa: E402
@@ -40,20 +40,15 @@ from fast.forward import PackedBatchLoss  # noqa: E402
 from fast.memory import keep_freed_memory  # noqa: E402
 from fast.modules import install_fast_modules  # noqa: E402
 from fast.packed_batch import PackedBatch  # noqa: E402
-from machine.devices import (  # noqa: E402
-    autocast,
-    choose_device,
-    choose_precision,
-    device_label,
-    peak_gigabytes,
-)
+from machine.devices import autocast, choose_precision, device_label, peak_gigabytes  # noqa: E402
 from model import Transformer  # noqa: E402
 from pairs.cleaning import RULES  # noqa: E402
 from pairs.corpus import load_corpus  # noqa: E402
 from pairs.vocabulary import learn_tokenizer  # noqa: E402
-from tapis.config import EOS, DeviceName  # noqa: E402
+from tapis.config import EOS  # noqa: E402
 from training.optimizers import make_optimizers  # noqa: E402
 
+CPU = torch.device("cpu")
 STEPS = 6  # of a point; the first one is not counted
 VOCABULARY, LENGTH = 8000, 16  # unless they are what changes
 
@@ -72,8 +67,6 @@ class Options:
     """Tokens of a batch, on each side"""
     corpus: tuple[int, ...] = (1000, 10_000, 50_000)
     """Numbers of synthetic pairs to clean, split, tokenize and encode"""
-    device: DeviceName = "auto"
-    """Device to train on"""
 
 
 class Cost(NamedTuple):
@@ -84,16 +77,15 @@ class Cost(NamedTuple):
     n: int
     """Tokens of the step, source and target, or pairs of the corpus"""
     gigabytes: float
-    """Peak memory of the process, or of the GPU"""
+    """Peak memory of the process"""
 
 
 def step_cost(config: Config, vocab_size: int, length: int) -> Cost:
     """Return the cost of a training step: the median of a few, on one batch of sentences of that length."""
     # The model, and a batch of random ids
-    device = choose_device(config.device)
     keep_freed_memory()
     torch.manual_seed(1)
-    model = Transformer(vocab_size, config).to(device)
+    model = Transformer(vocab_size, config)
     install_fast_modules(model)
     objective = PackedBatchLoss(model, config.label_smoothing)
     optimizers = make_optimizers(model, config, config.precision)
@@ -104,18 +96,16 @@ def step_cost(config: Config, vocab_size: int, length: int) -> Cost:
     # The steps
     seconds = []
     for _ in range(STEPS):
-        synchronize(device)
         start = time.perf_counter()
-        with autocast(device, config.precision):
-            loss, _ = objective(batch.to(device))
+        with autocast(CPU, config.precision):
+            loss, _ = objective(batch)
         (loss / batch.n_tgt).backward()
         clip_grad_norm_(model.parameters(), config.clip_norm)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        synchronize(device)
         seconds.append(time.perf_counter() - start)
-    return Cost(statistics.median(seconds[1:]), batch.n_tokens, peak_gigabytes(device))
+    return Cost(statistics.median(seconds[1:]), batch.n_tokens, peak_gigabytes(CPU))
 
 
 def corpus_cost(n_pairs: int) -> Cost:
@@ -127,7 +117,7 @@ def corpus_cost(n_pairs: int) -> Cost:
         start = time.perf_counter()
         corpus = load_corpus(config)
         EncodedPairs.of(corpus.train, learn_tokenizer(corpus.train, config.vocab_size), config.max_length)
-        return Cost(time.perf_counter() - start, n_pairs, peak_gigabytes(torch.device("cpu")))
+        return Cost(time.perf_counter() - start, n_pairs, peak_gigabytes(CPU))
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
@@ -154,9 +144,8 @@ def print_table(name: str, unit: str, points: dict[int, Callable[[], Cost]]) -> 
 
 def main() -> None:
     options = tyro.cli(Options)
-    device = choose_device(options.device)
-    base = replace(Config(), device=options.device, precision=choose_precision("auto", device), batch_tokens=4096)
-    print(f"{device_label(device)}, {base.precision}, torch {torch.__version__}; {STEPS - 1} steps a point")
+    base = replace(Config(), device="cpu", precision=choose_precision("auto", CPU), batch_tokens=4096)
+    print(f"{device_label(CPU)}, {base.precision}, torch {torch.__version__}; {STEPS - 1} steps a point")
 
     def with_width(d_model: int) -> Config:
         return replace(base, d_model=d_model, d_ff=4 * d_model)

@@ -18,8 +18,11 @@ STARTED = time.perf_counter()
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from tapis.system.cli import run_command, share_cores  # noqa: E402
+
+share_cores()  # as train.py does when it is run
+
 import train  # noqa: E402
-from tapis.system.cli import run_command  # noqa: E402
 
 SECONDS: dict[str, list[float]] = defaultdict(list)
 """Of each call, by the kind of work"""
