@@ -11,6 +11,9 @@ left out. Speeds are in tokens of translation a second, with the time of the enc
 The last line compares one sentence with what memory allows: each token of a translation needs every weight of the
 decoder, but for the keys and values of the source, which are computed once.
 
+In the rows "one sentence at a time", an engine gets a sentence when it has translated the one before, as from a person
+who waits for it. Several at once, it may share out among its threads.
+
 The engines take turns, each in a process of its own. In one process, the waiting threads of one engine would slow down
 the next one.
 """
@@ -61,7 +64,7 @@ Engine = Callable[[Sequence[list[list[int]]], int], list[list[int]]]
 
 THREADS = torch.get_num_threads()
 INSIDE_BATCHES = "threads inside batches"
-OVER_BATCHES = "threads over batches"  # the same as the other for one sentence at a time
+OVER_BATCHES = "threads over batches"
 REFERENCE = "Tapis, fp32"  # whose translations the others are compared with
 
 
@@ -82,6 +85,17 @@ class Options(Workload):
 
 
 # The engines
+
+
+def awaited(build: Callable[[], Engine]) -> Engine:
+    """Build an engine that gets batches of one sentence one after another, and others all at once."""
+    engine = build()
+
+    def engine_that_is_awaited(batches: Sequence[list[list[int]]], beam: int) -> list[list[int]]:
+        calls = [[batch] for batch in batches] if len(batches[0]) == 1 else [batches]
+        return [ids for call in calls for ids in engine(call, beam)]
+
+    return engine_that_is_awaited
 
 
 @dataclass(frozen=True)
@@ -232,7 +246,7 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
     torch.manual_seed(1)
     model = Transformer(len(tokenizer), config).eval()
     builders = engine_builders(model, tokenizer, options, device, export_folder)
-    engines = {name: Contender(build) for name, build in builders.items()}
+    engines = {name: Contender(partial(awaited, build)) for name, build in builders.items()}
     print(
         f"{options.model_label(len(tokenizer))}; {len(sources):,} sentences of "
         f"{statistics.mean(map(len, sources)):.1f} tokens; {options.length} tokens each; "
@@ -246,11 +260,10 @@ def compare(options: Options, config: Config, export_folder: Path) -> None:
     ):
         longest_first = sorted(chosen, key=len, reverse=True)  # as Translator sorts them
         batches = [longest_first[i : i + batch_size] for i in range(0, len(longest_first), batch_size)]
-        competing = {name: engine for name, engine in engines.items() if batch_size > 1 or OVER_BATCHES not in name}
         for beam in sorted({1, options.beam}):
             search = f"beam {beam}" if beam > 1 else "greedy"
             print(f"\n{f'{title}, {search}':<46}", end="")
-            print_table(competing, batches, beam, options)
+            print_table(engines, batches, beam, options)
     if "Tapis, int8" in engines:
         print_against_memory(engines["Tapis, int8"], sources, model, options.length)
 
