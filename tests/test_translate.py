@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from checkpoint import RunFolder
 from decoding.translator import Translator
 from machine.devices import choose_device
-from tapis.commands.translate import task_of
+from tapis.commands.translate import is_name_of_file, task_of
 from tapis.config import ConfigError
 from tapis.documents.common import DocumentError, decoded
 from tapis.search import Search
@@ -239,6 +239,9 @@ def test_a_document_may_be_read_from_a_file_and_written_to_one(
         (["a.txt"], "a.txt is a file: translate its text with --input a.txt"),
         (["a.txt", "b c.html"], "a.txt is a file"),
         (["b c.html"], "--input 'b c.html'"),
+        (["none.docx"], "no such file: none.docx; --input FILE"),
+        (["none.TXT", "a.txt"], "no such file: none.TXT"),
+        (["none.en.gz"], "no such file"),
         (["table.csv"], "--input table.csv --column NAME"),
         (["table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
         (["--input", "table.xlsx"], "table.xlsx is a spreadsheet: save it as .csv"),
@@ -267,6 +270,11 @@ def test_names_of_files_are_not_translated_and_files_not_overwritten(
     done = called("translate.py", "--run", "tiny", "--device", "cpu", *args)
     assert (done.returncode, done.stdout) == (2, "") and says in done.stderr and len(done.stderr.splitlines()) <= 2
     assert {Path(name).read_text(encoding="utf-8") for name in names} == {"<p>A cat."}
+
+
+@pytest.mark.parametrize("text", ["Node.js", "etc.", "Open a.txt", "https://example.org/a.html", "打开a.txt", ".txt"])
+def test_text_that_may_be_a_sentence_is_no_name_of_a_file(text: str) -> None:
+    assert not is_name_of_file(text)
 
 
 def test_a_file_that_cannot_be_read_leaves_the_output_as_it_was(run_folder: RunFolder, called: Command) -> None:

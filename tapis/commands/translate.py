@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 from tapis.attention import draw, quiet, to_html
 from tapis.commands.documents import Documents, check_report, format_of, is_begun, read_document, write_document
 from tapis.config import ConfigError, TapisError, TranslatingPrecision, flag
-from tapis.documents.formats import FORMATS, TABLES, DocumentFormat
+from tapis.documents.formats import FORMAT_OF_ENDING, FORMATS, TABLES, DocumentFormat
 from tapis.engine.engine import Engine
-from tapis.glossary import Glossary
+from tapis.glossary import Glossary, is_spaceless
 from tapis.memory import Memory, write_memory
 from tapis.release import RunFiles
 from tapis.search import Search
@@ -28,7 +28,7 @@ from tapis.system.parts import UnfinishedFile
 from tapis.system.terminal import Progress, escape_controls, listed, say
 from tapis.text.languages import can_identify
 from tapis.text.line_blocks import LINES_AT_ONCE, LineReader, check_shard, count_lines, lines_of_shard
-from tapis.text.lines import Pair, check_ending, compressed, file_type, open_bytes
+from tapis.text.lines import COMPRESSED_ENDINGS, Pair, check_ending, compressed, file_type, open_bytes
 from tapis.text.marks import take_out
 from tapis.text.markup import Markup, has_markdown, plain
 from tapis.text.sentences import has_letters
@@ -268,7 +268,7 @@ def _task_of_files(options: TranslateOptions) -> Task:
         file = Path(options.sentences[0]) if options.sentences else file
         return Task("document", file, FORMATS[options.format])
     if options.sentences:
-        if all(map(is_file, options.sentences)):
+        if all(is_file(one) or is_name_of_file(one) for one in options.sentences):
             raise ConfigError(how_to_translate(options.sentences[0]))
         return Task("sentences")
     if not file or options.format == "lines":
@@ -291,6 +291,17 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def is_name_of_file(text: str) -> bool:
+    """Return whether a text can only be the name of a file: a word that ends as names of text and documents do.
+
+    Endings of programs do not count, since `Node.js` is a word. Where no spaces separate words, a sentence may end in a
+    name.
+    """
+    endings = {".txt", ".zip", *FORMAT_OF_ENDING, *TABLES, *SPREADSHEETS, *NOT_TRANSLATED, *COMPRESSED_ENDINGS}
+    is_word = len(text.split()) == 1 and "://" not in text and not is_spaceless(text)
+    return is_word and Path(text.strip()).suffix.lower() in endings
+
+
 def how_to_translate(name: str) -> str:
     """Return the error about a file that was given as text: how to translate its content instead."""
     ending, quoted = file_type(Path(name)), shlex.quote(name)
@@ -299,10 +310,10 @@ def how_to_translate(name: str) -> str:
     if ending in NOT_TRANSLATED:
         return f"{name}: {ending} files are not translated: save it as .docx, .odt, .html or .txt"
     column = " --column NAME" if ending in TABLES else ""
-    return (
-        f"{name} is a file: translate its text with --input {quoted}{column}\n"
-        f"to translate the name itself, give it on standard input: echo {quoted} | …"
-    )
+    problem = f"{name} is a file: translate its text with --input {quoted}{column}"
+    if not is_file(name):
+        problem = f"no such file: {name}; --input FILE translates a file"
+    return f"{problem}\nto translate the name itself, give it on standard input: echo {quoted} | …"
 
 
 class LineTranslation:
