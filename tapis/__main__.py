@@ -35,7 +35,7 @@ def run(args: Sequence[str]) -> None:
         return
     if name not in COMMANDS:
         raise ConfigError(f"no command {name!r}; there are {', '.join(COMMANDS)}")
-    parse(COMMANDS[name], flags)  # answers --help and wrong flags before the imports
+    parse(COMMANDS[name], flags, prog=f"tapis {name}")  # answers --help and wrong flags before the imports
     from tapis.translator import Translator  # noqa: PLC0415
 
     import_module(f"tapis.commands.{name}").run(Translator, flags)

@@ -207,17 +207,23 @@ class ServeOptions:
 
 
 def parse(
-    options: type[T], args: Sequence[str], default: T | None = None, misplaced: Mapping[str, str] | None = None
+    options: type[T],
+    args: Sequence[str],
+    default: T | None = None,
+    misplaced: Mapping[str, str] | None = None,
+    prog: str | None = None,
 ) -> T:
     """Parse a command line into a dataclass. --help prints the fields' docstrings and their values in `default`.
 
-    misplaced has words that may stand elsewhere in the line, each with the error where it does not belong. Raises
-    ConfigError for a wrong line, and SystemExit(0) after --help.
+    misplaced has words that may stand elsewhere in the line, each with the error where it does not belong. prog is the
+    command as --help shows it, by default the file that was started. Raises ConfigError for a wrong line, and
+    SystemExit(0) after --help.
     """
 
     def read(*, console_outputs: bool) -> T:
         parsed: T = tyro.cli(  # type: ignore[assignment]
             options,
+            prog=prog,
             description=inspect.getdoc(options),
             args=list(args),
             default=default,

@@ -108,7 +108,7 @@ def test_other_devices_and_precisions_are_refused_in_words() -> None:
         (["--help"], 0, "usage: tapis COMMAND", ""),
         (["translate", "--help"], 0, "Sentences to translate", ""),
         (["train"], 2, "", "no command 'train'; there are translate, serve, evaluate, info"),
-        (["evaluate", "--help"], 0, "File of their reference translations", ""),
+        (["evaluate", "--help"], 0, "usage: tapis evaluate [-h]", ""),
         (["evaluate", "--source", "a.en"], 2, "", "name two files, with --source and --reference"),
         (["evaluate", "--run", str(RELEASE), "--source", "a.en", "--reference", "a.fr"], 1, "", "a.en cannot be read"),
         (["evaluate", "--split", "test"], 2, "", "Unrecognized options: --split"),
