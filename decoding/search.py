@@ -370,9 +370,9 @@ class BeamSearch:
         divided by the largest penalty, that at the sentence's limit. A sentence is decided if its best survivor cannot
         beat the n-th best result even so.
 
-        A sentence is also decided if it has K results and its best survivor, scored at its present length, is behind
-        them: it could win by its length alone. With a beam of 1, this is greedy search. K results without that
-        condition decide nothing, since all of them may be worse than what is about to end.
+        A sentence is also decided if it has K results and its best survivor, scored at its present length, does not
+        beat the n-th best: it could win by its length alone. With a beam of 1, this is greedy search. K results without
+        that condition decide nothing, since all of them may be worse than what is about to end.
         """
         best_log_p = survivors.scores[:, 0]
         best_now = best_log_p / self.penalties[state.lengths]
