@@ -184,7 +184,7 @@ def files_of_a_user() -> None:
     shutil.copy("test.fr", "out.fr")
     for name in ("a.fr", "b.fr", "other.fr"):
         shutil.copy("test.fr", name)
-    Path("terms.tsv").write_text("garden\tparc\n", encoding="utf-8")
+    Path("terms.tsv").write_text("garden\tparc\nmat\tpaillasson\n", encoding="utf-8")
     Path("letter.docx").write_bytes(DOCX)
     Path("messages.po").write_text(PO, encoding="utf-8")
     Path("products.csv").write_text("name,description\nA1,The cat is here.\n", encoding="utf-8")
