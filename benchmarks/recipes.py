@@ -15,7 +15,7 @@ or by what the recipe has as "translate". A set is named without its language: F
 FOLDER/valid.de.
 
 The recipes take turns: each is trained with the first seed, then each with the second. What is done is not done again,
-and a training that was interrupted is resumed, so that the same command goes on after any end. OUT/table.md grows with
+and a run that was interrupted is resumed, so that the same command goes on after any end. OUT/table.md grows with
 each run. It has the mean and the standard deviation over the seeds, and the difference from the first recipe with its
 95 % interval and p-value, by a bootstrap over seeds and sentences.
 """
@@ -151,7 +151,7 @@ def run_line(options: Options, folder: Path, line: Sequence[str]) -> None:
 
 
 def resuming(folder: Path, line: list[str]) -> list[str]:
-    """Return the line that goes on with a training that was interrupted; the line itself, where nothing was."""
+    """Return the line that goes on with a run that was interrupted; the line itself, where nothing was."""
     if line[0] == "train.py" and "--name" in line:
         name = line[line.index("--name") + 1]
         states = [folder / "weights" / run / "training" / "state.safetensors" for run in (name, f"{name}-teacher")]

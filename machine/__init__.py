@@ -1,1 +1,1 @@
-"""The machine around a training: devices, the processes that train together, and the state files that it reads."""
+"""The machine around a run: devices, the processes that train together, and the state files that it reads."""

@@ -1,4 +1,4 @@
-"""The state of a training as one file: its tensors as safetensors, and all else as JSON beside them.
+"""The state of a run as one file: its tensors as safetensors, and all else as JSON beside them.
 
 Neither can be more than data. A pickle, which torch.save writes, can execute what it names, or take any time and memory
 to read.

@@ -6,7 +6,7 @@
     metrics.json                    scores, data report, hardware, seconds, versions; optional
 
 Loading checks everything first, and never executes code: the formats are safetensors and JSON. checkpoint.py, at the
-root of a checkout, adds what a training writes.
+root of a checkout, adds what a run writes.
 """
 
 import contextlib

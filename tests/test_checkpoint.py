@@ -263,7 +263,7 @@ def test_a_config_with_huge_sizes_is_rejected_without_allocating_them(saved: Run
         saved.load_model(CPU)
 
 
-def test_only_one_training_can_lock_a_run(run_folder: RunFolder) -> None:
+def test_only_one_process_can_lock_a_run(run_folder: RunFolder) -> None:
     with (
         run_folder.held(),
         pytest.raises(CheckpointError, match="another process writes to"),
@@ -274,7 +274,7 @@ def test_only_one_training_can_lock_a_run(run_folder: RunFolder) -> None:
         pass
 
 
-def test_a_training_that_saved_nothing_leaves_no_folder() -> None:
+def test_a_run_that_saved_nothing_leaves_no_folder() -> None:
     with RunFolder(Path("weights/new")).held():
         assert Path("weights/new/training/lock").exists()
     assert not Path("weights/new").exists()
@@ -404,7 +404,7 @@ def test_starting_a_run_removes_the_files_of_the_earlier_one(
     assert left == {"config.json", "tokenizer.json", "training"}
 
 
-def test_temporary_files_of_a_killed_training_go_and_others_stay(run_folder: RunFolder) -> None:
+def test_temporary_files_of_a_killed_run_go_and_others_stay(run_folder: RunFolder) -> None:
     (run_folder.path / "training").mkdir()
     left = [
         run_folder.path / name

@@ -21,7 +21,7 @@ from tapis.system.files import write_text
 from tapis.text.tokenizer import Tokenizer
 
 
-def test_it_repeats_the_score_of_training(
+def test_evaluating_repeats_the_score_of_training(
     trained: "subprocess.CompletedProcess[str]", command: Command, called: Command
 ) -> None:
     run = str(Path(trained.args[0]) / "weights/demo")

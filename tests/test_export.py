@@ -759,9 +759,7 @@ def test_the_same_files_give_the_same_archive() -> None:
     assert archives[0] == archives[1]
 
 
-def test_a_new_training_replaces_a_release_in_its_folder(
-    run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer
-) -> None:
+def test_a_new_run_replaces_a_release_in_its_folder(run_folder: RunFolder, tiny: Config, tokenizer: Tokenizer) -> None:
     whole_folder(Path("weights/given"), lambda into: to_release(run_folder, into, "mit"))
     folder = RunFolder(Path("weights/given"))
     folder.start(tiny, tokenizer)
@@ -769,7 +767,7 @@ def test_a_new_training_replaces_a_release_in_its_folder(
     folder.load_model(CPU)
 
 
-def test_a_training_saves_example_translations(demo_run: RunFolder, demo: Corpus) -> None:
+def test_a_run_saves_example_translations(demo_run: RunFolder, demo: Corpus) -> None:
     examples = json.loads(demo_run.metrics_file.read_text(encoding="utf-8"))["examples"]
     assert [tuple(row[:2]) for row in examples] == list(demo.test[:5]) and all(row[2] for row in examples)
 

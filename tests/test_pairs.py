@@ -132,7 +132,9 @@ def test_tags_are_never_generated(precision: Any, beam: int, tiny: Config, tagge
     assert not generated(4, 5) & {4, 5} and generated(4, 5)
 
 
-def test_one_pair_is_the_same_training_as_ever(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+def test_the_flag_pairs_with_one_language_pair_changes_nothing(
+    tiny: Config, small: Corpus, tokenizer: Tokenizer
+) -> None:
     one = replace(PRESETS["demo"], pairs=("en-fr",))
     assert one.directions == PRESETS["demo"].directions and not one.tagged_languages
     texts, as_before = load_corpus(one), load_corpus(PRESETS["demo"])

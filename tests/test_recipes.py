@@ -105,7 +105,7 @@ def test_what_is_done_is_not_done_again(options: Options, monkeypatch: pytest.Mo
     assert "+" in good and "p 0.0" in good
 
 
-def test_a_training_that_was_interrupted_is_resumed(tmp_path: Path) -> None:
+def test_a_run_that_was_interrupted_is_resumed(tmp_path: Path) -> None:
     """Also if it waits for its teacher."""
     line = ["train.py", "demo", "--name", "run", "--seed", "3"]
     assert resuming(tmp_path, line) == [*line, "--overwrite"]

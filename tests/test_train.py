@@ -125,7 +125,7 @@ def test_a_run_is_not_overwritten_unasked(
     assert new_events != events and len(history("demo")) == 1, "nothing is left of the run before"
 
 
-def test_a_training_in_minutes_equals_one_of_as_many_steps(called: Command, few: Path) -> None:
+def test_a_run_in_minutes_equals_one_of_as_many_steps(called: Command, few: Path) -> None:
     done = called(*small_run(few, "--minutes", "0.05", "--name", "timed"))
     assert done.returncode == 0, done.stderr
     found = RunFolder(Path("weights/timed")).load_metrics()["batches"]
@@ -263,7 +263,7 @@ def test_a_dry_run_of_a_resumption_changes_nothing(
     assert {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()} == before
 
 
-def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
+def test_a_longer_run_learns_again_what_its_model_is_unsure_of(
     one_epoch: "subprocess.CompletedProcess[str]", called: Command
 ) -> None:
     folder = RunFolder(Path("weights/demo"))
@@ -276,7 +276,7 @@ def test_a_longer_training_learns_again_what_its_model_is_unsure_of(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, no limit can be set on files")
-def test_a_full_disk_ends_a_training_in_words(one_epoch: "subprocess.CompletedProcess[str]") -> None:
+def test_a_full_disk_ends_a_run_with_a_message(one_epoch: "subprocess.CompletedProcess[str]") -> None:
     """A limit on the size of files is as good as a full disk, and needs no disk: writing fails midway."""
     import resource
 
@@ -315,7 +315,7 @@ def fail(*_: object, **__: object) -> None:
         ("tqdm.tqdm.write", ""),
     ],
 )
-def test_what_only_shows_a_training_does_not_end_it(
+def test_faults_of_what_only_shows_a_run_do_not_end_it(
     called: Command, few: Path, monkeypatch: pytest.MonkeyPatch, broken: str, says: str
 ) -> None:
     monkeypatch.setattr(broken, fail)
@@ -442,7 +442,7 @@ def test_a_run_killed_at_random_resumes_to_the_same_weights(tmp_path: Path) -> N
     assert all(outcome.same.values()), outcome
 
 
-def test_two_trainings_cannot_write_to_one_run(called: Command, few: Path) -> None:
+def test_two_processes_cannot_write_to_one_run(called: Command, few: Path) -> None:
     with RunFolder(Path("weights/demo")).held():
         done = called(*small_run(few))
     assert done.returncode == 1 and "another process writes to weights/demo" in done.stderr
@@ -511,7 +511,7 @@ def test_the_demo_reaches_90_bleu_on_its_test_part(trained: "subprocess.Complete
     assert "test      BLEU" in trained.stderr
 
 
-def test_a_training_of_hours_offers_a_limit() -> None:
+def test_a_run_of_hours_suggests_a_limit() -> None:
     assert time_line(59.9, may_begin_again=True) == "time      about 59.9 minutes left, plus validations"
     assert "about 80.0 minutes left" in time_line(80, may_begin_again=True)
     assert "--minutes N" in time_line(80, may_begin_again=True)

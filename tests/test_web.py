@@ -818,7 +818,7 @@ def test_a_reload_keeps_the_text(demo_run: RunFolder, browser: Any) -> None:
     assert browser.execute_script("return [text.value, search.value]") == [SENTENCE, "beam"]
 
 
-def test_the_file_holds_no_path_and_no_setting_of_the_training(tiny: Config, tokenizer: Tokenizer) -> None:
+def test_the_file_holds_no_path_and_no_setting_of_the_run(tiny: Config, tokenizer: Tokenizer) -> None:
     folder = saved_untrained(replace(tiny, data=("/home/someone/letters",)), tokenizer)
     page = exported(folder)
     assert "/home" not in page and "letters" in page

@@ -76,7 +76,7 @@ def test_doubts(translator: Translator, translation: str, expected: set[str]) ->
         (SOURCE, "LE CHAT DORT 12 345 ☂", set()),
     ],
 )
-def test_words_that_no_target_of_the_training_has(
+def test_words_in_no_training_target_are_copied_or_invented(
     translator: Translator, source: str, translation: str, expected: set[str]
 ) -> None:
     assert doubts(translator, [source], [translation])[0] & {"copied", "invented"} == expected

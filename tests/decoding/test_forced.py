@@ -24,7 +24,7 @@ def translator(model: Transformer, tokenizer: Tokenizer) -> Translator:
     return Translator(TorchSearcher(model.eval(), CPU, "fp32"), tokenizer, PRESETS["demo"], Learned())
 
 
-def test_it_is_the_sum_over_the_tokens_and_the_end(model: Transformer) -> None:
+def test_the_log_probability_is_the_sum_over_the_tokens_and_the_end(model: Transformer) -> None:
     source, target = [5, 6, 7], [8, 9]
     with torch.inference_mode():
         src, tgt = pad([source]), pad([target], before=[BOS], after=())
@@ -44,7 +44,7 @@ def test_neighbours_in_a_batch_change_nothing(model: Transformer) -> None:
     assert together == pytest.approx(alone, abs=1e-3)
 
 
-def test_it_counts_as_the_search_does() -> None:
+def test_forced_decoding_and_the_search_give_the_same_log_probability() -> None:
     translator = Translator.load(ROOT / "tests/formats/format-1.tar.gz", "cpu", "fp32")
     assert isinstance(translator.searcher, TorchSearcher)
     sources = translator.tokenizer.encode(["The cat is sitting on the mat.", "A dog.", "She sees a red house."])

@@ -38,7 +38,7 @@ def plain(translator: Translator) -> str:
 def test_tags_are_around_the_word_that_they_were_around(translator: Translator) -> None:
     """In most of 100 sentences of the demo's test part, with the word that was looked for by hand.
 
-    Three trainings of the demo, on two CPUs, had 94, 98 and 99 right.
+    Three runs of the demo, on two CPUs, had 94, 98 and 99 right.
     """
     cases = [line.split("\t") for line in lines(ROOT / "tests/decoding/tagged_words.tsv")]
     results = translate_lines(translator, [source for source, _ in cases], markup="html")

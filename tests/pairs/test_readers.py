@@ -182,7 +182,7 @@ def test_fields_are_found_by_the_names_of_languages(names: tuple[str, str], is_r
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
-def test_records_have_no_numbered_columns(name: str) -> None:
+def test_columns_of_json_and_parquet_are_chosen_by_name_only(name: str) -> None:
     write("d.jsonl", JSONL)
     write_parquet("d.parquet", en=["a"], fr=["b"])
     with pytest.raises(DataError, match=f"^{name} has fields, not numbered columns: type --columns"):

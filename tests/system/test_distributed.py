@@ -348,7 +348,7 @@ def test_a_long_validation_sentence_of_one_process_does_not_disturb_the_others(
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_process_dies_the_other_ends_and_the_training_can_be_resumed(
+def test_when_one_process_dies_the_other_ends_and_the_run_can_be_resumed(
     launch: type[Launched], called: Command, few: Path, victim: int
 ) -> None:
     with launch(endless(few), 2) as processes:

@@ -154,7 +154,7 @@ def test_steps_that_prepare_graphs_are_not_timed(
     assert "about 9.4 minutes left" in capsys.readouterr().err
 
 
-def test_planning_leaves_a_training_as_it_was(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+def test_planning_leaves_a_run_as_it_was(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     """Though it takes steps to see how long they are."""
     for optimizer in ("adam", "muon"):
         config = replace(tiny, optimizer=optimizer, warmup_steps=1000)
@@ -307,7 +307,7 @@ def test_a_pause_is_not_taken_for_a_slow_machine(
 
 
 @pytest.mark.usefixtures("constant")
-def test_patience_ends_a_training_that_gets_no_better(
+def test_patience_ends_a_run_that_gets_no_better(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(replace(tiny, steps=50, valid_every=2, patience=5), small, tokenizer)

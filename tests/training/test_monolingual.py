@@ -183,7 +183,7 @@ def test_text_of_a_language_that_is_translated_badly_is_left_out(begin: Begin, m
 
 
 @pytest.mark.parametrize("stop", [6, 7, 10])
-def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(begin: Begin, tmp_path: Path, stop: int) -> None:
     """Whether it was saved just before the text was translated, after, or before self-distillation."""
     straight, begun, resumed = (begin(self_distillation=0.1, dropout=0.2, subword_dropout=0.1) for _ in range(3))
     advance(straight, 12)
@@ -199,7 +199,7 @@ def test_a_resumed_training_is_the_same(begin: Begin, tmp_path: Path, stop: int)
 
 
 @pytest.mark.parametrize(("steps", "n_rounds"), [(15, 2), (24, 1), (30, 0)])
-def test_a_training_made_longer_keeps_what_it_need_not_translate_again(
+def test_a_run_made_longer_keeps_what_it_need_not_translate_again(
     begin: Begin, tmp_path: Path, steps: int, n_rounds: int
 ) -> None:
     """Its moments lie ahead again: that of self-distillation, then the second and the first of back-translation."""

@@ -40,7 +40,7 @@ def test_the_inverse_square_root_schedule_equals_the_papers() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["linear", "inverse_sqrt"])
-def test_short_trainings_warm_up_for_a_tenth_of_their_steps(schedule: Literal["linear", "inverse_sqrt"]) -> None:
+def test_short_runs_warm_up_for_a_tenth_of_their_steps(schedule: Literal["linear", "inverse_sqrt"]) -> None:
     config = replace(Config(), lr=1.0, schedule=schedule)
     rates = [learning_rate(step, 50, 1000, config) for step in range(1, 51)]
     assert rates[4] == max(rates) == 1.0

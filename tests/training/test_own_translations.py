@@ -106,7 +106,7 @@ def test_translations_survive_saving() -> None:
     assert from_tensors(to_tensors(by_row)) == by_row and from_tensors(to_tensors({})) == {}
 
 
-def test_a_training_that_goes_further_translates_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+def test_a_run_that_goes_further_translates_again(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
     """Its translations are for the last of its steps, and those were not the last."""
     small = replace(small, train=first(small.train, 40))
     config = replace(tiny, steps=4, self_distillation=0.5)
@@ -141,7 +141,7 @@ def test_damaged_targets_are_refused_in_words(tiny: Config, small: Corpus, token
         restore(training, state)
 
 
-def test_a_training_is_saved_before_it_translates(
+def test_a_run_is_saved_before_it_translates(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder
 ) -> None:
     """Translating the training part may take long."""
@@ -153,7 +153,7 @@ def test_a_training_is_saved_before_it_translates(
     assert again.step == 6 and again.is_round_due
 
 
-def test_a_training_is_saved_before_others_translate_for_it(
+def test_a_run_is_saved_before_others_translate_for_it(
     tiny: Config, small: Corpus, tokenizer: Tokenizer, run_folder: RunFolder
 ) -> None:
     """Before its first step; the same run, once they have, takes the same steps."""

@@ -20,7 +20,7 @@ def test_equal_translations_are_warned_of() -> None:
     assert warnings(NOW, BEST, 3.9, ["a"], validations_since_best=1) == []
 
 
-def test_a_training_that_gets_no_better_is_told_the_usual_cause() -> None:
+def test_a_run_that_gets_no_better_is_told_the_usual_cause() -> None:
     assert "--dropout" in warnings(NOW, BEST, 2.0, ["a", "b"], validations_since_best=5)[0]
     assert "--lr" in warnings(NOW, BEST, 3.9, ["a", "b"], validations_since_best=10)[0]
     cannot_tell = warnings(NOW, BEST, math.nan, ["a", "b"], validations_since_best=5)[0]

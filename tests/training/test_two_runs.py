@@ -31,7 +31,7 @@ MORE = ["--epochs", "1", "--dropout", "0.2", "--least-bleu", "0", "--self-distil
 
 @pytest.fixture
 def two_in_a_blink(few: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The line of a training in a few seconds, which are enough for two however slow the machine is."""
+    """The line of a run of a few seconds, which are enough for two however slow the machine is."""
     monkeypatch.setattr(module, "LEAST_OF_STUDENT", 0.0)
     monkeypatch.setattr(TimeBudget, "_bound_distilling", lambda *_: None)
     return ["train.py", "demo", "--data", str(few), *SMALL, *MORE, "--minutes", "0.05"]

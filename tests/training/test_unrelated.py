@@ -133,7 +133,7 @@ def test_dropped_pairs_are_learned_from_no_more(dropping: Config, small: Corpus,
 
 
 @pytest.mark.parametrize("stop", [2, 5, 9])
-def test_a_resumed_training_is_the_same(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     dropping: Config, small: Corpus, tokenizer: Tokenizer, stop: int, tmp_path: Path
 ) -> None:
     small = replace(small, train=small.train.select(np.arange(60)))
