@@ -27,6 +27,7 @@ PUNCTUATION = ".,;:!?…)]»”"  # that belongs to the word before it
 _SENTENCE_ENDS = ".!?…"
 _LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
+_SIGNS = re.compile(r"(?:[^\w\s]|_)*+")  # that two things have between them: %d/%d
 # Around a thing: what opens, and what may close it
 _BRACKETS = {
     **{"(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'"},
@@ -102,9 +103,12 @@ def _read(line: str, pattern: re.Pattern[str], skipped: Set[int]) -> "_Reader":
         start, end = match.start(), match.end()
         if start in skipped or start < reader.end:
             continue
-        reader.add_text(start)
         kind = cast(MarkKind, "thing" if _ALONE.match(match.group()) else match.lastgroup)
-        mark = Mark(match.group(), kind, len(reader.words), start, end, reader.is_glued(start))
+        mark = Mark(match.group(), kind, 0, start, end, reader.is_glued(start))
+        if not mark.is_tag:
+            reader.add_signs(mark)
+        reader.add_text(start)
+        mark.word = len(reader.words)
         reader.marks.append(mark)
         reader.end = end
         if not mark.is_tag:
@@ -137,6 +141,7 @@ class _Reader:
         self.end = 0  # of what was read
         self.words: list[str] = []
         self.marks: list[Mark] = []
+        self.first_thing = 0  # the number of the first of those that follow each other, up to the last mark
         self.is_open_word = False  # whether text that follows without a space belongs to the last word
         self.unclosed: list[tuple[str, int]] = []  # tags that wait for their partners, by name and number
         self.n_unclosed: Counter[str] = Counter()
@@ -144,6 +149,17 @@ class _Reader:
     def is_glued(self, place: int) -> bool:
         """Return whether no space is before a place."""
         return place > 0 and not self.line[place - 1].isspace()
+
+    def add_signs(self, mark: Mark) -> None:
+        """Add the signs between the last thing and a new one to the last one. The new one goes where that goes."""
+        last, signs = self.marks[-1] if self.marks else None, self.line[self.end : mark.start]
+        if not last or last.is_tag or not _SIGNS.fullmatch(signs):
+            self.first_thing = len(self.marks)
+            return
+        last.text += signs
+        self.end = last.end = mark.start
+        if "number" in (last.kind, mark.kind):
+            mark.kind = last.kind
 
     def add_text(self, end: int) -> None:
         """Read words up to a place. Punctuation after something that was taken out goes to the word before that."""
@@ -165,17 +181,22 @@ class _Reader:
                 mark.is_followed = bool(parts) and not text[0].isspace()
 
     def add_thing(self, mark: Mark) -> None:
-        """Add a thing. A dash before it, or brackets around it, belong to it."""
-        words, following = self.words, self.line[self.end : self.end + 1]
-        is_in_link = self.line.startswith("](", self.end)
+        """Add a thing. A dash before it, or brackets around it or around several, belong to it or to them."""
+        words, first = self.words, self.marks[self.first_thing]
+        following = "" if self.line.startswith("](", self.end) else self.line[self.end : self.end + 1]
+        is_around_all = bool(words) and first.is_glued and following in _BRACKETS.get(words[-1], "")
+        is_around_last = mark is not first and following in _BRACKETS.get(self.line[mark.start - 1], "")
         if words and not mark.is_glued and words[-1] in _DASHES:
             mark.text = f"{words.pop()} {mark.text}"
             mark.word -= 1
-        elif words and mark.is_glued and following and following in _BRACKETS.get(words[-1], "") and not is_in_link:
-            mark.text = f"{words.pop()}{mark.text}{following}"
-            mark.word, mark.is_glued = mark.word - 1, False
+        elif following and (is_around_all or is_around_last):
+            mark.text += following
             self.end += 1
             mark.end = self.end
+            if not is_around_last:
+                first.text, first.is_glued = f"{words.pop()}{first.text}", False
+                for thing in self.marks[self.first_thing :]:
+                    thing.word -= 1
         self.is_open_word = False
 
     def add_tag(self, mark: Mark) -> None:

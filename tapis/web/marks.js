@@ -6,6 +6,7 @@ const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|sourc
 const SENTENCE_ENDS = ".!?…";
 const PUNCTUATION = ".,;:!?…)]»”"; // that belongs to the word before it
 const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”]+/u;
+const SIGNS = /^[^\p{L}\p{N}\s]*$/u; // that two things have between them: %d/%d
 // Around a thing: what opens, and what may close it
 const BRACKETS = {
   "(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'",
@@ -40,6 +41,7 @@ class MarkReader {
     this.end = 0; // of what was read
     this.words = [];
     this.marks = [];
+    this.firstThing = 0; // the number of the first of those that follow each other, up to the last mark
     this.isOpenWord = false; // whether text that follows without a space belongs to the last word
     this.unclosed = []; // tags that wait for their partners, by name and number
   }
@@ -49,11 +51,10 @@ class MarkReader {
     for (const match of this.line.matchAll(withNumbers ? MARK_OR_NUMBER : MARK)) {
       const start = match.index;
       if (skipped.has(start) || start < this.end) continue;
-      this.addText(start);
       const mark = {
         text: match[0],
         kind: ALONE.test(match[0]) ? "thing" : KINDS.find((kind) => match.groups[kind] !== undefined),
-        word: this.words.length,
+        word: 0,
         start,
         end: start + match[0].length,
         isGlued: start > 0 && !/\s/u.test(this.line[start - 1]),
@@ -62,6 +63,9 @@ class MarkReader {
         joinsWords: false,
         partner: -1,
       };
+      if (!isTag(mark)) this.addSigns(mark);
+      this.addText(start);
+      mark.word = this.words.length;
       this.marks.push(mark);
       this.end = mark.end;
       if (isTag(mark)) this.addTag(mark);
@@ -84,6 +88,19 @@ class MarkReader {
         for (let i = start; i <= number; i++) marks[i].joinsWords = true;
       }
     });
+  }
+
+  // Adds the signs between the last thing and a new one to the last one. The new one goes where that goes.
+  addSigns(mark) {
+    const last = this.marks.at(-1);
+    const signs = this.line.slice(this.end, mark.start);
+    if (!last || isTag(last) || !SIGNS.test(signs)) {
+      this.firstThing = this.marks.length;
+      return;
+    }
+    last.text += signs;
+    this.end = last.end = mark.start;
+    if ([last.kind, mark.kind].includes("number")) mark.kind = last.kind;
   }
 
   // Reads words up to a place. Punctuation after something that was taken out goes to the word before that.
@@ -112,21 +129,25 @@ class MarkReader {
     }
   }
 
-  // A dash before a thing, or brackets around it, belong to it.
+  // A dash before a thing, or brackets around it or around several, belong to it or to them.
   addThing(mark) {
     const { words, line } = this;
-    const before = words.at(-1);
-    const following = line.slice(this.end, this.end + 1);
-    const isInLink = line.startsWith("](", this.end);
-    if (words.length && !mark.isGlued && DASHES.includes(before)) {
+    const first = this.marks[this.firstThing];
+    const following = line.startsWith("](", this.end) ? "" : line.slice(this.end, this.end + 1);
+    const isAroundAll = words.length && first.isGlued && BRACKETS[words.at(-1)]?.includes(following);
+    const isAroundLast = mark !== first && BRACKETS[line[mark.start - 1]]?.includes(following);
+    if (words.length && !mark.isGlued && DASHES.includes(words.at(-1))) {
       mark.text = `${words.pop()} ${mark.text}`;
       mark.word -= 1;
-    } else if (words.length && mark.isGlued && following && BRACKETS[before]?.includes(following) && !isInLink) {
-      mark.text = `${words.pop()}${mark.text}${following}`;
-      mark.word -= 1;
-      mark.isGlued = false;
+    } else if (following && (isAroundAll || isAroundLast)) {
+      mark.text += following;
       this.end += 1;
       mark.end = this.end;
+      if (!isAroundLast) {
+        first.text = `${words.pop()}${first.text}`;
+        first.isGlued = false;
+        for (const thing of this.marks.slice(this.firstThing)) thing.word -= 1;
+      }
     }
     this.isOpenWord = false;
   }

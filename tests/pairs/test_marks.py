@@ -331,6 +331,21 @@ def test_amounts_and_telephone_numbers_are_whole(line: str, found: list[str]) ->
     assert put_back(taken.text, taken, same_order(len(taken.words))) == line
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *("%d/%d", "{x}:{y}", "{a}–{b}", "{w}×{h}", "{a}_{b}", "{a}*{b}", "{a}", "{a}{b}", "{a}({b})", '"{a}"/"{b}"'),
+        *("({a}/{b})", "({a})/({b})", "$5-$10", "12×13", "%d/12", "12/{x}", "<kbd>A</kbd>+<kbd>B</kbd>"),
+    ],
+)
+def test_the_signs_between_two_things_stay_between_them(pair: str) -> None:
+    """The model does not see them, and what it changes in the words around does not divide the two."""
+    taken = take_out(f"The cat sees {pair} big dogs.", with_numbers=True)
+    assert taken.text == "The cat sees big dogs."
+    assert pair in put_back("Die Katze sieht dort große Hunde.", taken, SamePlaces(6, 5))
+    assert pair in put_back("le chat voit de grands chiens.", taken, Alignment([np.eye(6)[:, [5, 4, 3, 2, 0]]]))
+
+
 def test_a_mark_between_two_sentences_stays_between_them() -> None:
     """Whatever the alignment says of the word before it."""
     for mark in ("<br>", "<img src=x>", "<p>", "{name}", "😀"):
