@@ -3,7 +3,7 @@
 
 const DEEPEST = 50; // pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
 const FREE = -1; // a word that comes from no pair
-const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”]*$/u;
+const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”。，、；：！？）」』》】،؛؟۔।։።]*$/u;
 const SPACED = "!?:;»"; // punctuation that French has a space before
 
 // The translation with the marks of its source. taken: the source without them, as `takeOut` returned it.

@@ -120,7 +120,7 @@ def test_placeholders_are_carried_over(placeholder: str) -> None:
     ("line", "found", "left"),
     [
         ("犬はhttps://example.org/dog?a=1にいます。", "https://example.org/dog?a=1", "犬は にいます。"),
-        ("狗在https://example.org/dog，猫也在。", "https://example.org/dog", "狗在 ，猫也在。"),
+        ("狗在https://example.org/dog，猫也在。", "https://example.org/dog", "狗在， 猫也在。"),
         ("สุนัขอยู่ที่www.example.orgแล้ว", "www.example.org", "สุนัขอยู่ที่ แล้ว"),
         ("See https://example.org/wiki/犬_(動物) too.", "https://example.org/wiki/犬_(動物)", "See too."),
         ("See www.한국.example, too.", "www.한국.example", "See, too."),
@@ -473,6 +473,30 @@ def test_punctuation_stays_outside_a_tag_that_it_was_outside_of() -> None:
     ):
         taken = take_out(line)
         assert put_back(translation, taken, same_order(2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("هل ترى {name}؟", "هل ترى؟"),
+        ("क्या यह {name}।", "क्या यह।"),
+        ("猫も {name}、犬も {name}！", "猫も、 犬も！"),
+        ("猫 （{name}） です。", "猫 です。"),
+        ("猫{a}（{b}）。", "猫。"),
+        ("Do you see {name}?", "Do you see?"),
+    ],
+)
+def test_punctuation_of_any_script_belongs_to_the_word_before_a_mark(line: str, left: str) -> None:
+    taken = take_out(line)
+    assert taken.text == left
+    assert put_back(left, taken, same_order(len(taken.words))).replace("、 ", "、") == line
+    for end in "。？؟۔।?":
+        assert put_back(f"χ ψ{end}", take_out("I see {name}."), same_order(2)) == f"χ ψ {{name}}{end}"
+
+
+def test_a_sentence_of_any_script_ends_before_a_tag() -> None:
+    for end in "。！？؟۔।.":
+        assert take_out(f"猫{end}<b>犬</b>").words == [f"猫{end}", "犬"]
 
 
 def test_nothing_is_lost_whatever_the_line_and_the_alignment() -> None:
