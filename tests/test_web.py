@@ -735,7 +735,9 @@ def test_marks_are_taken_out_and_put_back_as_in_python(with_numbers: bool, run_f
         cut = choice.randint(0, min(n_target, n_source))  # the first words are a sentence of their own
         blocks = [[row[:cut] for row in weights[:cut]], [row[cut:] for row in weights[cut:]]]
         sizes = [(cut, cut), (n_target - cut, n_source - cut)]
-        translation = " ".join(choice.choices(["Le", "chat.", "dort", "!", "l'été,", "12"], k=n_target))
+        translation = " ".join(
+            choice.choices(["Le", "chat.", "dort", "!", "l'été,", "12", "犬が", "𠀀。", "(),"], k=n_target)
+        )
         cases.append((line, translation, blocks, sizes))
     function = """(cases, withNumbers) => cases.map(([line, translation, blocks, sizes]) => {
         const taken = takeOut(line, withNumbers);

@@ -5,6 +5,7 @@ is around a run of words within that of the pair around it, and beside those of 
 so, whatever the alignment says.
 """
 
+import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -12,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapis.text.alignment import Alignment
+from tapis.text.mark_patterns import BESIDE_MARKS
 from tapis.text.marks import PUNCTUATION, Mark, Taken
 from tapis.text.markup import ESCAPES, Markup
 
 DEEPEST = 50  # pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
 SPACED = "!?:;»"  # punctuation that French has a space before
 _FREE = -1  # a word that comes from no pair
+_UNSPACED = re.compile(rf"[{BESIDE_MARKS}\u3000-\u303f\uff01-\uff65]")  # letters and punctuation without spaces beside
+_OPENING = frozenset("([«“„")  # what has no space behind it in any script
+_OF_LAYOUT = re.compile(r"<[A-Za-z!]|&|\\[nrt]")  # things without spaces beside in any script: <br>, &nbsp;, \n
 
 
 @dataclass
@@ -67,22 +72,26 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Marku
     is_after_opening, is_before_word = True, False
     last_word, beside = -1, -1  # the last part with words, and the word that all marks since were beside
     gap = 0  # the first part since the last word
+    end = behind = ""  # how the last word ends, and what was behind the last mark in the source
     for word, number in _in_order(line, marks, alignment):
         if number is None:
-            needs_space = not is_after_opening and not is_before_word
+            needs_space = not is_after_opening and not (is_before_word and _are_joined(behind, words[word][0]))
             if not needs_space and gap:
                 _separate_words(parts, gap, marks, openings, closings)
             last_word, beside = len(parts), -1
             parts.append(((" " if needs_space else "") + words[word], None))
             is_after_opening = is_before_word = False
-            gap = len(parts)
+            gap, end = len(parts), words[word].rstrip(PUNCTUATION)[-1:]
             continue
         if number in omitted:
             continue
         mark = marks[number]
         is_opening, is_closing = number in openings, number in closings
         follows_mark = bool(parts) and parts[-1][1] == number - 1 and marks[number - 1].end == mark.start
-        needs_no_space = is_closing or is_after_opening or (mark.is_glued and (follows_mark or not is_opening))
+        follows_thing = follows_mark and not marks[number - 1].is_tag
+        before, behind = _signs_beside(mark, taken.words)
+        is_glued = mark.is_glued and (follows_thing or end in _OPENING or _are_joined(before, end))
+        needs_no_space = is_closing or is_after_opening or (is_glued and (follows_mark or not is_opening))
 
         # Punctuation of the last word goes behind the mark.
         tail = ""
@@ -91,10 +100,10 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Marku
         if mark.is_before_punctuation and last_word >= 0 and not is_opening:
             text, _ = parts[last_word]
             tail = text[len(text.rstrip(PUNCTUATION)) :]
-            before = text.removesuffix(tail).rstrip()
+            rest = text.removesuffix(tail).rstrip()
             if tail[:1] in SPACED:
-                tail = text[len(before) :]
-            parts[last_word] = before, None
+                tail = text[len(rest) :]
+            parts[last_word] = rest, None
         parts += [("" if needs_no_space else " ", None), (mark.text, number)]
         beside = mark.word
         if tail:
@@ -104,6 +113,19 @@ def put_back(translation: str, taken: Taken, alignment: Alignment, markup: Marku
         is_after_opening, is_before_word = is_opening, mark.is_followed and not tail
     escape = ESCAPES[markup]
     return "".join(escape(part) if number is None else part for part, number in parts)
+
+
+def _signs_beside(mark: Mark, words: Sequence[str]) -> tuple[str, str]:
+    """Return the characters of the source before and behind a thing that is like a word; "" for other marks."""
+    if mark.is_tag or (mark.kind == "thing" and _OF_LAYOUT.match(mark.text)):
+        return "", ""
+    before, behind = words[mark.word - 1 : mark.word], words[mark.word : mark.word + 1]
+    return "".join(before)[-1:], "".join(behind)[:1]
+
+
+def _are_joined(of_source: str, of_translation: str) -> bool:
+    """Return whether a thing has no space beside a character if it has none beside that of the source."""
+    return not _UNSPACED.match(of_source) or _UNSPACED.match(of_translation) is not None
 
 
 def _separate_words(

@@ -5,6 +5,10 @@ const DEEPEST = 50; // pairs of tags within each other; of what is deeper, the f
 const FREE = -1; // a word that comes from no pair
 const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”。，、；：！？）」』》】،؛؟۔।։።]*$/u;
 const SPACED = "!?:;»"; // punctuation that French has a space before
+// Letters and punctuation without spaces beside; what has no space behind it in any script
+const UNSPACED_SIGN = new RegExp(`^[${BESIDE_MARKS}\\u3000-\\u303f\\uff01-\\uff65]`, "u");
+const OPENING = ["(", "[", "«", "“", "„"];
+const OF_LAYOUT = /^(?:<[A-Za-z!]|&|\\[nrt])/; // things without spaces beside in any script: <br>, &nbsp;, \n
 
 // The translation with the marks of its source. taken: the source without them, as `takeOut` returned it.
 function putBack(translation, taken, alignment) {
@@ -23,20 +27,26 @@ function putBack(translation, taken, alignment) {
   let [isAfterOpening, isBeforeWord] = [true, false];
   let [lastWord, beside] = [-1, -1]; // the last part with words, and the word that all marks since were beside
   let gap = 0; // the first part since the last word
+  let [end, behind] = ["", ""]; // how the last word ends, and what was behind the last mark in the source
   for (const [word, number] of inOrder(line, marks, alignment)) {
     if (number === null) {
-      const needsSpace = !isAfterOpening && !isBeforeWord;
+      const needsSpace = !isAfterOpening && !(isBeforeWord && areJoined(behind, words[word]));
       if (!needsSpace && gap) separateWords(parts.slice(gap), openings, closings);
       [lastWord, beside] = [append((needsSpace ? " " : "") + words[word]), -1];
       isAfterOpening = isBeforeWord = false;
       gap = parts.length;
+      end = lastOf(words[word].replace(TRAILING_PUNCTUATION, ""));
       continue;
     }
     const mark = marks[number];
     const [isOpening, isClosing] = [openings.has(number), closings.has(number)];
-    const before = number > 0 ? marks[number - 1] : null;
-    const followsMark = before !== null && parts.at(-1)?.mark === before && before.end === mark.start;
-    const needsNoSpace = isClosing || isAfterOpening || (mark.isGlued && (followsMark || !isOpening));
+    const last = number > 0 ? marks[number - 1] : null;
+    const followsMark = last !== null && parts.at(-1)?.mark === last && last.end === mark.start;
+    const followsThing = followsMark && !isTag(last);
+    let before;
+    [before, behind] = signsBeside(mark, taken.words);
+    const isGlued = mark.isGlued && (followsThing || OPENING.includes(end) || areJoined(before, end));
+    const needsNoSpace = isClosing || isAfterOpening || (isGlued && (followsMark || !isOpening));
 
     // Punctuation of the last word goes behind the mark.
     let tail = "";
@@ -58,6 +68,22 @@ function putBack(translation, taken, alignment) {
     [isAfterOpening, isBeforeWord] = [isOpening, mark.isFollowed && !tail];
   }
   return parts.map(({ text }) => text).join("");
+}
+
+// Texts of the source that end before a thing that is like a word, and begin behind it; "" for other marks.
+function signsBeside(mark, words) {
+  if (isTag(mark) || (mark.kind === "thing" && OF_LAYOUT.test(mark.text))) return ["", ""];
+  return [lastOf(words[mark.word - 1] ?? ""), words[mark.word] ?? ""];
+}
+
+// The last character of a text, which may have two units.
+function lastOf(text) {
+  return Array.from(text.slice(-2)).at(-1) ?? "";
+}
+
+// Whether a thing has no space beside a character if it has none beside that of the source.
+function areJoined(ofSource, ofTranslation) {
+  return !UNSPACED_SIGN.test(ofSource) || UNSPACED_SIGN.test(ofTranslation);
 }
 
 // Adds a space to the parts since the last word, unless they have one, or a mark that joined words in the source. It is

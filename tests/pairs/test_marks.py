@@ -494,6 +494,29 @@ def test_punctuation_of_any_script_belongs_to_the_word_before_a_mark(line: str, 
         assert put_back(f"χ ψ{end}", take_out("I see {name}."), same_order(2)) == f"χ ψ {{name}}{end}"
 
 
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("我的朋友{name}住在这里。", "My friend lives here.", "My friend {name} lives here."),
+        ("我的朋友{name}住在这里。", "私の友達は ここに住んでいます。", "私の友達は{name}ここに住んでいます。"),
+        ("我的<b>朋友</b>{name}住在这里。", "My friend lives here.", "<b>My friend</b> {name} lives here."),
+        ("请看https://example.org，谢谢。", "Look, thanks.", "Look https://example.org, thanks."),
+        ("สุนัขอยู่ที่www.example.orgแล้ว", "The dog is there.", "The dog www.example.org is there."),
+        ("{name}님이 잡니다.", "Sir sleeps.", "{name} Sir sleeps."),
+        ("请看（{a}/{b}）。", "Look ().", "Look ({a}/{b})."),
+        ("犬が😀。", "A dog.", "A dog 😀."),
+        ("第一<br>第二&nbsp;第三\\n第四", "One two three four", "One<br>two&nbsp;three\\nfour"),
+        ("A{x}B", "Α Β", "Α{x}Β"),
+    ],
+)
+def test_spaces_beside_a_thing_are_those_of_the_script_of_the_translation(
+    line: str, translation: str, expected: str
+) -> None:
+    taken = take_out(line)
+    n_target, n_source = len(translation.split()), len(taken.words)
+    assert put_back(translation, taken, SamePlaces(n_target, n_source)) == expected
+
+
 def test_a_sentence_of_any_script_ends_before_a_tag() -> None:
     for end in "。！？؟۔।.":
         assert take_out(f"猫{end}<b>犬</b>").words == [f"猫{end}", "犬"]
