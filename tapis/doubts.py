@@ -42,7 +42,6 @@ _DIGIT_OR_CURRENCY = re.compile(rf"[\d{CURRENCIES}]")
 _NUMBER = re.compile(NUMBER)
 _DASH = re.compile(f"[{DASHES}]")
 _TELEPHONE = re.compile(TELEPHONE)
-_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # a space between groups of digits
 
 
 def doubts(translator: "Translator", sources: Sequence[str], translations: Sequence[str]) -> list[set[Doubt]]:
@@ -101,7 +100,7 @@ def numbers(text: str) -> Counter[str]:
     """
     if not _DIGIT_OR_CURRENCY.search(text):
         return Counter()
-    joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), _THOUSANDS.sub("", text))
+    joined = _TELEPHONE.sub(lambda match: "".join(filter(str.isdecimal, match.group())), text)
     parts = [list(filter(str.isdecimal, part)) for number in _NUMBER.findall(joined) for part in _DASH.split(number)]
     found = Counter("".join(str(int(c)) for c in digits) for digits in parts if len(digits) > 1)
     return found + Counter(unicodedata.normalize("NFKC", c) for c in text if c in CURRENCIES)

@@ -8,8 +8,11 @@ from tapis.text.markup import Markup
 # Within brackets
 DASHES = r"\u2010-\u2013-"
 # A number that must not change: of two digits or more, with its separators, such as the dash of a range. A single digit
-# may become a word.
-_SEPARATOR = rf"[.,:/\u00a0\u202f{DASHES}]"
+# may become a word. Separators are also those of Arabic, and an apostrophe or a space before groups of three digits.
+# Before the first group are one to three digits: 1 000. They end no longer number, as in 2020 100 or 10:30 100.
+_NO_NUMBER_BEFORE = r"(?<!\d)(?<!\d[.,:/\u066b\u066c])"
+_BEHIND_GROUP = "|".join(rf"(?<={_NO_NUMBER_BEFORE}\d{{{n}}})" for n in (1, 2, 3))
+_SEPARATOR = rf"(?:[.,:/\u066b\u066c\u00a0\u2009\u202f{DASHES}]|(?:{_BEHIND_GROUP})[ '’](?=\d{{3}}(?!\d)))"
 NUMBER = rf"\d(?:{_SEPARATOR}?\d)++"
 
 # The end of a keycap, such as 1️⃣
@@ -159,8 +162,8 @@ CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦"
 _DIGITS = rf"\d(?:{_SEPARATOR}?\d)*+"
 TELEPHONE = r"\+\d{1,3}+(?:[ \u00a0\u202f.-]\(?\d{1,4}+\)?){2,8}+"
 _NUMBER = (
-    rf"{_STARTS}(?:{TELEPHONE}|[~≈≥≤±×<>=]?[-+]?(?:[{CURRENCIES}][ \u00a0\u202f]?{_DIGITS}"
-    rf"|{_DIGITS}[ \u00a0\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_SPACED}|[%°])*+)"
+    rf"{_STARTS}(?:{TELEPHONE}|[~≈≥≤±×<>=]?[-+]?(?:[{CURRENCIES}][ \u00a0\u2009\u202f]?{_DIGITS}"
+    rf"|{_DIGITS}[ \u00a0\u2009\u202f]?[{CURRENCIES}%‰°][CFK]?{_ENDS}|{NUMBER})(?:{_SPACED}|[%°])*+)"
 )
 
 

@@ -1,9 +1,6 @@
 // What makes a translation doubtful, without knowing the right one, as tapis/doubts.py.
 
 const UNSURE_BELOW = -2; // mean log P of a token, for runs that did not learn a limit
-const NUMBER = /\p{Nd}(?:[.,:/\u00a0\u202f\u2010-\u2013\-]?\p{Nd})+/gu;
-const THOUSANDS = /(?<=\p{Nd})[ \u00a0\u202f](?=\p{Nd}{3}(?!\p{Nd}))/gu; // a space between groups of digits
-
 const TELEPHONE = /\+\p{Nd}{1,3}(?:[ \u00a0\u202f.-]\(?\p{Nd}{1,4}\)?){2,8}/gu;
 const CURRENCY = /[$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦]/gu;
 
@@ -22,7 +19,7 @@ function digitValue(character) {
 // The numbers of two digits or more in a text, by their digits and sorted, however the language writes them; and signs
 // of currency, whatever their width. A telephone number is one, a range is two, and so may be a date.
 function numbersOf(text) {
-  const joined = text.replace(THOUSANDS, "").replace(TELEPHONE, (number) => number.match(/\p{Nd}/gu).join(""));
+  const joined = text.replace(TELEPHONE, (number) => number.match(/\p{Nd}/gu).join(""));
   const parts = (joined.match(NUMBER) ?? []).flatMap((number) => number.split(/[\u2010-\u2013-]/u));
   const found = parts.map((part) => part.match(/\p{Nd}/gu) ?? []).filter((digits) => digits.length > 1);
   const numbers = found.map((digits) => digits.map(digitValue).join(""));

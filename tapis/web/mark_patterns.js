@@ -23,8 +23,11 @@ function atomic(pattern) {
   return `(?=(?<atomic${nAtomic}>${pattern}))\\k<atomic${nAtomic}>`;
 }
 
-const NUMBER_SEPARATOR = "[.,:/\\u00a0\\u202f\\u2010-\\u2013\\-]";
+const NUMBER_SEPARATOR =
+  "(?:[.,:/\\u066b\\u066c\\u00a0\\u2009\\u202f\\u2010-\\u2013\\-]" +
+  `|(?<=(?<!${D}|${D}[.,:/\\u066b\\u066c])${D}{1,3})[ '’](?=${D}{3}(?!${D})))`; // the groups of 1 000
 const NUMBER_PATTERN = `${D}(?:${NUMBER_SEPARATOR}?${D})+`;
+const NUMBER = new RegExp(NUMBER_PATTERN, "gu");
 const KEYCAP = "\\ufe0f?\\u20e3"; // the end of a keycap, such as 1️⃣
 // Some pictographs are signs of text unless U+FE0F follows.
 const PICTOGRAPH =
@@ -161,8 +164,9 @@ const CURRENCIES = "$€£¥₹₩₽₺₴₪₫฿¢＄￥￡￠￦";
 const digits = () => atomic(`${D}(?:${NUMBER_SEPARATOR}?${D})*`);
 const TELEPHONE_PATTERN = `\\+${D}{1,3}(?:[ \\u00a0\\u202f.\\-]\\(?${D}{1,4}\\)?){2,8}`;
 const MARK_OR_NUMBER = new RegExp(
-  `${MARK_PATTERN}|(?<number>${STARTS}(?:${TELEPHONE_PATTERN}|[~≈≥≤±×<>=]?[\\-+]?(?:[${CURRENCIES}][ \\u00a0\\u202f]?` +
-    `${digits()}|${digits()}[ \\u00a0\\u202f]?[${CURRENCIES}%‰°][CFK]?${ENDS}|${NUMBER_PATTERN})${spaced("%°")}*))`,
+  `${MARK_PATTERN}|(?<number>${STARTS}(?:${TELEPHONE_PATTERN}|[~≈≥≤±×<>=]?[\\-+]?` +
+    `(?:[${CURRENCIES}][ \\u00a0\\u2009\\u202f]?${digits()}|` +
+    `${digits()}[ \\u00a0\\u2009\\u202f]?[${CURRENCIES}%‰°][CFK]?${ENDS}|${NUMBER_PATTERN})${spaced("%°")}*))`,
   "gu",
 );
 const KINDS = ["kept", "open", "close", "emphasis", "thing", "number"];

@@ -135,8 +135,25 @@ def test_probabilities_below_the_limit_are_unsure(translator: Translator, monkey
 
 
 def test_numbers_are_the_same_in_the_digits_of_any_language() -> None:
-    assert numbers("In 2020, 1,500") == numbers("२०२० में १५००") == numbers("٢٠٢٠ و ١٬٥٠٠".replace("٬", "."))
+    assert numbers("In 2020, 1,500") == numbers("२०२० में १५००") == numbers("٢٠٢٠ و ١٬٥٠٠")
+    assert numbers("12.5") == numbers("١٢٫٥")
     assert numbers("In 2020") != numbers("२०२१ में")
+
+
+def test_groups_of_three_digits_are_one_number_whatever_separates_them() -> None:
+    for sign in " '’,.\u00a0\u2009\u202f":
+        assert numbers(f"10–20{sign}000 and 1{sign}000{sign}000") == numbers("10–20000 and 1000000"), sign
+
+
+@pytest.mark.parametrize(
+    "text", ["In 2020 100", "At 10:30 100", "On 31.12.20 100", "192.168.1.1 200", "A 12 34", "12, 100"]
+)
+def test_numbers_beside_each_other_are_two(text: str) -> None:
+    assert numbers(text).total() == 2
+
+
+def test_feet_and_minutes_are_no_groups_of_digits() -> None:
+    assert numbers("6'2 and 5’30") == numbers("30")
 
 
 def test_dashes_and_wide_signs_of_currency_are_compared_alike() -> None:
