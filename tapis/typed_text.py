@@ -15,6 +15,7 @@ puts their translations together again:
 If the numbers of a line do not come back, the line is translated once more with its numbers taken out, too.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
@@ -35,6 +36,7 @@ from tapis.text.markup import ESCAPES, Markup
 from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
 from tapis.text.sentences import Line, has_letters, take_direction
+from tapis.text.words import IN_WORD
 from tapis.translation import DOUBTS, Doubt, Translation, distinct
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 Alignments = dict[tuple[str, str], NDArray[np.float64]]
 WIDER_BEAM = 5  # for translations that repeated themselves
 _BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
+_STOPS = (".", "。", "।", "۔", "։", "።")  # full stops of any script
+_IN_WORD = re.compile(IN_WORD)
 
 
 def translate_lines(
@@ -123,16 +127,18 @@ def without_added_stop(line: str, translation: Translation, markup: Markup) -> T
     """
     is_remembered = translation.is_remembered or any(one.is_remembered for one in translation.sentences[-1:])
     whole = translation.text
-    if is_remembered or "." not in whole or not take_out(line, markup=markup).text[-1:].isalnum():
+    if is_remembered or not any(stop in whole for stop in _STOPS):
+        return translation
+    if not _IN_WORD.match(take_out(line, markup=markup).text[-1:]):
         return translation
 
     # Find where the text ends before the marks.
     text = whole
-    if not text.endswith("."):
+    if not text.endswith(_STOPS):
         taken = take_out(whole, markup=markup)
         last = [mark.start for mark in taken.marks if mark.word == len(taken.words)]
         text = whole[: min(last, default=None)].rstrip(_BEFORE_MARK)
-    if not text.endswith(".") or text.endswith(".."):
+    if not text.endswith(_STOPS) or text[:-1].endswith(_STOPS):
         return translation
     return translation._replace(text=text[:-1].rstrip() + whole[len(text) :])
 

@@ -194,6 +194,17 @@ def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
     assert found == [Translation(text, -1.0) for text in expected]
 
 
+def test_a_stop_of_any_script_is_left_out() -> None:
+    for source in ("A dog", "कुत्ता", "كَلْبٌ", "一只狗"):
+        for stop in ".。।۔։።":
+            for end in ("", " {x}"):
+                one = Translation(f"χ{stop}{end}", -1.0)
+                assert without_added_stop(source + end, one, "").text == f"χ{end}"
+                assert without_added_stop(source + stop + end, one, "") == one
+    two = Translation("我看见。。", -1.0)
+    assert without_added_stop("A dog", two, "") == two
+
+
 def test_a_stop_that_a_memory_has_stays() -> None:
     remembered = Translation("Katzen usw.", 0.0, is_remembered=True)
     new = Translation("Ein Hund.", -1.0)
