@@ -639,6 +639,9 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "ΈΛΑ ΕΔΩ",
         "犬はABCDEFの中で寝る",
         "THE DOG OF 東京 SLEEPS",
+        "ПРИВЕ\u0301Т ДРУЗЬЯ\u0301",
+        "\u0301THE ZX\u0323\u0301Q'Y\u0323X DOG",
+        "A\u0301 C\u0301at Is O\u0323\u0301n The M\u0323at",
     ]
     languages = ["en", "tr", "az-AZ", "el", "lt", ""]
     function = """(description, texts, languages) => {

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection
 
 from tapis.text.language_codes import base_language
 from tapis.text.tokenizer import Tokenizer
+from tapis.text.words import LETTERS, MARKS
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_WORD = re.compile(rf"{LETTERS}(?:['’]{LETTERS})*")
 MIN_CAPITALS = 6  # letters of a text in capitals that is more than an abbreviation or two
 MIN_WORDS = 4  # of a text in title case
 MIN_SHARE = 0.8  # of its words that begin with a capital; of the letters of a text in capitals that are capitals
 _ORDINALS = {ord(sign): None for sign in "ªº"}  # small letters to Python, though texts in capitals have them: Nº 3
+_MARKS = dict.fromkeys(map(ord, MARKS))  # after which Python begins another word
 _DOTTED_AND_DOTLESS = ("tr", "az")  # languages with two letters i and ı, in capitals İ and I
 
 
@@ -69,7 +71,7 @@ def usual_case(
         ranks = {}
         for spelling in of_word:
             one = next(ids)
-            ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.istitle()
+            ranks[spelling] = len(one), one[0] if len(one) == 1 else not spelling.translate(_MARKS).istitle()
         best = min(ranks, key=lambda spelling: ranks[spelling])
         if word is all_words[0]:
             best = _capitalized(best, language)

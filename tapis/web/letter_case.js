@@ -1,6 +1,6 @@
 // Sentences typed in capitals, or With A Capital Before Each Word, in usual letter case, as tapis/text/letter_case.py.
 
-const CASED_WORD = /\p{L}+(?:['’]\p{L}+)*/gu;
+const CASED_WORD = /[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*/gu;
 const MIN_CAPITALS = 6; // letters of a text in capitals that is more than an abbreviation or two
 const MIN_WORDS = 4; // of a text in title case
 const MIN_SHARE = 0.8; // of its words that begin with a capital; of the letters of a text in capitals that are capitals
@@ -29,7 +29,7 @@ function capitalized(word, language) {
 }
 
 function isTitle(word) {
-  return word.split(/['’]/).every((part) => /^\p{Lu}\P{Lu}*$/u.test(part));
+  return word.replace(/\p{M}/gu, "").split(/['’]/).every((part) => /^\p{Lu}\P{Lu}*$/u.test(part));
 }
 
 // The text in usual letter case; unchanged unless it is in capitals or in title case.

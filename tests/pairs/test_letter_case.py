@@ -27,6 +27,15 @@ def test_the_usual_spelling_is_that_of_the_vocabulary(knowing: Tokenizer, typed:
     assert usual_case(typed, knowing) == usual
 
 
+@pytest.mark.parametrize("mark", ["\u0301", "\u0301\u0323"])
+def test_a_mark_within_a_word_begins_no_other_one(knowing: Tokenizer, mark: str) -> None:
+    """As in Russian, whose accents have no composed forms."""
+    tokenizer = Tokenizer.train([f"it is приве{mark}т дру{mark}г. The Ве{mark}ра is here."] * 50, 600)
+    typed, usual = f"IT IS ДРУ{mark}Г ВЕ{mark}РА", f"It is дру{mark}г Ве{mark}ра"
+    assert usual_case(typed, tokenizer) == usual_case(usual.title(), tokenizer) == usual
+    assert usual_case(f"THE ПРИВЕ{mark}Т ДРУЗЬЯ{mark}", knowing).count("Т") == 0  # of unknown words
+
+
 def test_a_word_behind_one_that_is_kept_has_no_capital(knowing: Tokenizer) -> None:
     assert usual_case("XYZ DOG IS TIRED.", knowing, kept=lambda text: range(3)) == "XYZ dog is tired."
 
