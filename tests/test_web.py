@@ -108,6 +108,7 @@ PIECES = (
     *("10–20", "≥10", "~5 €", "±", "<", "￥5", "1️⃣", "*️⃣", "#⃣", "©️", "©", "ℹ️", "〰️", "◾", "\ufe0f"),
     *("{{ x }}", "%{n}", "__x__", "<0>", "</0>", "<1/>", "%-5.2f", "\\n", "C:\\new", "[[n]]", "%name%", "%%", " # "),
     *("25’000", " 1 000", "2020 100", "١٢٫٥", "3\u2009000", " 6'2", "٬"),
+    *("\u0085", "\ufeff", "a\ufeffb", "{{\ufeff\u0085}}", "<b\ufeff>", "<b\u0085>"),
     *("%s/%s", "/", "×", "({a}", "，", "（", "）", "؟", "।", "」"),
     "{\n n,\n select," + " x {a\n b}" * 60 + "}",
     *("https://a.b/犬_(犬)", " www.犬.c, ", "犬", "。", "("),
@@ -682,7 +683,7 @@ def test_repairs_and_directions_are_those_of_python(run_folder: RunFolder, brows
     choice = random.Random(4)
     places = [*range(0xA0), 0xAD, 0x61C, 0x180E, 0xFEFF, *range(0x2000, 0x2070), *range(0xFFF9, 0xFFFE)]
     odd = [chr(place) for place in places]
-    texts = [f"a{character}b {character} c" for character in odd]
+    texts = [f"a{character}b {character} c" for character in odd] + ["a\u0085", "\u0085 \u202ba"]
     texts += ["a" + "\u0315" * n + "\u0f73" + "\u0316" * n + "☺️" * n + "b" for n in (1, 20, 30, 31, 100)]
     pieces = ["a", " b.", "e\u0301", "\u202b", "\u202c", "\u2067", "\u2069", "\u200e"]
     texts += ["".join(choice.choices(pieces, k=choice.randint(0, 9))) for _ in range(2000)]

@@ -82,7 +82,10 @@ def take_out(line: str, with_numbers: bool = False, markup: Markup = "", words: 
     """Take the marks out of a line of a text of some markup, and numbers too if wanted.
 
     words are the places of characters that belong to words in any case, such as MP3 where it is a term of a glossary.
+    Two characters of words are written as `repair` reads them, lest they be spaces to Python or to JavaScript: U+0085
+    as an ellipsis, and U+FEFF as U+2060, which is as invisible.
     """
+    original, line = line, line.replace("\x85", "…").replace("\ufeff", "\u2060")
     if is_plain(line):
         return Taken(line.split(), [])
     pattern = marks(markup, with_numbers=with_numbers)
@@ -90,23 +93,23 @@ def take_out(line: str, with_numbers: bool = False, markup: Markup = "", words: 
     if words:
         found = pattern.finditer(line)
         codes = {match.start() for match in found if match.start() in words and _LIKE_A_WORD.fullmatch(match.group())}
-    reader = _read(line, pattern, codes)
+    reader = _read(line, original, pattern, codes)
     # An asterisk that is no emphasis belongs to its word.
     alone = {mark.start for mark in reader.marks if mark.kind == "emphasis" and mark.partner < 0}
     if alone:
-        reader = _read(line, pattern, alone | codes)
+        reader = _read(line, original, pattern, alone | codes)
     return Taken(reader.words, reader.marks)
 
 
-def _read(line: str, pattern: re.Pattern[str], skipped: Set[int]) -> "_Reader":
-    """Read a line. skipped are the places of marks that are none."""
+def _read(line: str, original: str, pattern: re.Pattern[str], skipped: Set[int]) -> "_Reader":
+    """Read a line. Its marks are as in the original. skipped are the places of marks that are none."""
     reader = _Reader(line)
     for match in pattern.finditer(line):
         start, end = match.start(), match.end()
         if start in skipped or start < reader.end:
             continue
         kind = cast(MarkKind, "thing" if _ALONE.match(match.group()) else match.lastgroup)
-        mark = Mark(match.group(), kind, 0, start, end, reader.is_glued(start))
+        mark = Mark(original[start:end], kind, 0, start, end, reader.is_glued(start))
         if not mark.is_tag:
             reader.add_signs(mark)
         reader.add_text(start)
@@ -203,7 +206,7 @@ class _Reader:
 
     def add_tag(self, mark: Mark) -> None:
         """Add an opening tag, a closing one, or emphasis, which opens and closes alike."""
-        name, number = _name_of(mark.text), len(self.marks) - 1
+        name, number = _name_of(self.line[mark.start : mark.end]), len(self.marks) - 1
         is_before_word = self.line[self.end : self.end + 1].isalnum()
         if self.is_open_word and is_before_word and self.words[-1][-1] in _SENTENCE_ENDS:
             self.is_open_word = False  # a sentence ends where the tag is

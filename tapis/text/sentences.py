@@ -25,6 +25,7 @@ LANGUAGES_WITHOUT_SPACES = ("zh", "ja")  # languages that put no space between s
 DIRECTION_MARKS = "\u200e\u200f\u061c"
 _EMBEDDINGS, _END_OF_EMBEDDING = "\u202a\u202b\u202d\u202e", "\u202c"
 _ISOLATES, _END_OF_ISOLATE = "\u2066\u2067\u2068", "\u2069"
+_SPACES = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and c != "\x85")  # U+0085 may be an ellipsis
 DIRECTIONAL = DIRECTION_MARKS + _EMBEDDINGS + _END_OF_EMBEDDING + _ISOLATES + _END_OF_ISOLATE
 
 
@@ -72,7 +73,7 @@ def take_direction(line: str) -> tuple[str, str, str]:
 
     Openings are kept if the end of the line closes as many; otherwise only marks are.
     """
-    line = line.strip()
+    line = line.strip(_SPACES)
     text = line.lstrip(DIRECTIONAL)
     before = line[: len(line) - len(text)]
     text = text.rstrip(DIRECTIONAL)

@@ -38,7 +38,9 @@ function takeOut(line, withNumbers = false) {
 // Reads a line from left to right.
 class MarkReader {
   constructor(line) {
-    this.line = line;
+    // Two characters as `repaired` reads them, lest they be spaces to Python or to JavaScript
+    this.line = line.replaceAll("\u0085", "…").replaceAll("\ufeff", "\u2060");
+    this.original = line;
     this.end = 0; // of what was read
     this.words = [];
     this.marks = [];
@@ -53,7 +55,7 @@ class MarkReader {
       const start = match.index;
       if (skipped.has(start) || start < this.end) continue;
       const mark = {
-        text: match[0],
+        text: this.original.slice(start, start + match[0].length),
         kind: ALONE.test(match[0]) ? "thing" : KINDS.find((kind) => match.groups[kind] !== undefined),
         word: 0,
         start,
@@ -156,7 +158,7 @@ class MarkReader {
   // An opening tag, a closing one, or emphasis, which opens and closes alike.
   addTag(mark) {
     const { words, marks, unclosed } = this;
-    const name = nameOfTag(mark.text);
+    const name = nameOfTag(this.line.slice(mark.start, mark.end));
     const number = marks.length - 1;
     const isBeforeWord = /^[\p{L}\p{N}]/u.test(this.line.slice(this.end, this.end + 2));
     if (this.isOpenWord && isBeforeWord && SENTENCE_ENDS.includes(words.at(-1).at(-1))) {

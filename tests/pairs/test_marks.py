@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from timing import seconds_of, takes_less_than
 
 from tapis.text.alignment import Alignment, SamePlaces, same_words
+from tapis.text.languages import repair
 from tapis.text.mark_patterns import is_plain, marks
 from tapis.text.marks import PUNCTUATION, Mark, take_out
 from tapis.text.markup import Markup
 from tapis.text.placement import put_back
+from tapis.text.sentences import take_direction
 
 FRAGMENTS = (
     *("<b>", "</b>", "<i class='x y'>", "</i>", "<br/>", "<br>", "<!-- c -->", "**", "*", "_", "__", "~~", "`x y`"),
@@ -349,6 +351,15 @@ def test_the_signs_between_two_things_stay_between_them(pair: str) -> None:
     assert taken.text == "The cat sees big dogs."
     assert pair in put_back("Die Katze sieht dort große Hunde.", taken, SamePlaces(6, 5))
     assert pair in put_back("le chat voit de grands chiens.", taken, Alignment([np.eye(6)[:, [5, 4, 3, 2, 0]]]))
+
+
+def test_characters_that_are_repaired_are_no_spaces() -> None:
+    """An ellipsis of Windows-1252, and a byte order mark. Marks have them as they are."""
+    taken = take_out("The c\ufeffat\x85 {{\ufeff\x85}} sleeps\x85")
+    assert [repair(word) for word in taken.words] == ["The", "cat…", "sleeps…"]
+    assert [mark.text for mark in taken.marks] == ["{{\ufeff\x85}}"]
+    assert take_direction("\u202bA cat\x85\u202c ") == ("\u202b", "A cat\x85", "\u202c")
+    assert take_direction(" A cat\x85\n")[1] == "A cat\x85"
 
 
 def test_a_mark_between_two_sentences_stays_between_them() -> None:
