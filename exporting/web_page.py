@@ -1,8 +1,8 @@
 """A web page with a model in it: one HTML file that translates in a browser, without a server and without a network.
 
 The sources of the page are in tapis/web/, which the page of a server shares. `web_page` puts them and the model
-together. Weights are in 8 bits, rounded as for the engine, and the engine itself computes with them, compiled to
-WebAssembly. The file holds, in this order:
+together. Weights are in 8 bits, rounded as for all variants of the engine but avx2, and the engine itself computes with
+them, compiled to WebAssembly. The file holds, in this order:
 
     page.css      how the page looks
     page.js       shows the page

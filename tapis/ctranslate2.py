@@ -9,7 +9,7 @@ A folder that `export.py --to ctranslate2` made:
         SHA256SUMS
 
 CTranslate2 holds the same weights, possibly in int8, and runs its own search. In float32 it gives the translations of
-search.py, except for ties, and except with a beam where our search continues after K results.
+decoding/search.py, except for ties, and except with a beam where our search continues after K results.
 """
 
 import json

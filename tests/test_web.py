@@ -25,20 +25,21 @@ from model import Transformer
 from pairs.corpus import Corpus
 from tapis import lengths
 from tapis.attention import END, Attention, word_alignment
-from tapis.config import EOS, LENGTH_PENALTY, Learned
+from tapis.config import ALWAYS_WHOLE, EOS, LENGTH_PENALTY, Learned
 from tapis.doubts import doubts, numbers, words
 from tapis.engine import engine
-from tapis.engine.weights import PANEL
+from tapis.engine.weights import DEPTH, PANEL
 from tapis.search import Search
-from tapis.text.alignment import Alignment, SamePlaces
+from tapis.text.alignment import SMOOTHING, Alignment, SamePlaces
 from tapis.text.languages import repair
 from tapis.text.letter_case import MIN_CAPITALS, MIN_SHARE, MIN_WORDS, uppercase, usual_case
-from tapis.text.loops import loops, without_loops
+from tapis.text.loops import PROBE, loops, without_loops
 from tapis.text.marks import take_out
-from tapis.text.placement import put_back
+from tapis.text.placement import DEEPEST, put_back
 from tapis.text.sentences import split_line, take_direction
 from tapis.text.tokenizer import Tokenizer
 from tapis.translator import UNSURE_BELOW
+from tapis.typed_text import WIDER_BEAM
 from tapis.web import web_file
 
 browsing = pytest.mark.browser
@@ -190,16 +191,23 @@ def test_constants_that_are_written_twice_are_equal() -> None:
     expected = {
         "LENGTH_PENALTY": LENGTH_PENALTY,
         "LIMIT_SPREADS": lengths.LIMIT,
+        "LARGEST": lengths.LARGEST,
         "EXTRA_LENGTH": lengths.EXTRA_LENGTH,
         "PAPERS_EXTRA_LENGTH": lengths.PAPERS_EXTRA_LENGTH,
+        "ALWAYS_WHOLE": ALWAYS_WHOLE,
         "EOS": EOS,
         "PANEL": PANEL,
+        "DEPTH": DEPTH,
         "DONE": engine.DONE,
         "REMAINDERS": REMAINDERS,
         "MIN_CAPITALS": MIN_CAPITALS,
         "MIN_WORDS": MIN_WORDS,
         "MIN_SHARE": MIN_SHARE,
         "UNSURE_BELOW": UNSURE_BELOW,
+        "SMOOTHING": SMOOTHING,
+        "DEEPEST": DEEPEST,
+        "PROBE": PROBE,
+        "BEAM": WIDER_BEAM,
     }
     assert {name: float(constants[name]) for name in expected} == expected
 

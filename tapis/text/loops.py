@@ -13,7 +13,7 @@ _LOOP = re.compile(r"(.{2,80}?)\1{2,}")
 
 # What a loop of three characters or more says has six characters in a row three times, or twice within less than six
 # characters. One of two characters is found at once.
-_PROBE = 6
+PROBE = 6
 _SHORT_LOOP = re.compile(r"(..)\1\1")
 
 # One word to four, twice in a row or more often. Words have the marks of their letters.
@@ -48,13 +48,13 @@ def _times_in_loops(text: str) -> int:
 
 def _may_loop(text: str) -> bool:
     """Return whether a text may have a loop of three characters or more, sooner than the search for it would."""
-    probes = [text[i : i + _PROBE] for i in range(len(text) - _PROBE + 1)]
+    probes = [text[i : i + PROBE] for i in range(len(text) - PROBE + 1)]
     if len(set(probes)) == len(probes):
         return False
     places: dict[str, list[int]] = {}
     for place, probe in enumerate(probes):
         before = places.setdefault(probe, [])
-        if len(before) == 2 or (before and place - before[-1] < _PROBE):
+        if len(before) == 2 or (before and place - before[-1] < PROBE):
             return True
         before.append(place)
     return False
