@@ -71,8 +71,9 @@ def load_corpus(config: Config) -> Corpus:
             source.drop("duplicates", mask)
 
     # split off the parts that a source lacks
+    n_of_pairs = sum(not source.origin.is_monolingual for source in sources)
     for source in sources:
-        source.selections = split_off(config, source.selections, MOST_HELD_OUT / len(sources))
+        source.selections = split_off(config, source.selections, MOST_HELD_OUT / n_of_pairs)
 
     # drop training pairs that share a side with validation or test
     if "held-out" not in config.skip_rules:

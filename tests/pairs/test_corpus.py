@@ -242,6 +242,16 @@ def test_a_part_that_is_split_off_takes_a_number_of_pairs_at_most(monkeypatch: p
     assert split_of(PAIRS, test_share=0)["valid"] == given
 
 
+def test_monolingual_text_makes_the_parts_of_pairs_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run scores its test part without this text (evaluate.py): the part must have no pair that it learned from."""
+    monkeypatch.setattr("pairs.corpus.MOST_HELD_OUT", 50)
+    for name in ("a.fr", "b.fr"):
+        Path(name).write_text(f"Le chat de {name} dort.\n", encoding="utf-8")
+    alone = split_of(PAIRS, test_share=0.1)
+    beside_text = split_of(PAIRS, test_share=0.1, monolingual=("a.fr", "b.fr"), back_translator="other")
+    assert (alone["valid"], alone["test"]) == (beside_text["valid"], beside_text["test"])
+
+
 def test_given_parts_are_repaired_and_lose_only_empty_sides(tmp_path: Path) -> None:
     given = [("The king sleeps.", "Le roi dort."), ("The king sleeps.", "Le roi dort."), ("Paris", "Paris"), ("x", "")]
     given.append(("Le chat dort bien.", "The cat\x92s asleep."))
