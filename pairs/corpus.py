@@ -111,6 +111,8 @@ def _check_parts(config: Config, source: Source) -> None:
             advice = "\ngive more pairs, or --valid-share 0.1 --test-share 0.1" if part == "valid" else ""
             raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}{advice}")
     for part in ("valid", "test"):
+        if source.selections[part].table is source.train.table:
+            continue  # it was split off, without extremely long pairs
         longest = int(source.selections[part].longest_sides().max(initial=0))
         if longest > HOPELESS_LENGTH * config.max_length:
             raise DataError(
