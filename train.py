@@ -342,9 +342,10 @@ def write_metrics(folder: RunFolder, metrics: Metrics) -> None:
 
 def attention_pictures(training: Training, model: Transformer) -> Iterator[tuple[str, "Figure"]]:
     """Yield what each layer attends to in the first validation sentences, named by sentence and layer."""
-    first = training.corpus.origins[0]
+    numbers = training.corpus.valid.origins()
+    first = training.corpus.origins[numbers[0]]
     translator = training.translator(model).towards(first.target, first.source)
-    first_rows = np.flatnonzero(training.corpus.valid.origins() == 0)[:PICTURED]
+    first_rows = np.flatnonzero(numbers == numbers[0])[:PICTURED]
     for i, row in enumerate(first_rows):
         source = training.valid_texts[row][0]
         with torch.compiler.set_stance("force_eager"):

@@ -7,7 +7,7 @@ duplicates, splits off the parts that a source lacks, drops training pairs that 
 Lengths in tokens are not known here: dataset.py leaves out pairs that are too long.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -60,7 +60,7 @@ def load_corpus(config: Config) -> Corpus:
     """Read, clean and split `config.data`, and read and clean `config.monolingual`, for the training part.
 
     A valid or test part that a source lacks is split off its train part. Raises DataError where the data cannot be
-    read, or leaves a source without pairs for training or validation.
+    read, or leaves a source without pairs for training, or a language pair without any for validation.
     """
     sources = [_clean_source(config, origin) for origin in origins(config)]
 
@@ -81,8 +81,9 @@ def load_corpus(config: Config) -> Corpus:
         for source in sources:
             source.drop("held-out", leaks(source, held_out))
 
+    validated = {(source.origin.source, source.origin.target) for source in sources if len(source.selections["valid"])}
     for source in sources:
-        _check_parts(config, source)
+        _check_parts(config, source, validated)
 
     # name each part by everything that it was made from
     directions = [(source.origin.source, source.origin.target, source.origin.is_reversed) for source in sources]
@@ -99,17 +100,23 @@ def load_corpus(config: Config) -> Corpus:
     return Corpus(parts["train"], parts["valid"], parts["test"], report, [source.origin for source in sources])
 
 
-def _check_parts(config: Config, source: Source) -> None:
-    """Raise DataError if nothing is left of a part, or if a part has what no model can be validated with."""
+def _check_parts(config: Config, source: Source, validated: Collection[tuple[str, str]]) -> None:
+    """Raise DataError if nothing is left of a part, or if a part has what no model can be validated with.
+
+    The valid part of a source may be empty if its language pair is among `validated`: another source has pairs of it.
+    """
     name, n, dropped = source.origin.full_name, f"{source.n_read:,}", _dropped(source)
     if source.origin.is_monolingual:
         if not len(source.train):
             raise DataError(f"--monolingual {name}: no sentences left, of {n} lines read{dropped}")
         return
-    for part in ("train", "valid"):
-        if not len(source.selections[part]):
-            advice = "\ngive more pairs, or --valid-share 0.1 --test-share 0.1" if part == "valid" else ""
-            raise DataError(f"--data {name}: no pairs left in the {part} part, of {n} pairs read{dropped}{advice}")
+    if not len(source.train):
+        raise DataError(f"--data {name}: no pairs left in the train part, of {n} pairs read{dropped}")
+    if (source.origin.source, source.origin.target) not in validated:
+        raise DataError(
+            f"--data {name}: no pairs left in the valid part, of {n} pairs read{dropped}\n"
+            "give more pairs, or --valid-share 0.1 --test-share 0.1"
+        )
     for part in ("valid", "test"):
         if source.selections[part].table is source.train.table:
             continue  # it was split off, without extremely long pairs
@@ -176,6 +183,8 @@ def _report_source(source: Source) -> DataReport:
     rules = source.settings.cleaner()  # which of the rules apply to these languages
     n_train, n_valid, n_test = (len(source.selections[part]) for part in PARTS)
     unused = [f"not used: {listed(source.unused)}"] if source.unused else []
+    is_not_validated = not n_valid and not origin.is_monolingual
+    no_valid = ["no pairs to validate with: the other sources have some"] if is_not_validated else []
     return DataReport(
         origin.full_name,
         source.n_read,
@@ -185,7 +194,7 @@ def _report_source(source: Source) -> DataReport:
         rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         unreadable=source.counts.unreadable,
         forms=list(source.forms),
-        notes=[*rules.notes, *unused],
+        notes=[*rules.notes, *unused, *no_valid],
         reversed=origin.is_reversed,
         monolingual=origin.is_monolingual,
     )

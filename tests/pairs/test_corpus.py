@@ -187,6 +187,18 @@ def test_an_empty_part_is_an_error(tmp_path: Path, files: dict[str, str], messag
         load_corpus(EN_FR)
 
 
+def test_a_small_source_needs_no_validation_part_beside_others(tmp_path: Path) -> None:
+    write(tmp_path / "small", train_en=source_text(PAIRS[:5]), train_fr=target_text(PAIRS[:5]))
+    write(tmp_path / "large", train_en=source_text(PAIRS[5:]), train_fr=target_text(PAIRS[5:]))
+    corpus = load_corpus(replace(EN_FR, data=("small", "large")))
+    small, large = corpus.report.sources
+    assert (small.train, small.valid) == (5, 0) and large.valid == len(corpus.valid) > 0
+    note = "no pairs to validate with: the other sources have some"
+    assert note in small.notes and note not in large.notes
+    with pytest.raises(DataError, match="small: no pairs left in the valid part"):
+        load_corpus(replace(EN_FR, data=("small",)))
+
+
 def test_report_counts_the_pairs_of_each_rule(tmp_path: Path) -> None:
     write(tmp_path / "data", train_en="a\na\nb\n\n", train_fr="c\nc\nd\nx\n", valid_en="B!\n", valid_fr="f\n")
     corpus = load_corpus(replace(EN_FR, test_share=0))
