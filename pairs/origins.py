@@ -56,11 +56,10 @@ def open_parts(config: Config, origin: Origin) -> dict[str, Part]:
     # Beside a table, sources of other forms need no columns. Without any table, read_parts raises an error.
     is_beside_table = any(map(takes_columns, config.data)) and not takes_columns(name)
     columns = () if is_beside_table else config.columns
-    # A table of several pairs must name its columns: the first two would be those of one pair.
     n_pairs = len({frozenset(pair) for pair in config.directions})
-    if n_pairs > len(config.data) and takes_columns(name):
-        columns = origin.languages_of_data
-    return read_parts(str(DEMO_FOLDER) if name == BUILT_IN else name, *origin.languages_of_data, columns)
+    is_of_several = n_pairs > len(config.data)
+    path = str(DEMO_FOLDER) if name == BUILT_IN else name
+    return read_parts(path, *origin.languages_of_data, columns, is_of_several=is_of_several)
 
 
 def may_be_of_data(file: Path, data: str) -> bool:

@@ -71,7 +71,9 @@ class Part:
     """How its tables are written, for the report: their encoding, separator and header, where these were found"""
 
 
-def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = ()) -> dict[str, Part]:
+def read_parts(
+    data: str, source: str, target: str, columns: tuple[str, ...] = (), *, is_of_several: bool = False
+) -> dict[str, Part]:
     """Return the parts that `data` provides, keyed by their names in PARTS.
 
     Args:
@@ -81,6 +83,9 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         columns: which columns of a table are the source and the target side, each by its number from 1 or by its name
             in the header. In .jsonl and .parquet files, the names of two fields. Empty: found by the languages. The
             two languages themselves: found by them, too, but in a header that names them.
+        is_of_several: whether the data have other language pairs, too. The header of a table must then name the
+            languages: its first two columns, or two sides, would be the same for every pair. In the hub's layout, a
+            table may be in the folder of its pair instead.
 
     Raises DataError where the data does not exist or has no such language pair.
 
@@ -88,7 +93,8 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
     path = local_path(data)
 
     if path.is_file():
-        return {"train": _read_file(path, source, target, columns)}
+        named = (source, target) if is_of_several and _is_table(path) else columns
+        return {"train": _read_file(path, source, target, named)}
     if columns:
         raise _no_columns(data)
 
@@ -96,7 +102,7 @@ def read_parts(data: str, source: str, target: str, columns: tuple[str, ...] = (
         languages = _languages(path)
         if languages or "train" in _stems_of_parts(path, source, target):
             return _read_folder(path, source, target, languages)
-        return _read_layout(path, source, target)
+        return _read_layout(path, source, target, is_of_several)
 
     # NAME.<source> and NAME.<target>
     source_file = _find_language_file(path, source)
@@ -429,10 +435,11 @@ _PAIR = re.compile("-".join(["[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,2}"] * 2))
 _SHARD = re.compile(r"-(?P<number>\d{5})-of-(?P<total>\d{5})(-[0-9a-f]{16})?(?=\.)")
 
 
-def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
+def _read_layout(folder: Path, source: str, target: str, is_of_several: bool) -> dict[str, Part]:
     """Read a local folder in the hub's layout: tables SPLIT*.parquet, or of another type, in a folder for the pair.
 
-    Its README.md, which may name any path or address, is not read.
+    Its README.md, which may name any path or address, is not read. With is_of_several, tables outside of such a folder
+    name the languages.
     """
     names = (f"{source}-{target}", f"{target}-{source}")
     places = (folder, folder / "data")
@@ -464,16 +471,19 @@ def _read_layout(folder: Path, source: str, target: str) -> dict[str, Part]:
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
             + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
         )
-    parts = {part: _joined([_read_of_pair(path, source, target) for path in paths]) for part, paths in files.items()}
+    columns = (source, target) if is_of_several and not found else ()
+    parts = {
+        part: _joined([_read_of_pair(path, source, target, columns) for path in paths]) for part, paths in files.items()
+    }
     used = [path for paths in files.values() for path in paths]
     return _with_unused(parts, _unused_files([*places, *found], used, source, target))
 
 
-def _read_of_pair(path: Path, source: str, target: str) -> Part:
+def _read_of_pair(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Part:
     """Read a table in the folder of its pair, whose name gives the order of columns without a header: fr-en."""
     if path.parent.name != f"{target}-{source}":
-        return _read_file(path, source, target, ())
-    part = _read_file(path, target, source, ())
+        return _read_file(path, source, target, columns)
+    part = _read_file(path, target, source, columns[::-1])
     rows = (row if isinstance(row, Unreadable) else (row[1], row[0]) for row in part.rows)
     return replace(part, rows=rows, key=digest("exchanged", part.key))
 

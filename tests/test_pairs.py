@@ -303,19 +303,21 @@ def test_exports_take_the_target_language(several: Path, called: Command) -> Non
     assert tokenizer.encode("<2fr>The cat is here.").ids == [5, *ours.encode(["The cat is here."])[0], 3]
 
 
-def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path) -> None:
-    three_languages(tmp_path / "data")
-    columns = [(tmp_path / "data" / f"train.{language}").read_text().splitlines() for language in ("en", "de", "fr")]
+@pytest.mark.parametrize("file", ["table.tsv", "folder/train.tsv"])
+def test_a_table_of_more_than_two_languages_names_its_columns(tmp_path: Path, file: str) -> None:
+    three_languages(tmp_path / "lines")
+    columns = [(tmp_path / "lines" / f"train.{language}").read_text().splitlines() for language in ("en", "de", "fr")]
     rows = "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True))
-    (tmp_path / "headed.tsv").write_text("en\tde\tfr\n" + rows, encoding="utf-8")
-    (tmp_path / "headless.tsv").write_text(rows, encoding="utf-8")
-    config = Config(pairs=("en-de", "en-fr"), skip_rules=RULES_OFF, valid_share=0.2, test_share=0)
-    corpus = load_corpus(replace(config, data=("headed.tsv",)))
-    assert {target.split()[0] for _, target in corpus.train} == {"die", "les"}
-    (tmp_path / "sides.tsv").write_text("Source\tTarget\na dog\tun chien\n", encoding="utf-8")  # of which pair?
-    for name in ("headless.tsv", "sides.tsv"):
+    table = tmp_path / file
+    table.parent.mkdir(exist_ok=True)
+    data = (file.partition("/")[0],)
+    config = Config(data=data, pairs=("en-de", "en-fr"), skip_rules=RULES_OFF, valid_share=0.2, test_share=0)
+    table.write_text("en\tde\tfr\n" + rows, encoding="utf-8")
+    assert {target.split()[0] for _, target in load_corpus(config).train} == {"die", "les"}
+    for without_languages in (rows, "Source\tTarget\na dog\tun chien\n"):  # of which pair?
+        table.write_text(without_languages, encoding="utf-8")
         with pytest.raises(DataError, match="no column en"):
-            load_corpus(replace(config, data=(name,)))
+            load_corpus(config)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
