@@ -25,6 +25,7 @@ from pairs.cleaning import RULES, AnyCleaner, Verdict
 from pairs.unreadable import RawRow, Unreadable
 from tapis.text.languages import normalized
 from tapis.text.lines import DataError
+from tapis.text.sentences import replace_lone_surrogates
 
 T = TypeVar("T")
 
@@ -169,9 +170,11 @@ def _row(verdict: Verdict) -> CleanedRow:
 def _unreadable_row(location: str, problem: str) -> CleanedRow:
     """Return the row of the table that counts an unreadable row and shows it as an example.
 
-    Its location is without the folder: the same file in another folder has the same table in the cache.
+    Its location is without the folder: the same file in another folder has the same table in the cache. What it quotes
+    of the file may have lone surrogates, which no table can hold.
     """
-    return CleanedRow(Path(location).name, problem, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
+    sides = map(replace_lone_surrogates, (Path(location).name, problem))
+    return CleanedRow(*sides, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
 
 
 def _distinguishing_marks() -> str:

@@ -680,6 +680,13 @@ def test_unreadable_rows_are_reported_with_their_lines_also_from_the_cache() -> 
         assert any(line.strip() == "d.tsv line 101 | a blank line" for line in lines)
 
 
+def test_an_unreadable_row_may_quote_what_no_table_can_hold(tmp_path: Path) -> None:
+    lines = [json.dumps({"en": source, "fr": target}) for source, target in PAIRS[:300]]
+    (tmp_path / "d.jsonl").write_text("\n".join([*lines, r'{"\ud800": "x"}']), encoding="utf-8")
+    report = load_corpus(replace(EN_FR, data=(str(tmp_path / "d.jsonl"),), valid_share=0.2)).report
+    assert report.unreadable.examples == [("d.jsonl line 301", 'no field "en" (fields: \ufffd)')]
+
+
 def test_the_report_of_a_text_shows_where_a_line_cannot_be_read(tmp_path: Path) -> None:
     name = f"{'long' * 15}.fr"
     sentences = [f"Le chat numéro {i} dort.\n".encode() for i in range(300)]
