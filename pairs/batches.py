@@ -32,16 +32,20 @@ T = TypeVar("T")
 RULE_NAMES: list[RuleName] = list(RULES)
 KEPT = -1
 UNREADABLE = -2
+NOTE = -3
 
 
 class CleanedRow(NamedTuple):
-    """A row of a table of cleaned pairs. An unreadable row has its location and its problem as its sides."""
+    """A row of a table of cleaned pairs. An unreadable row has its location and its problem as its sides.
+
+    A note on the file, for the report, is both sides of a row of its own.
+    """
 
     source: str
     """After repairs"""
     target: str
     dropped: int
-    """The rule that drops the pair: an index into RULE_NAMES; or KEPT, or UNREADABLE"""
+    """The rule that drops the pair: an index into RULE_NAMES; or KEPT, UNREADABLE or NOTE"""
     repaired: bool
     swapped: bool
     words_source: int
@@ -173,8 +177,9 @@ def _unreadable_row(location: str, problem: str) -> CleanedRow:
     Its location is without the folder: the same file in another folder has the same table in the cache. What it quotes
     of the file may have lone surrogates, which no table can hold.
     """
-    sides = map(replace_lone_surrogates, (Path(location).name, problem))
-    return CleanedRow(*sides, UNREADABLE, False, False, 0, 0, 0, 0, 0, 0.0)
+    location, problem = replace_lone_surrogates(Path(location).name), replace_lone_surrogates(problem)
+    kind = UNREADABLE if location else NOTE
+    return CleanedRow(location or problem, problem, kind, False, False, 0, 0, 0, 0, 0, 0.0)
 
 
 def _distinguishing_marks() -> str:

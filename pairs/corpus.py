@@ -31,6 +31,7 @@ from pairs.selection import (
     held_out_hashes,
     kept_by_cleaning,
     leaks,
+    notes_on_files,
     split_off,
 )
 from pairs.tables import Pairs
@@ -153,15 +154,17 @@ def _clean_source(config: Config, origin: Origin) -> Source:
     counts = RuleCounts()
     for part, rows in tables.items():
         count_cleaning(counts, rows, part)
+    notes = [note for rows in tables.values() for note in notes_on_files(rows)]
     return Source(
         origin,
         settings,
-        n_read=sum(len(rows) for rows in tables.values()),
+        n_read=sum(len(rows) for rows in tables.values()) - len(notes),
         part_keys=[raw.key for raw in raw_parts.values()],
         counts=counts,
         selections={part: kept_by_cleaning(rows, part) for part, rows in tables.items()},
         unused=raw_parts["train"].unused,
         forms=list(dict.fromkeys(form for raw in raw_parts.values() for form in raw.forms)),
+        notes=notes,
     )
 
 
@@ -194,7 +197,7 @@ def _report_source(source: Source) -> DataReport:
         rules={name: count for name, count in source.counts.by_rule.items() if name in rules.active},
         unreadable=source.counts.unreadable,
         forms=list(source.forms),
-        notes=[*rules.notes, *unused, *no_valid],
+        notes=[*source.notes, *rules.notes, *unused, *no_valid],
         reversed=origin.is_reversed,
         monolingual=origin.is_monolingual,
     )

@@ -411,6 +411,12 @@ def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]
     return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields))
 
 
+def _read_memory(path: Path, source: str, target: str) -> Iterator[RawRow]:
+    note = yield from read_tmx(path, source, target)
+    if note:
+        yield Unreadable("", note)
+
+
 # Readers by the ending of the file. Those of tables also take the columns.
 _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = {
     ".csv": open_table,
@@ -421,7 +427,7 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = 
     ".jsonl": _open_jsonl,
     ".parquet": _open_parquet,
 }
-_READERS: dict[str, Callable[[Path, str, str], Iterator[RawRow]]] = {".tmx": read_tmx, ".zip": read_moses_zip}
+_READERS: dict[str, Callable[[Path, str, str], Iterator[RawRow]]] = {".tmx": _read_memory, ".zip": read_moses_zip}
 _FILE_TYPES = {*_TABLE_READERS, *_READERS} - {".txt"}  # of data in a folder, where .txt may be anything
 _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in themselves
 

@@ -31,7 +31,7 @@ class DataReport:
     forms: list[str] = field(default_factory=list)
     """How tables are written, as their first rows suggest: encoding, separator, quotes and columns"""
     notes: list[str] = field(default_factory=list)
-    """Which rules could not be applied, and why; which files beside the data are not used"""
+    """What of the files is skipped; which rules could not be applied, and why; which other files are not used"""
     reversed: bool = False
     """Whether these are the pairs of the source before, in the other direction"""
     monolingual: bool = False

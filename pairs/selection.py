@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from config import Config, RuleName
-from pairs.batches import KEPT, RULE_NAMES, UNREADABLE
+from pairs.batches import KEPT, NOTE, RULE_NAMES, UNREADABLE
 from pairs.cleaning import CleanerSettings
 from pairs.origins import Origin
 from pairs.report import RuleReport
@@ -100,6 +100,8 @@ class Source:
     """Files or splits beside the data that look like data and that no part uses"""
     forms: Sequence[str] = ()
     """How its tables are written"""
+    notes: Sequence[str] = ()
+    """On its files"""
 
     @property
     def train(self) -> Selection:
@@ -123,12 +125,17 @@ def count_cleaning(counts: RuleCounts, rows: datasets.Dataset, name: str) -> Non
             counts.add(rule, Selection(rows, np.flatnonzero(dropped == index)))
 
 
+def notes_on_files(rows: datasets.Dataset) -> list[str]:
+    """Return the notes that a table has beside its pairs."""
+    return [rows[row]["target"] for row in np.flatnonzero(column(rows, "dropped") == NOTE).tolist()]
+
+
 def kept_by_cleaning(rows: datasets.Dataset, name: str) -> Selection:
     """Return the rows of the part called `name` that no rule drops; but for train, rules drop empty sides alone."""
     dropped = column(rows, "dropped")
     is_kept = dropped == KEPT
     if name != "train":
-        is_kept = ~np.isin(dropped, [RULE_NAMES.index("empty-side"), UNREADABLE])
+        is_kept = ~np.isin(dropped, [RULE_NAMES.index("empty-side"), UNREADABLE, NOTE])
     return Selection(rows, np.flatnonzero(is_kept))
 
 

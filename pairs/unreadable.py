@@ -11,7 +11,7 @@ FIRST_ROWS = 100  # unreadable rows after which a file with too many is not read
 
 
 class Unreadable(NamedTuple):
-    """A row that cannot be read, in place of its pair."""
+    """A row that cannot be read, in place of its pair; or, without a location, a note on a whole file."""
 
     location: str
     """The file and the line"""
@@ -38,14 +38,14 @@ def not_in_utf8(text: str, location: str) -> Unreadable | None:
 def check_share(rows: Iterable[RawRow]) -> Iterator[RawRow]:
     """Yield the rows of a file. Raises DataError about the first unreadable one, with their number, if too many are.
 
-    Blank lines are no rows: there may be any number.
+    Blank lines are no rows, nor are notes on the file: there may be any number.
     """
     first: Unreadable | None = None
     n_rows = n_unreadable = 0
     for row in rows:
         yield row
         if isinstance(row, Unreadable):
-            if row.problem == BLANK_LINE:
+            if row.problem == BLANK_LINE or not row.location:
                 continue
             first = first or row
             n_unreadable += 1

@@ -14,7 +14,7 @@ the file is read, and files that declare entities are refused.
 import codecs
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -48,8 +48,8 @@ NOT_TEXT = {"bpt", "ept", "it", "ph", "ut", "sub"}
 _FORMATTING = {"bpt", "ept"}  # those of them that only say how the text between them looks
 
 
-def read_tmx(path: Path, source: str, target: str, *, only_whole: bool = False) -> Iterator[Pair]:
-    """Yield the pair of each unit that has both languages.
+def read_tmx(path: Path, source: str, target: str, *, only_whole: bool = False) -> Generator[Pair, None, str]:
+    """Yield the pair of each unit that has both languages. Returns a note on units that do not, if there are any.
 
     A language matches the tags that start with it, in any case: `en` matches `EN`, `eng` and `en-US`, and a tag that
     is equal comes first. With only_whole, units of which a placeholder was left out are not yielded: what they say
@@ -63,6 +63,7 @@ def read_tmx(path: Path, source: str, target: str, *, only_whole: bool = False) 
 
     if not parser.has_pairs:
         raise parser.without_pairs()
+    return parser.note_on_skipped()
 
 
 class TmxFile(NamedTuple):
@@ -174,6 +175,7 @@ class _UnitParser:
         self.languages: set[str] = set()  # tags seen, for the error
         self.pairs: list[Pair] = []  # complete and not yet returned
         self.has_pairs = False  # whether any unit has both languages
+        self.n_skipped = 0  # units that do not
 
         self.variants: dict[str, _Variant] = {}  # of this unit, by language
         self.tag = ""  # language tag of this variant
@@ -227,6 +229,14 @@ class _UnitParser:
             f"{self.name}: no unit has both {source} and {target}\n"
             f"available languages (choose with --source and --target, or --pairs): {listed(sorted(self.languages))}"
         )
+
+    def note_on_skipped(self) -> str:
+        """Return how many units lack a language, and the other languages of the file; nothing if no unit lacks one."""
+        if not self.n_skipped:
+            return ""
+        units = f"{self.n_skipped:,} unit{'s' if self.n_skipped > 1 else ''} without both languages, skipped"
+        others = [tag for tag in sorted(self.languages) if _matching_language(language_tag(tag), self.wanted) is None]
+        return f"{units} (other languages: {listed(others)})" if others else units
 
     def _error(self, reason: str) -> DataError:
         return DataError(f"{self.name} line {self.parser.CurrentLineNumber:,}: {reason}")
@@ -295,6 +305,8 @@ class _UnitParser:
                 self.has_pairs = True
                 if not self.only_whole or (source.is_whole and target.is_whole):
                     self.pairs.append((source.text, target.text))
+            else:
+                self.n_skipped += 1
             self.variants = {}
         elif name == "body":
             self.body_end = self.parser.CurrentByteIndex

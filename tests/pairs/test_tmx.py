@@ -12,6 +12,9 @@ from conftest import ROOT, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config import Config
+from pairs.cleaning import RULES
+from pairs.corpus import load_corpus
 from pairs.readers import read_parts
 from tapis.text.lines import DataError, Pair
 
@@ -156,6 +159,27 @@ def test_units_without_both_languages_are_skipped() -> None:
     assert read_text(tmx(*units)) == [("3", "4"), ("7", "6")]
 
 
+@pytest.mark.parametrize(
+    ("target", "n_pairs", "note"),
+    [
+        ("pt", 200, "1 unit without both languages, skipped (other languages: de)"),
+        ("pt-BR", 100, "101 units without both languages, skipped (other languages: de, pt)"),
+    ],
+)
+def test_the_report_says_how_many_units_are_skipped(target: str, n_pairs: int, note: str) -> None:
+    units = [
+        unit(**{"en": f"{i} cats and dogs", tag: f"{i} gatos e cachorros"})
+        for tag in ("pt", "pt_BR")
+        for i in range(100)
+    ]
+    Path("d.tmx").write_text(tmx(*units, unit(pt="Um.", de="Eins.")), encoding="utf-8")
+    config = Config(data=("d.tmx",), pairs=(f"en:{target}",), valid_share=0.2, skip_rules=tuple(RULES))
+    for _ in ("read from the file", "read from the cache"):
+        report = load_corpus(config).report
+        assert report.notes == [note] and report.read == report.train + report.valid + report.test == n_pairs
+        assert not report.unreadable.pairs
+
+
 def test_languages_are_listed_if_no_unit_has_both() -> None:
     assert error_of(tmx(unit(en_US="1", de="2"), unit(fr="3"))).splitlines() == [
         "d.tmx: no unit has both en and fr",
@@ -221,6 +245,9 @@ def test_endless_pieces_are_refused(start: str, piece: str, message: str) -> Non
 
 MEASURE = """
 import json, resource, sys
+from config import Config
+from pairs.cleaning import RULES
+from pairs.corpus import load_corpus
 from pairs.readers import read_parts
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
