@@ -4,7 +4,7 @@ import codecs
 from pathlib import Path
 from typing import NamedTuple
 
-from tapis.text.language_codes import base_language
+from tapis.text.language_codes import base_language, language_tag
 from tapis.text.lines import BUFFER_BYTES, SAMPLE_BYTES, open_bytes, utf16_name
 
 SAMPLE_LINES = 100  # with other characters than those of ASCII
@@ -22,11 +22,13 @@ class Encoding(NamedTuple):
 
 UTF_8 = Encoding("UTF-8")
 WESTERN = Encoding("Windows-1252", "cp1252")
+_CENTRAL_EUROPEAN = Encoding("Windows-1250", "cp1250")
+_CYRILLIC = Encoding("Windows-1251", "cp1251")
 
 # Windows' code pages in which Excel saves CSV where a language is written, other than Windows-1252
 _CODE_PAGES = {
-    ("bs", "cs", "hr", "hu", "pl", "ro", "sk", "sl", "sq"): Encoding("Windows-1250", "cp1250"),
-    ("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "tt", "uk"): Encoding("Windows-1251", "cp1251"),
+    ("bs", "cs", "hr", "hu", "pl", "ro", "sk", "sl", "sq"): _CENTRAL_EUROPEAN,
+    ("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "tt", "uk"): _CYRILLIC,
     ("el",): Encoding("Windows-1253", "cp1253"),
     ("az", "tr", "uz"): Encoding("Windows-1254", "cp1254"),
     ("he", "yi"): Encoding("Windows-1255", "cp1255"),
@@ -80,7 +82,13 @@ def code_page_of(language: str) -> Encoding:
     """Return the code page of a language: Windows-1252 of one that is not known."""
     if base_language(language) == "zh" and language.lower().replace("_", "-").endswith(TRADITIONAL):
         return _BIG5
-    return next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
+    page = next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
+
+    # Serbian and others are written in two scripts.
+    scripts = language_tag(language).split("-")[1:]
+    if "cyrl" in scripts:
+        return _CYRILLIC
+    return _CENTRAL_EUROPEAN if "latn" in scripts and page == _CYRILLIC else page
 
 
 def is_in(raw: bytes, codec: str) -> bool:

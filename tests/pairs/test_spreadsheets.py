@@ -363,6 +363,9 @@ def test_the_code_page_is_that_of_the_languages() -> None:
         ("de", "Größe.", "cp1252", "Windows-1252"),
         ("ces", "Žluťoučký kůň.", "cp1250", "Windows-1250"),
         ("ru", "Привет.", "cp1251", "Windows-1251"),
+        ("sr-Latn", "Šta radiš?", "cp1250", "Windows-1250"),
+        ("sr", "Шта радиш?", "cp1251", "Windows-1251"),
+        ("uz_Cyrl", "Салом.", "cp1251", "Windows-1251"),
         ("jpn", "こんにちは。", "cp932", "Shift JIS"),
         ("zh-TW", "你好。", "cp950", "Big5"),
     ]:
