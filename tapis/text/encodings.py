@@ -1,6 +1,7 @@
 """Find the encoding of a table, as office programs export it: UTF-8, UTF-16, or the code page of a language."""
 
 import codecs
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ class Encoding(NamedTuple):
 
 UTF_8 = Encoding("UTF-8")
 WESTERN = Encoding("Windows-1252", "cp1252")
+_MAC_ROMAN = Encoding("Mac Roman", "mac_roman")
 _CENTRAL_EUROPEAN = Encoding("Windows-1250", "cp1250")
 _CYRILLIC = Encoding("Windows-1251", "cp1251")
 
@@ -42,12 +44,19 @@ _CODE_PAGES = {
 }
 _BIG5 = Encoding("Big5", "cp950")
 
+# Bytes between letters of ASCII that are letters in Mac Roman, or its apostrophe, but signs or rare letters in
+# Windows-1252; and the other way round. Those of quotes and dashes in Windows-1252, 85 and 91 to 97, tell nothing: they
+# may be between letters.
+_IN_MAC_ROMAN = re.compile(rb"(?<=[A-Za-z])[\x80-\x84\x86-\x90\x98-\x9f\xd5](?=[A-Za-z])")
+_IN_WINDOWS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xd4\xd6-\xff](?=[A-Za-z])")
+
 
 def find_encoding(path: Path, source: str, target: str) -> Encoding:
     """Return the encoding of a file with texts in two languages.
 
     A byte order mark or zero bytes tell UTF-16. Otherwise the file is in UTF-8 if most of its first lines beyond ASCII
-    are, and else in the code page of the two languages. Raises DataError where the file cannot be read.
+    are, and else in the code page of the two languages; in place of Windows-1252, in Mac Roman if it looks so, as Excel
+    for Mac saves CSV. Raises DataError where the file cannot be read.
     """
     with open_bytes(path) as file:
         beginning = file.read(SAMPLE_BYTES)
@@ -74,7 +83,10 @@ def find_encoding(path: Path, source: str, target: str) -> Encoding:
 
 def _code_page(sample: bytes, source: str, target: str) -> Encoding:
     """Return the code page of two languages; of two, the first that the sample is in."""
-    pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN] or [WESTERN]
+    pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN]
+    if not pages:
+        is_of_mac = len(_IN_MAC_ROMAN.findall(sample)) > len(_IN_WINDOWS.findall(sample))
+        return _MAC_ROMAN if is_of_mac else WESTERN
     return next((page for page in pages if is_in(sample, page.codec)), pages[0])
 
 

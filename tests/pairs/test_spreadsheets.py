@@ -374,6 +374,25 @@ def test_the_code_page_is_that_of_the_languages() -> None:
         assert list(readable(part)) == [(text, "Hello.")] and part.forms[0].startswith(f"{name}, ")
 
 
+@pytest.mark.parametrize("codec", ["cp1252", "mac_roman"])
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("de", "Schön für größere Häuser."),
+        ("fr", "L’œuvre d’à côté, c’était l’élève — où ça… déjà ?"),
+        ("es", "El niño comió rápido: ¿dónde está el corazón?"),
+        ("pt", "Não, são corações e lições."),
+        ("sv", "Hjälp mig på vägen till sjön."),
+        ("en", "A naïve café—really—isn’t there…so it’s “gone”, don’t you think?"),
+        ("en", "I don’t know what we’re doing"),
+    ],
+)
+def test_a_western_table_is_in_windows_1252_or_mac_roman(codec: str, source: str, text: str) -> None:
+    """Quotes and dashes of the one are letters in the other."""
+    Path("d.csv").write_bytes(f"{source};nl\n{text};Hallo.\n".encode(codec))
+    assert list(readable(read_parts("d.csv", source, "nl")["train"])) == [(text, "Hallo.")]
+
+
 @pytest.mark.parametrize(
     ("source", "cell"),
     [("de", "Deutsch"), ("de", "German (Germany)"), ("deu", "de-AT"), ("zho", "Chinese"), ("ja", "日本語")],
