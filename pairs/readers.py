@@ -18,6 +18,7 @@ network, and no code from a dataset is ever executed.
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -47,6 +48,7 @@ from tapis.text.sentences import replace_lone_surrogates
 from tapis.text.tmx import read_tmx
 
 PARTS = ("train", "valid", "test")
+MOST_TYPED = 3  # files that an error names to be typed
 
 # The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
 PART_NAMES = {
@@ -472,7 +474,11 @@ def _read_layout(folder: Path, source: str, target: str, is_of_several: bool) ->
             raise _several_names(str(folder), "train", several)
         if others and not found:
             raise of_other_pairs
-        guess = _renaming(folder / "train", source, target) or _pairs_of_files(folder, source, target)
+        guess = (
+            _renaming(folder / "train", source, target)
+            or _pairs_of_files(folder, source, target)
+            or _files_of_pairs(folder)
+        )
         raise DataError(
             f"{folder} has no train.{source} and train.{target}, and is not a dataset in the hub's layout\n"
             + (guess or f"({', '.join(map(str, found or [folder]))} has no tables whose names begin with train)")
@@ -535,6 +541,17 @@ def _pairs_of_files(folder: Path, source: str, target: str) -> str:
         return ""
     others = f" (there are also {listed(stems[1:])})" if stems[1:] else ""
     return f"for {stems[0]}.{source} and {stems[0]}.{target} in it, type: --data {folder / stems[0]}{others}"
+
+
+def _files_of_pairs(folder: Path) -> str:
+    """Return how to type that the first single files of pairs in a folder are the data; nothing if it has no such."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and file_type(path) in _FILE_TYPES)
+    names = [name for name in names if not name.startswith(".")]
+    if not names:
+        return ""
+    typed = " ".join(in_one_line(shlex.quote(str(folder / name))) for name in names[:MOST_TYPED])
+    others = f" (there are also {listed(names[MOST_TYPED:])})" if names[MOST_TYPED:] else ""
+    return f"for files of pairs in it, type: --data {typed}{others}"
 
 
 def _is_table(path: Path) -> bool:

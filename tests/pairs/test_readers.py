@@ -434,6 +434,11 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "data/books",
         r"no such file or folder\nrename books.en.txt to books.en, and books.fr.txt to books.fr$",
     ),
+    "folder of single files": (
+        {f"data/{name}": "" for name in ("b.tmx", "a.csv.gz", "c c.xlsx", "d.ods", ".e.tmx", "notes.md")},
+        "data",
+        r"data has no train.en .*\nfor .* type: --data data/a.csv.gz data/b.tmx 'data/c c.xlsx' \(.*also d.ods\)$",
+    ),
     "folder without data": (
         {"data/notes.md": "hello"},
         "data",
