@@ -432,6 +432,7 @@ _TABLE_READERS: dict[str, Callable[[Path, str, str, tuple[str, ...]], Table]] = 
 _READERS: dict[str, Callable[[Path, str, str], Iterator[RawRow]]] = {".tmx": _read_memory, ".zip": read_moses_zip}
 _FILE_TYPES = {*_TABLE_READERS, *_READERS} - {".txt"}  # of data in a folder, where .txt may be anything
 _COMPRESSED_TYPES = (".xlsx", ".ods", ".parquet", ".zip")  # compressed in themselves
+_OTHER_COMPRESSED = {".bz2", ".7z", ".lzma", ".lz", ".lz4", ".z", ".rar"}  # which are not read
 
 
 # Datasets in the hub's layout
@@ -521,17 +522,22 @@ def _check_shards(paths: Sequence[Path]) -> None:
 
 
 def _renaming(stem: Path, *languages: str) -> str:
-    """Return how to rename files such as train.en.txt to stem.<language>; nothing if there are none."""
-    renamings = []
+    """Return how files such as train.en.txt become stem.<language>; nothing without such files."""
+    renamings, compressed = [], []
     names = sorted(path.name for path in stem.parent.iterdir() if path.is_file()) if stem.parent.is_dir() else []
     for language in languages:
         right = f"{stem.name}.{language}"
         wrong = [name for name in names if name.startswith(f"{right}.") and Path(name).suffix not in _FILE_TYPES]
         if wrong and not _find_language_file(stem, language):
             ending = Path(wrong[0]).suffix
+            if ending.lower() in _OTHER_COMPRESSED:
+                compressed.append(in_one_line(wrong[0]))
+                continue
             right += ending if ending in COMPRESSED_ENDINGS else ""
             renamings.append(f"{in_one_line(wrong[0])} to {right}")
-    return f"rename {', and '.join(renamings)}" if renamings else ""
+    steps = [f"decompress {' and '.join(compressed)}"] if compressed else []
+    steps += [f"rename {', and '.join(renamings)}"] if renamings else []
+    return ", and ".join(steps)
 
 
 def _pairs_of_files(folder: Path, source: str, target: str) -> str:

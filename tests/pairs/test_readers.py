@@ -434,6 +434,16 @@ BROKEN: dict[str, tuple[dict[str, str | bytes], str, str]] = {
         "data/books",
         r"no such file or folder\nrename books.en.txt to books.en, and books.fr.txt to books.fr$",
     ),
+    "two files that are compressed otherwise": (
+        {"books.en.bz2": "", "books.fr.txt.7z": ""},
+        "books",
+        r"no such file or folder\ndecompress books.en.bz2 and books.fr.txt.7z$",
+    ),
+    "one file that is compressed otherwise": (
+        {"data/train.en.txt": "", "data/train.fr.Z": ""},
+        "data",
+        r"data has no train.en .*\ndecompress train.fr.Z, and rename train.en.txt to train.en$",
+    ),
     "folder of single files": (
         {f"data/{name}": "" for name in ("b.tmx", "a.csv.gz", "c c.xlsx", "d.ods", ".e.tmx", "notes.md")},
         "data",
