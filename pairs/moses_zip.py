@@ -85,9 +85,12 @@ def _find_members(path: Path, members: Iterable[str], source: str, target: str) 
     if len(stems) == 1:
         return f"{stems[0]}.{source}", f"{stems[0]}.{target}"
 
-    choose = f"unpack it, and type: --data NAME, for one pair of files NAME.{source} and NAME.{target}"
     if stems:
-        raise DataError(f"{path} holds {len(stems)} pairs of files: {listed(stems)}\n{choose}")
+        raise DataError(
+            f"{path} holds {len(stems)} pairs of files: {listed(stems)}\n"
+            f"unpack it, and type: --data NAME, for one pair of files NAME.{source} and NAME.{target}; "
+            "or --data FOLDER, if they are train, valid and test"
+        )
 
     endings = {PurePosixPath(name).suffix for name in files} - OTHER_ENDINGS - {""}
     languages = sorted(ending.removeprefix(".") for ending in endings)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import readable
 
-from pairs.readers import read_parts
+from pairs.readers import PARTS, read_parts
 from tapis.text.lines import DataError, Pair
 
 SOURCE_TEXT = "One.\nTwo, “or so”.\n\n"
@@ -84,6 +84,14 @@ def test_other_files_are_listed() -> None:
 def test_several_pairs_of_files_are_listed() -> None:
     write_zip("d.zip", {f"{stem}.{language}": "" for stem in "ab" for language in ("en", "fr")})
     assert error_of("d.zip").startswith("d.zip holds 2 pairs of files: a, b\nunpack it, and type: --data NAME")
+
+
+def test_a_zip_of_several_parts_is_to_be_unpacked_and_read_as_a_folder() -> None:
+    write_zip("d.zip", {f"c/{part}.{language}": "a\n" for part in PARTS for language in ("en", "fr")})
+    assert "--data FOLDER, if they are train, valid and test" in error_of("d.zip")
+    with zipfile.ZipFile("d.zip") as archive:
+        archive.extractall()
+    assert set(read_parts("c", "en", "fr")) == set(PARTS)
 
 
 def test_a_file_that_is_in_the_zip_twice_is_an_error() -> None:
