@@ -35,10 +35,11 @@ def fields_of_parquet(path: Path) -> list[str]:
         return list(schema.names)
 
 
-def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
+def read_parquet(path: Path, source: str, target: str, advice: str) -> Iterator[Pair]:
     """Yield the pairs of a Parquet file. `source` and `target` are the names of two columns, or of fields of a record.
 
     null becomes an empty side. Raises DataError where the file is damaged, lacks the columns, or expands too much.
+    `advice` is what to do if it lacks them.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - takes 0.1 s, which other files do not need
 
@@ -49,7 +50,7 @@ def read_parquet(path: Path, source: str, target: str) -> Iterator[Pair]:
         max_bytes = most_bytes(path)
         metadata = pq.read_metadata(path)
         _check_sizes(path, metadata)
-        in_record = _are_in_record(path, metadata.schema.to_arrow_schema(), fields)
+        in_record = _are_in_record(path, metadata.schema.to_arrow_schema(), fields, advice)
         names = [f"{RECORD}.{field}" if in_record else field for field in fields]
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=names) as table:
             for batch in table.iter_batches(ROWS, columns=names):
@@ -88,7 +89,7 @@ def _check_sizes(path: Path, metadata: Any) -> None:
             raise expands_too_much(str(path), path)
 
 
-def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str]) -> bool:
+def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str], advice: str) -> bool:
     """Return whether the two fields are in the column `translation`. Columns of these names come first.
 
     Raises DataError if the fields are in neither place, or are no texts.
@@ -103,8 +104,10 @@ def _are_in_record(path: Path, schema: "pa.Schema", fields: tuple[str, str]) -> 
         shown = in_one_line(field, 60)
         same = [column for column in found if column.name == field]
         if len(same) != 1:
-            problem = f"several fields {shown}" if same else f'no field "{shown}"'
-            raise DataError(f"{path}: {problem} (fields: {listed(column.name for column in found)})")
+            names = listed(column.name for column in found)
+            if same:
+                raise DataError(f"{path}: several fields {shown} (fields: {names})")
+            raise DataError(f'{path}: no field "{shown}" (fields: {names}){advice}')
         kind = same[0].type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):

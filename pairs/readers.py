@@ -323,12 +323,17 @@ def _no_columns(data: str) -> DataError:
     return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
 
 
+_CHOOSE_FIELDS = "\nchoose with --columns and the names of two fields, source first"
+
+
 def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
-    fields = _choose_fields(path, _first_fields(path), source, target, columns)
-    return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields))
+    names = _first_fields(path)
+    fields = _choose_fields(path, names, source, target, columns)
+    advice = "" if columns or set(fields) <= set(names) else _CHOOSE_FIELDS
+    return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields, advice))
 
 
-def _read_jsonl(path: Path, source_field: str, target_field: str) -> Iterator[RawRow]:
+def _read_jsonl(path: Path, source_field: str, target_field: str, advice: str) -> Iterator[RawRow]:
     for number, line in enumerate(lines(path, errors=ESCAPED), 1):
         if not line.strip():
             continue
@@ -340,7 +345,7 @@ def _read_jsonl(path: Path, source_field: str, target_field: str) -> Iterator[Ra
         except (ValueError, RecursionError) as error:
             yield Unreadable(f"{path} line {number:,}", f"not JSON ({error})")
             continue
-        yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}")
+        yield _pair_of_record(record, source_field, target_field, f"{path} line {number:,}", advice)
 
 
 def _first_fields(path: Path) -> list[str]:
@@ -377,11 +382,11 @@ def _form_of_fields(fields: tuple[str, str], source: str, target: str) -> str:
     return "" if fields == (source, target) else f"fields {', '.join(map(quoted, fields))}"
 
 
-def _pair_of_record(record: Any, source: str, target: str, location: str) -> RawRow:
+def _pair_of_record(record: Any, source: str, target: str, location: str, advice: str) -> RawRow:
     """Return the sentence pair of one record: {"en": …, "fr": …}, or the same under "translation", as on the hub.
 
     `source` and `target` are the names of the two fields. null becomes an empty side, and as a translation two. A
-    record of another form is unreadable; `location` is where it is.
+    record of another form is unreadable; `location` is where it is, and `advice` what to do if it lacks a field.
     """
     if isinstance(record, dict) and "translation" in record:
         has_both_fields = source in record and target in record
@@ -394,7 +399,7 @@ def _pair_of_record(record: Any, source: str, target: str, location: str) -> Raw
 
     for language in (source, target):
         if language not in record:
-            return Unreadable(location, f'no field "{language}" (fields: {listed(record)})')
+            return Unreadable(location, f'no field "{language}" (fields: {listed(record)}){advice}')
         if not isinstance(record[language], str | None):
             return Unreadable(location, f'"{language}" must be a string, got {_shown(record[language])}')
     return replace_lone_surrogates(record[source] or ""), replace_lone_surrogates(record[target] or "")
@@ -410,7 +415,8 @@ def _shown(value: Any) -> str:
 
 def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
     fields = _choose_fields(path, fields_of_parquet(path), source, target, columns)
-    return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields))
+    advice = "" if columns else _CHOOSE_FIELDS
+    return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields, advice))
 
 
 def _read_memory(path: Path, source: str, target: str) -> Iterator[RawRow]:
@@ -623,9 +629,12 @@ def _records(split: Any) -> Iterator[Any]:
         yield from batch.to_pylist()
 
 
+_DOWNLOAD = "\nif two of them are its sides, download a file of it, and type: --data FILE --columns and their names"
+
+
 def _hub_rows(name: str, records: Iterable[Any], source_field: str, target_field: str) -> Iterator[RawRow]:
     for number, record in enumerate(records, 1):
-        row = _pair_of_record(record, source_field, target_field, f"{name} row {number:,}")
+        row = _pair_of_record(record, source_field, target_field, f"{name} row {number:,}", _DOWNLOAD)
         _check_length(row, f"{name} row {number:,}")
         yield row
 

@@ -466,6 +466,8 @@ def test_rows_of_the_hub_are_read_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("pairs.readers.hub_answers", lambda *_: True)
     monkeypatch.setattr("pairs.readers._load_language_pair", lambda *_: {"train": split})
     assert list(read_parts("owner/books", "en", "fr")["train"].rows) == PAIRS
+    with pytest.raises(DataError, match=r'no field "it".*\n.*download a file of it, and type: --data FILE --columns'):
+        list(read_parts("owner/books", "en", "it")["train"].rows)
 
 
 def test_a_dataset_without_names_of_pairs_is_found_offline(

@@ -144,6 +144,21 @@ def test_columns_name_the_fields_of_records() -> None:
     assert read("d.parquet", columns=("Text", "text")) == {"train": PAIRS}
 
 
+@pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
+def test_fields_of_other_names_are_an_error_that_says_how_to_choose_them(name: str) -> None:
+    if name == "d.jsonl":
+        write(name, '{"from": "a", "to": "b"}\n' * 9)
+    else:
+        columns: dict[str, list[object]] = {"from": ["a"] * 9, "to": ["b"] * 9}
+        write_parquet(name, **columns)
+    with pytest.raises(DataError, match=r'no field "en" \(fields: from, to\).*\nchoose with --columns') as error:
+        read(name)
+    assert len(str(error.value).splitlines()) == 2
+    assert read(name, columns=("from", "to")) == {"train": [("a", "b")] * 9}
+    with pytest.raises(DataError, match=r'no field "too" \(fields: from, to\)[^\n]*$'):
+        read(name, columns=("from", "too"))
+
+
 def test_fields_come_before_those_of_a_translation() -> None:
     write("d.jsonl", '{"a": "x", "b": "y", "translation": {"en": "1", "fr": "2", "de": "3"}}\n')
     assert read("d.jsonl", columns=("b", "a")) == {"train": [("y", "x")]}
@@ -602,6 +617,7 @@ def parquet_of_types(**columns: pa.Array) -> bytes:
     return sink.getvalue()
 
 
+CHOOSE_FIELDS = "choose with --columns and the names of two fields, source first"
 TEXTS = pa.array(["x", None])
 LATIN = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"\xe9", b"x"], pa.binary()).buffers()[1:]])
 TWICE = pa.StructArray.from_arrays([TEXTS, TEXTS, TEXTS], ["en", "fr", "fr"])
@@ -627,7 +643,10 @@ def test_columns_of_parquet_that_are_no_texts_are_errors_in_a_line(case: str) ->
     Path("d.parquet").write_bytes(parquet_of_types(**columns))
     with pytest.raises(DataError, match=rf"^d\.parquet.*{says}") as error:
         read("d.parquet")
-    assert "\n" not in str(error.value)
+    assert str(error.value).splitlines()[1:] in (
+        [],
+        ["choose with --columns and the names of two fields, source first"],
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
@@ -657,7 +676,7 @@ def test_names_of_fields_and_files_add_no_lines_to_an_error() -> None:
     write("d.jsonl", json.dumps({"en": "a", **{f"x{i}\nerror: {i}": "" for i in range(1000)}}) + "\n")
     with pytest.raises(DataError, match=r'no field "fr" \(fields: en, x0 error: 0, .*…\)') as error:
         read("d.jsonl")
-    assert "\n" not in str(error.value)
+    assert str(error.value).endswith(f"…)\n{CHOOSE_FIELDS}")
     write("data/train.en", "")
     write("data/train.a\nerror", "")
     with pytest.raises(DataError, match="available languages") as error:
