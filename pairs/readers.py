@@ -698,8 +698,8 @@ def _load_language_pair(name: str, source: str, target: str) -> Any:
         return datasets.load_dataset(name, forward)
     if backward in available:
         return datasets.load_dataset(name, backward)
-    if available == ["default"]:  # a dataset without named language pairs
-        return datasets.load_dataset(name, "default")
+    if len(available) == 1 and not _PAIR.fullmatch(available[0]):  # a dataset without named language pairs
+        return datasets.load_dataset(name, available[0])
     raise DataError(
         f"{name} has neither {forward} nor {backward}\n"
         f"available pairs (choose with --source and --target, or --pairs): {listed(available, 100)}"

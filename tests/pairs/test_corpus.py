@@ -483,6 +483,33 @@ def test_a_dataset_without_names_of_pairs_is_found_offline(
         assert "owner/books: 300 pairs read" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("configurations", "is_loaded"),
+    [(["default"], True), (["main"], True), (["main", "other"], False), (["de-fr"], False), (["main", "en-fr"], True)],
+)
+def test_a_single_configuration_of_a_dataset_may_have_any_name_but_that_of_another_pair(
+    configurations: list[str], is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
+    loaded: list[str] = []
+    monkeypatch.setattr("pairs.readers.hub_answers", lambda *_: True)
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda _: configurations)
+
+    def load_dataset(_: str, configuration: str) -> dict[str, datasets.Dataset]:
+        loaded.append(configuration)
+        return {"train": split}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    if is_loaded:
+        assert list(read_parts("owner/books", "en", "fr")["train"].rows) == [("a", "b")]
+        assert loaded == configurations[-1:]
+    else:
+        with pytest.raises(
+            DataError, match=r"neither en-fr nor fr-en\navailable pairs .*: " + ", ".join(configurations)
+        ):
+            read_parts("owner/books", "en", "fr")
+
+
 def test_fields_of_a_dataset_may_have_the_names_of_languages(
     hub: tuple[str, Path], command: Command, tmp_path: Path
 ) -> None:
