@@ -16,9 +16,11 @@ network, and no code from a dataset is ever executed.
 """
 
 import contextlib
+import functools
 import json
 import re
 import shlex
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -48,6 +50,7 @@ from tapis.text.sentences import replace_lone_surrogates
 from tapis.text.tmx import read_tmx
 
 PARTS = ("train", "valid", "test")
+RECENT = 2_000_000_000  # nanoseconds: a file that changed since may change again at the same time of its clock
 MOST_TYPED = 3  # files that an error names to be typed
 
 # The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
@@ -166,13 +169,29 @@ def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
     return Part(_unchanged(check_share(text_pairs(pairs, *names)), key, source_file, target_file), key)
 
 
-def _content_key(*files: Path) -> str:
-    """Hash the contents of files. Raises DataError where one cannot be read."""
+def _content_key(*files: Path, anew: bool = False) -> str:
+    """Hash the contents of files. Raises DataError where one cannot be read.
+
+    Each language pair opens a file of several languages: unless anew is given, it is hashed for the first of them.
+    """
     try:
-        return digest_files(files)
+        return digest(*(digest_files([file]) if anew else _hash_of(file) for file in files))
     except OSError as error:
         name = error.filename or " or ".join(map(str, files))
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _hash_of(file: Path) -> str:
+    """Return the hash of a file, from before if the file is the same by its size and time."""
+    status = file.stat()
+    if time.time_ns() - status.st_mtime_ns < RECENT:
+        return digest_files([file])
+    return _known_hash(file.absolute(), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1000)
+def _known_hash(file: Path, inode: int, size: int, changed_at: int) -> str:
+    return digest_files([file])
 
 
 def _unchanged(rows: Iterable[RawRow], key: str, *files: Path) -> Iterator[RawRow]:
@@ -181,7 +200,7 @@ def _unchanged(rows: Iterable[RawRow], key: str, *files: Path) -> Iterator[RawRo
     Otherwise the cache would have the pairs of one content under the key of another.
     """
     yield from rows
-    if _content_key(*files) != key:
+    if _content_key(*files, anew=True) != key:
         raise DataError(f"{' or '.join(map(str, files))} changed while it was read: start again")
 
 

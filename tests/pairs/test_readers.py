@@ -24,6 +24,7 @@ from pairs import readers
 from pairs.origins import check_files
 from pairs.readers import PART_NAMES, PARTS, read_parts, read_text, takes_columns
 from pairs.unreadable import Unreadable
+from tapis.system.files import digest_files
 from tapis.system.hub import FILE_ENDINGS
 from tapis.text.lines import MAX_LINE_BYTES, DataError, Pair, lines
 
@@ -568,6 +569,31 @@ def test_a_file_that_changes_while_it_is_read_is_not_cached() -> None:
     write("d.tsv", "c\td\n" * 5)
     with pytest.raises(DataError, match=r"^d\.tsv changed while it was read: start again$"):
         list(pairs)
+
+
+def test_a_file_of_many_pairs_is_hashed_once_and_a_changed_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def hashing(files: list[Path]) -> str:
+        hashed.extend(map(str, files))
+        return digest_files(files)
+
+    monkeypatch.setattr(readers, "digest_files", hashing)
+    for language in ("en", "fr", "de"):
+        write(f"data/train.{language}", SOURCE_TEXT)
+        os.utime(f"data/train.{language}", ns=(10**18, 10**18))
+    keys = [read_parts("data", *pair)["train"].key for pair in (("en", "fr"), ("en", "de"), ("fr", "de"), ("en", "fr"))]
+    assert len(hashed) == 3 and keys[0] == keys[3]
+
+    # A change of the same size shows by the time of the file, and at the end of reading in any case.
+    rows = iter(readable(read_parts("data", "en", "fr")["train"]))
+    next(rows)
+    write("data/train.en", SOURCE_TEXT.upper())
+    os.utime("data/train.en", ns=(10**18, 10**18))
+    with pytest.raises(DataError, match=r"changed while it was read"):
+        list(rows)
+    write("data/train.en", SOURCE_TEXT.upper())
+    assert read_parts("data", "en", "fr")["train"].key != keys[0]
 
 
 def test_the_files_of_a_zip_expand_to_a_hundred_times_its_size_at_most() -> None:
