@@ -7,6 +7,7 @@ define which positions may attend to which (True = may attend).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, overload
 
@@ -16,11 +17,11 @@ import torch
 from torch import Tensor
 
 from pairs.mistyping import mistyped
-from pairs.tables import Ints, Pairs, Ragged, cached_table, chunks_of_text, places_of
+from pairs.tables import MANY_PAIRS, Ints, Pairs, Ragged, cached_table, chunks_of_text, places_of
 from pairs.terms import Lexicon, annotate_rows
 from tapis.config import BOS, EOS, PAD
 from tapis.system.files import digest
-from tapis.system.terminal import progress_bar
+from tapis.system.terminal import Progress
 from tapis.text.tokenizer import Tokenizer
 
 IdList = Sequence[int] | Ints
@@ -270,7 +271,8 @@ class EncodedPairs:
         def encoded() -> Iterator[dict[str, Any]]:
             origins = pairs.origins()
             n_done = 0
-            with progress_bar("encoding", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
+            is_shown = len(pairs) > MANY_PAIRS
+            with closing(Progress("encoding", len(pairs), 0, "pair", shown=is_shown, leave=True)) as progress:
                 for texts in chunks_of_text(pairs, 1000, ENCODED_CHARACTERS):
                     sources, targets = (tokenizer.encode([text[side] for text in texts]) for side in (0, 1))
                     if tags:
@@ -278,7 +280,7 @@ class EncodedPairs:
                         sources = [[tag, *source] for tag, source in zip(tag_of_row, sources, strict=True)]
                     yield {"src": sources, "tgt": targets}
                     n_done += len(texts)
-                    bar.update(len(texts))
+                    progress.update(len(texts))
 
         ids = cached_table("tokens", digest(pairs.key, tokenizer.to_json(), *tags), SCHEMA, encoded)
         sources, targets = (Ragged(ids.data.column(name)) for name in SCHEMA.names)

@@ -6,6 +6,7 @@ reused (tables.py).
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from pairs.readers import Part
 from pairs.tables import cached_table, chunks_of_text, record_batches
 from pairs.unreadable import RawRow, Unreadable
 from tapis.system.files import digest, digest_files
-from tapis.system.terminal import progress_bar
+from tapis.system.terminal import Progress
 from tapis.threads import n_cores
 
 if TYPE_CHECKING:  # takes 1.5 s
@@ -129,7 +130,7 @@ def _cleaned_batches(rows: Iterator[RawRow], settings: CleanerSettings) -> Itera
 
     # clean them and the rest
     batches = chunks_of_text(chain(first_rows, rows), CLEANING_BATCH, MAX_CHUNK_CHARACTERS)
-    with progress_bar("cleaning", None, "pair", shown=n_processes > 1) as bar:
+    with closing(Progress("cleaning", None, 0, "pair", shown=n_processes > 1, leave=True)) as progress:
         for batch in clean_in_processes(partial(settings.cleaner, sample), batches, n_processes):
-            bar.update(len(batch["source"]))
+            progress.update(len(batch["source"]))
             yield batch

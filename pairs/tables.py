@@ -19,6 +19,8 @@ from tapis.system.files import cache_file, digest, write_whole
 if TYPE_CHECKING:  # takes 0.5 s, which translate.py does not need
     import datasets
 
+MANY_PAIRS = 50_000  # preparing more takes seconds, and shows its progress
+
 Ints = NDArray[np.integer[Any]]
 Texts = TypeVar("Texts", bound=tuple[str, str])
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import version
 
 import numpy as np
 
-from pairs.tables import Pairs
+from pairs.tables import MANY_PAIRS, Pairs, chunks_of_text
 from tapis.system.files import cache_file, digest, write_text
-from tapis.system.terminal import progress_bar, say
+from tapis.system.terminal import Progress, say
 from tapis.text.tokenizer import MAX_TOKEN_LENGTH, WORD_PATTERN, Tokenizer
 from tapis.text.words import IN_WORD, MARKS
 
@@ -61,9 +62,11 @@ def _has_too_many_words(pairs: Pairs) -> bool:
 
 
 def _sides(pairs: Pairs) -> Iterator[str]:
-    """Yield both sides of every pair, with a progress bar if there are many."""
-    with progress_bar("counting words", len(pairs), "pair", shown=len(pairs) > 50_000) as bar:
-        for source, target in pairs:
-            yield source
-            yield target
-            bar.update()
+    """Yield both sides of every pair, and show the progress if there are many."""
+    is_shown = len(pairs) > MANY_PAIRS
+    with closing(Progress("counting words", len(pairs), 0, "pair", shown=is_shown, leave=True)) as progress:
+        for chunk in chunks_of_text(pairs, 1000, 1_000_000):
+            for source, target in chunk:
+                yield source
+                yield target
+            progress.update(len(chunk))

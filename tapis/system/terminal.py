@@ -124,12 +124,17 @@ def progress_bar(
 class Progress:
     """How far a long task is, with its rate and the time to come: a bar on a terminal, otherwise a line a minute."""
 
-    def __init__(self, name: str, total: int | None, n_done: int, unit: str, *, shown: bool = True) -> None:
-        """Take what the lines begin with, how many units there are, if that is known, and how many are done."""
+    def __init__(
+        self, name: str, total: int | None, n_done: int, unit: str, *, shown: bool = True, leave: bool = False
+    ) -> None:
+        """Take what the lines begin with, how many units there are, if that is known, and how many are done.
+
+        With `leave`, the bar has the name, too, and stays on the screen when it is finished.
+        """
         self.name, self.total, self.unit = name, total, unit
         self.n_done = self.n_done_before = n_done
         self.started_at = self.reported_at = time.monotonic()
-        self.bar = progress_bar("", total, unit, initial=n_done, leave=False) if shown else None
+        self.bar = progress_bar(name if leave else "", total, unit, initial=n_done, leave=leave) if shown else None
 
     def update(self, n: int) -> None:
         """Count units as done."""
@@ -148,6 +153,6 @@ class Progress:
             say(f"{self.name}: {self.n_done:,}{of_total} {self.unit}s, {rate:,.0f} {self.unit}s/s{left}")
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar, unless it is to stay."""
         if self.bar is not None:  # without a total, tqdm has no truth value
             self.bar.close()

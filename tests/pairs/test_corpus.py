@@ -12,6 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -24,15 +25,17 @@ import pytest
 from conftest import ROOT, SHARED, Command, eventually, needs_shared
 
 from config import PRESETS, Config
+from dataset import EncodedPairs
 from pairs.batches import clean_batch, clean_in_processes, normalize
-from pairs.cleaned import code_files, code_key
-from pairs.cleaning import RULES, Cleaner
+from pairs.cleaned import cleaned_table, code_files, code_key
+from pairs.cleaning import RULES, Cleaner, CleanerSettings
 from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
-from pairs.readers import read_parts
+from pairs.readers import Part, read_parts
 from pairs.report_lines import data_lines
 from pairs.selection import Selection
 from pairs.tables import Ints, column
+from pairs.vocabulary import learn_tokenizer
 from tapis.config import pairs_of_all
 from tapis.text.lines import DataError, Pair, lines
 from tapis.threads import chunks
@@ -367,6 +370,30 @@ def test_several_processes_clean_like_one() -> None:
 
     assert clean(2) == clean(1)
     assert sum(len(batch["source"]) for batch in clean(1)) == len(pairs)
+
+
+def test_preparing_prints_its_progress_where_there_is_no_terminal(
+    demo: Corpus, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapis.system.terminal.SECONDS_BETWEEN_REPORTS", 0)
+    for module in ("pairs.vocabulary", "dataset"):
+        monkeypatch.setattr(f"{module}.MANY_PAIRS", 100)
+    monkeypatch.setattr("pairs.cleaned.PAIRS_OF_A_PROCESS", 100)
+    monkeypatch.setattr("pairs.cleaned.n_cores", lambda: 2)
+    in_this_process = partial(clean_in_processes, n_processes=1)
+    monkeypatch.setattr(
+        "pairs.cleaned.clean_in_processes", lambda cleaner, batches, _: in_this_process(cleaner, batches)
+    )
+
+    cleaned_table(Part(PAIRS, "of this test"), CleanerSettings("en", "fr", tuple(RULES)))
+    pairs = demo.train.select(np.arange(1500))
+    EncodedPairs.of(pairs, learn_tokenizer(pairs, 444))
+    lines = [line.partition(" pairs")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        *("cleaning: 1,000", "cleaning: 2,000"),
+        *("counting words: 1,000 of 1,500", "counting words: 1,500 of 1,500"),
+        *("encoding: 1,000 of 1,500", "encoding: 1,500 of 1,500"),
+    ]
 
 
 # The demo
