@@ -40,7 +40,7 @@ huggingface: .venv/dev
 wasm: .venv/dev
 	$(PINNED) ziglang
 	$(BIN)/python -m tapis.engine.build_wasm
-	$(BIN)/python -m pytest tests/decoding/test_wasm.py
+	$(BIN)/python -m pytest tests/engine/test_wasm.py
 	$(BIN)/python -m pip uninstall --quiet --yes ziglang
 
 # A client of the HTTP API for Node.js, which `make test` then tests. Where there is no npm, PyPI has one.

@@ -1,6 +1,6 @@
 /* Several threads translate with one model at the same time, each in a variant, and find what one thread finds alone.
 
-   tests/decoding/test_engine.py compiles it with ThreadSanitizer, which reports what two threads write unguarded. */
+   tests/engine/test_engine.py compiles it with ThreadSanitizer, which reports what two threads write unguarded. */
 
 #define main check_main
 #include "engine_check.c"

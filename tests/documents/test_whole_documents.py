@@ -2,7 +2,7 @@
 
 With 20 times the examples:
 
-    python -m pytest tests/pairs/test_whole_documents.py --hypothesis-profile thorough
+    python -m pytest tests/documents/test_whole_documents.py --hypothesis-profile thorough
 """
 
 from collections import Counter

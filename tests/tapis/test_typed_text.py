@@ -40,7 +40,7 @@ def test_tags_are_around_the_word_that_they_were_around(translator: Translator) 
 
     Three runs of the demo, on two CPUs, had 94, 98 and 99 right.
     """
-    cases = [line.split("\t") for line in lines(ROOT / "tests/decoding/tagged_words.tsv")]
+    cases = [line.split("\t") for line in lines(ROOT / "tests/tapis/tagged_words.tsv")]
     results = translate_lines(translator, [source for source, _ in cases], markup="html")
     n_right = 0
     for (_, expected), ranked in zip(cases, results, strict=True):

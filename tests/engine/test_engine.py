@@ -626,13 +626,13 @@ def test_the_command_translates_in_int8(run_folder: object, called: Command) -> 
 def test_all_variants_compute_the_same(
     compiler: str, options: list[str], emulator: list[str], n_compared: int, tmp_path: Path
 ) -> None:
-    """tests/decoding/engine_check.c compares the variants with plain C, for pre-norm and for post-norm."""
+    """tests/engine/engine_check.c compares the variants with plain C, for pre-norm and for post-norm."""
     for program in (compiler, *emulator[:1]):
         if not shutil.which(program):
             pytest.skip(f"{program} is not installed")
     if not emulator and not {"avx2", "fma3"} <= {name for name, has in torch.cpu.get_capabilities().items() if has}:
         pytest.skip("this CPU has no AVX2")
-    source = ROOT / "tests" / "decoding" / "engine_check.c"
+    source = ROOT / "tests" / "engine" / "engine_check.c"
     flags = [*compiler_flags(), "-Wno-psabi", *options]
     subprocess.run([compiler, *flags, str(source), "-o", "check", "-lm"], check=True, cwd=tmp_path)
     done = subprocess.run([*emulator, "./check"], capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -657,14 +657,14 @@ def compiled_with(options: list[str], source: Path, output: str) -> None:
 @pytest.mark.usefixtures("variant")
 @pytest.mark.parametrize("variant", ["plain"], indirect=True)
 def test_whatever_a_search_is_given_the_memory_is_its_own() -> None:
-    """tests/decoding/engine_fuzz.py, in a library with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """tests/engine/engine_fuzz.py, in a library with AddressSanitizer and UndefinedBehaviorSanitizer."""
     sanitizers = ["-shared", "-fPIC", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
     compiled_with(sanitizers, ROOT / "tapis/engine/engine.c", "engine.so")
     preloaded = subprocess.run(
         ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout
     environment = {"LD_PRELOAD": preloaded.strip(), "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests/decoding/engine_fuzz.py"), "./engine.so", "1", str(N_FUZZED)]
+    command = [sys.executable, str(ROOT / "tests/engine/engine_fuzz.py"), "./engine.so", "1", str(N_FUZZED)]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout == f"{N_FUZZED} cases\n", done.stderr[-3000:]
 
@@ -672,8 +672,8 @@ def test_whatever_a_search_is_given_the_memory_is_its_own() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ThreadSanitizer, as on Linux")
 def test_threads_that_translate_with_one_model_do_not_disturb_each_other() -> None:
-    """tests/decoding/engine_threads.c, with ThreadSanitizer."""
-    compiled_with(["-fsanitize=thread", "-pthread"], ROOT / "tests/decoding/engine_threads.c", "threads")
+    """tests/engine/engine_threads.c, with ThreadSanitizer."""
+    compiled_with(["-fsanitize=thread", "-pthread"], ROOT / "tests/engine/engine_threads.c", "threads")
     done = subprocess.run(["./threads"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "threads found what one found" in done.stdout, done.stderr[-3000:]
 

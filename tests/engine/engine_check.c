@@ -1,6 +1,6 @@
 /* Compares the variants of tapis/engine/engine.c with the plain one, on a small random model.
 
-   tests/decoding/test_engine.py compiles and runs it, for other processors too. With EMULATE_VNNI, the instructions
+   tests/engine/test_engine.py compiles and runs it, for other processors too. With EMULATE_VNNI, the instructions
    of AVX512-VNNI and AVX-VNNI are C functions, so that those variants run on any x86 CPU with AVX2. */
 
 #include <stdio.h>

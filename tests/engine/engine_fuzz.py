@@ -1,6 +1,6 @@
 """Random models, sentences and settings for the engine, in a library that tests compile with sanitizers.
 
-    python tests/decoding/engine_fuzz.py LIBRARY SEED CASES
+    python tests/engine/engine_fuzz.py LIBRARY SEED CASES
 
 Whatever is given, a search must end with results that fit its settings: ids that are generated, lengths within limits,
 scores in order, and weights of attention that sum to 1. What the library reads or writes beyond its memory ends the
