@@ -5,6 +5,7 @@ as if it had never stopped.
 """
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -110,10 +111,16 @@ class BatchPlan:
         for step in before.keys() - self._prepared.keys():
             before[step].cancel()
 
-    def finish(self, step: int) -> None:
-        """Wait until the batches of a step are made, if a thread makes them."""
-        if self.worker:
-            self.batches_of(step)
+    def make_ahead(self, step: int) -> float:
+        """Make the batches of a step before it, as a thread does in a run. Returns the seconds; 0 without a thread."""
+        if not self.worker:
+            return 0.0
+        self.prepare([])
+        start = time.perf_counter()
+        made: Future[list[tuple[int, Batch | PackedBatch]]] = Future()
+        made.set_result(self.make_batches(step))
+        self._prepared[step] = made
+        return time.perf_counter() - start
 
     def batch(self, sources: Sequence[IdList], targets: Sequence[IdList]) -> Batch | PackedBatch:
         """Return the batch of these token ids on the CPU, as the loss takes it."""

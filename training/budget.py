@@ -31,8 +31,8 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
 
     Slow steps are fewer: those that TIMING_SECONDS have room for, or one. They change the weights, but not the
     position. Where steps are captured, each is taken three times and only the last one counts: the first two of a shape
-    prepare its graph, which few steps of a run do. Batches for a GPU are made before, as in a run, where it computes
-    the step before meanwhile.
+    prepare its graph, which few steps of a run do. For a GPU, the time of a step is that of its batches if they take
+    longer: in a run, they are made while it computes the step before.
     """
     times = 3 if training.captured else 1
     chosen = np.linspace(1, training.batch_plan.steps_per_epoch, steps + 2).astype(int) + training.batch_plan.after_step
@@ -41,9 +41,9 @@ def seconds_per_step(training: Training, take_step: TakeStep, steps: int = 10) -
     with progress_bar("timing", len(chosen), "step", leave=False) as bar:
         for step in chosen.tolist():
             for _ in range(times):
-                training.batch_plan.finish(step)
+                making = training.batch_plan.make_ahead(step)
                 record = take_step(training, step)
-            seconds.append(record.seconds)
+            seconds.append(max(record.seconds, making))
             bar.update()
             if training.group.broadcast(len(seconds) > UNTIMED_STEPS and time.perf_counter() - start > TIMING_SECONDS):
                 break

@@ -1,5 +1,6 @@
 """--minutes: how many steps are planned, and that the end comes in time. Patience too."""
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -113,21 +114,34 @@ def test_slow_steps_are_timed_for_a_few_seconds(
         assert seconds_per_step(training, step, steps=30) == pytest.approx(seconds) and len(taken) == expected
 
 
-def test_batches_of_timed_steps_are_made_before_as_in_a_run(tiny: Config, small: Corpus, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize(("batch", "step", "expected"), [(0.02, 0.0, 0.02), (0.0, 0.02, 0.02), (0.02, 0.02, 0.02)])
+def test_the_batches_of_timed_steps_are_made_meanwhile_as_in_a_run(
+    tiny: Config,
+    small: Corpus,
+    tokenizer: Tokenizer,
+    batch: float,
+    step: float,
+    expected: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     training = Training(tiny, small, tokenizer)
-    record = take_step(training, 1)
-    plan = training.batch_plan
-    asked: list[int] = []
+    record, plan = take_step(training, 1), training.batch_plan
+    make_batches = plan.make_batches
 
-    def step(_: Training, number: int) -> StepRecord:
-        asked.append(number)
-        assert plan._prepared[number].done()
-        training.prepare_after(number)  # as a step does, by which its own batches are forgotten
-        return record
+    def make_slowly(number: int) -> Any:
+        time.sleep(batch)
+        return make_batches(number)
 
+    def take_slowly(_: Training, number: int) -> StepRecord:
+        start = time.perf_counter()
+        plan.batches_of(number)
+        training.prepare_after(number)  # by which those of this step are forgotten
+        time.sleep(step)
+        return replace(record, seconds=time.perf_counter() - start)
+
+    monkeypatch.setattr(plan, "make_batches", make_slowly)
     with ThreadPoolExecutor(1) as plan.worker:
-        seconds_per_step(training, step, steps=3)
-    assert len(asked) == 5
+        assert expected <= seconds_per_step(training, take_slowly, steps=3) < 1.7 * expected
 
 
 def test_steps_that_prepare_graphs_are_not_timed(
