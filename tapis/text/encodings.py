@@ -45,10 +45,13 @@ _CODE_PAGES = {
 _BIG5 = Encoding("Big5", "cp950")
 
 # Bytes between letters of ASCII that are letters in Mac Roman, or its apostrophe, but signs or rare letters in
-# Windows-1252; and the other way round. Those of quotes and dashes in Windows-1252, 85 and 91 to 97, tell nothing: they
-# may be between letters.
-_IN_MAC_ROMAN = re.compile(rb"(?<=[A-Za-z])[\x80-\x84\x86-\x90\x98-\x9f\xd5](?=[A-Za-z])")
+# Windows-1252; and the other way round. In Windows-1252, quotes and dashes (85, 91 to 97) and œ (9C, and among capitals
+# 8C) may be between letters, and so may Õ (D5) among capitals.
+_IN_MAC_ROMAN = re.compile(
+    rb"(?<=[A-Za-z])[\x80-\x84\x86-\x8b\x8d-\x90\x98-\x9b\x9d-\x9f](?=[A-Za-z])|(?<=[a-z])[\x8c\xd5](?=[A-Za-z])"
+)
 _IN_WINDOWS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xd4\xd6-\xff](?=[A-Za-z])")
+LEAST_OF_MAC = 3  # that Mac Roman must be ahead: a few may be any code page
 
 
 def find_encoding(path: Path, source: str, target: str) -> Encoding:
@@ -85,8 +88,8 @@ def _code_page(sample: bytes, source: str, target: str) -> Encoding:
     """Return the code page of two languages; of two, the first that the sample is in."""
     pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN]
     if not pages:
-        is_of_mac = len(_IN_MAC_ROMAN.findall(sample)) > len(_IN_WINDOWS.findall(sample))
-        return _MAC_ROMAN if is_of_mac else WESTERN
+        lead_of_mac = len(_IN_MAC_ROMAN.findall(sample)) - len(_IN_WINDOWS.findall(sample))
+        return _MAC_ROMAN if lead_of_mac >= LEAST_OF_MAC else WESTERN
     return next((page for page in pages if is_in(sample, page.codec)), pages[0])
 
 

@@ -389,8 +389,25 @@ def test_the_code_page_is_that_of_the_languages() -> None:
 )
 def test_a_western_table_is_in_windows_1252_or_mac_roman(codec: str, source: str, text: str) -> None:
     """Quotes and dashes of the one are letters in the other."""
-    Path("d.csv").write_bytes(f"{source};nl\n{text};Hallo.\n".encode(codec))
-    assert list(readable(read_parts("d.csv", source, "nl")["train"])) == [(text, "Hallo.")]
+    Path("d.csv").write_bytes((f"{source};nl\n" + f"{text};Hallo.\n" * 4).encode(codec))
+    assert list(readable(read_parts("d.csv", source, "nl")["train"])) == [(text, "Hallo.")] * 4
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("fr", ["Cœur", "Sœurs", "Bœufs", "Vœux", "Nœud", "ŒUVRE"]),
+        ("pt", ["BOTÕES", "OPÇÕES", "AÇÕES", "LIÇÕES"]),
+        ("fi", ["šakki", "maršalkka"]),
+    ],
+)
+def test_a_western_table_whose_rare_letters_are_those_of_mac_roman_is_in_windows_1252(
+    source: str, texts: list[str]
+) -> None:
+    Path("d.csv").write_bytes(
+        "".join(f"{text};x\n" for text in [source, *texts]).replace("x", "nl", 1).encode("cp1252")
+    )
+    assert list(readable(read_parts("d.csv", source, "nl")["train"])) == [(text, "x") for text in texts]
 
 
 @pytest.mark.parametrize(
