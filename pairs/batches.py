@@ -172,7 +172,7 @@ def _row(verdict: Verdict) -> CleanedRow:
 
 
 def _unreadable_row(location: str, problem: str) -> CleanedRow:
-    """Return the row of the table that counts an unreadable row and shows it as an example.
+    """Return the row of the table that counts an unreadable row and shows it as an example, or a note on the file.
 
     Its location is without the folder: the same file in another folder has the same table in the cache. What it quotes
     of the file may have lone surrogates, which no table can hold.

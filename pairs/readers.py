@@ -50,7 +50,7 @@ from tapis.text.sentences import replace_lone_surrogates
 from tapis.text.tmx import read_tmx
 
 PARTS = ("train", "valid", "test")
-RECENT = 2_000_000_000  # nanoseconds: a file that changed since may change again at the same time of its clock
+CLOCK_STEP = 2_000_000_000  # nanoseconds: two changes within it may leave the same time of change
 MOST_TYPED = 3  # files that an error names to be typed
 
 # The usual names of parts, as the hub's library `datasets` knows them, and the part that each becomes.
@@ -172,7 +172,7 @@ def _read_parallel_files(source_file: Path, target_file: Path) -> Part:
 def _content_key(*files: Path, anew: bool = False) -> str:
     """Hash the contents of files. Raises DataError where one cannot be read.
 
-    Each language pair opens a file of several languages: unless anew is given, it is hashed for the first of them.
+    A file that several language pairs open is hashed once. With `anew`, it is hashed again.
     """
     try:
         return digest(*(digest_files([file]) if anew else _hash_of(file) for file in files))
@@ -184,7 +184,7 @@ def _content_key(*files: Path, anew: bool = False) -> str:
 def _hash_of(file: Path) -> str:
     """Return the hash of a file, from before if the file is the same by its size and time."""
     status = file.stat()
-    if time.time_ns() - status.st_mtime_ns < RECENT:
+    if time.time_ns() - status.st_mtime_ns < CLOCK_STEP:
         return digest_files([file])
     return _known_hash(file.absolute(), status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -342,13 +342,14 @@ def _no_columns(data: str) -> DataError:
     return DataError(f"--columns is for {', '.join(first_types)} and {last_type} files, not for --data {data}")
 
 
-_CHOOSE_FIELDS = "\nchoose with --columns and the names of two fields, source first"
+def _how_to_choose_fields(path: Path) -> str:
+    return f"\ntype: --data {in_one_line(shlex.quote(str(path)))} --columns and the names of two fields, source first"
 
 
 def _open_jsonl(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
     names = _first_fields(path)
     fields = _choose_fields(path, names, source, target, columns)
-    advice = "" if columns or set(fields) <= set(names) else _CHOOSE_FIELDS
+    advice = "" if columns or set(fields) <= set(names) else _how_to_choose_fields(path)
     return Table(_form_of_fields(fields, source, target), _read_jsonl(path, *fields, advice))
 
 
@@ -434,7 +435,7 @@ def _shown(value: Any) -> str:
 
 def _open_parquet(path: Path, source: str, target: str, columns: tuple[str, ...]) -> Table:
     fields = _choose_fields(path, fields_of_parquet(path), source, target, columns)
-    advice = "" if columns else _CHOOSE_FIELDS
+    advice = "" if columns else _how_to_choose_fields(path)
     return Table(_form_of_fields(fields, source, target), read_parquet(path, *fields, advice))
 
 
@@ -575,9 +576,13 @@ def _pairs_of_files(folder: Path, source: str, target: str) -> str:
 
 
 def _files_of_pairs(folder: Path) -> str:
-    """Return how to type that the first single files of pairs in a folder are the data; nothing if it has no such."""
+    """Return how to type that the first single files of pairs in a folder are the data; nothing if it has no such.
+
+    Files of validation and test are not for training.
+    """
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and file_type(path) in _FILE_TYPES)
     names = [name for name in names if not name.startswith(".")]
+    names = [name for name in names if PART_NAMES.get(_usual_name(name), "train") == "train"]
     if not names:
         return ""
     typed = " ".join(in_one_line(shlex.quote(str(folder / name))) for name in names[:MOST_TYPED])

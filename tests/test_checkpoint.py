@@ -469,7 +469,7 @@ def test_a_state_that_the_system_cannot_read_now_is_not_called_damaged(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc names the files that are mapped")
-def test_a_state_that_was_read_keeps_no_file_open_or_mapped(saved: RunFolder) -> None:
+def test_a_state_that_was_read_keeps_no_file_mapped(saved: RunFolder) -> None:
     """Windows replaces no such file, so that no later save would succeed."""
     state = saved.load_state()
     assert state and saved.state_file.name not in Path("/proc/self/maps").read_text(encoding="utf-8")

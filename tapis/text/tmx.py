@@ -49,7 +49,7 @@ _FORMATTING = {"bpt", "ept"}  # those of them that only say how the text between
 
 
 def read_tmx(path: Path, source: str, target: str, *, only_whole: bool = False) -> Generator[Pair, None, str]:
-    """Yield the pair of each unit that has both languages. Returns a note on units that do not, if there are any.
+    """Yield the pair of each unit that has both languages. At the end, returns a note on those that lack one, or "".
 
     A language matches the tags that start with it, in any case: `en` matches `EN`, `eng` and `en-US`, and a tag that
     is equal comes first. With only_whole, units of which a placeholder was left out are not yielded: what they say
@@ -235,7 +235,9 @@ class _UnitParser:
         if not self.n_skipped:
             return ""
         units = f"{self.n_skipped:,} unit{'s' if self.n_skipped > 1 else ''} without both languages, skipped"
-        others = [tag for tag in sorted(self.languages) if _matching_language(language_tag(tag), self.wanted) is None]
+        others = [
+            tag for tag in sorted(self.languages - {""}) if _matching_language(language_tag(tag), self.wanted) is None
+        ]
         return f"{units} (other languages: {listed(others)})" if others else units
 
     def _error(self, reason: str) -> DataError:

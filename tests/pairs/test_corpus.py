@@ -33,8 +33,7 @@ from pairs.corpus import Corpus, load_corpus
 from pairs.origins import labels, origins
 from pairs.readers import Part, read_parts
 from pairs.report_lines import data_lines
-from pairs.selection import Selection
-from pairs.tables import Ints, column
+from pairs.tables import column
 from pairs.vocabulary import learn_tokenizer
 from tapis.config import pairs_of_all
 from tapis.text.lines import DataError, Pair, lines
@@ -612,23 +611,6 @@ def test_extremely_long_pairs_are_not_drawn_for_validation(long: str) -> None:
     parts = split_of([*PAIRS[:100], *extreme], valid_share=0.2, test_share=0.2)
     assert max(len(source) for source, _ in (*parts["valid"], *parts["test"])) < 100
     assert min(map(len, parts.values())) > 10 and sum(map(len, parts.values())) == 150
-
-
-def test_the_words_of_pairs_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting those of ten million takes ten seconds. A part that is split off has no endless pair to be found."""
-    counted: list[int] = []
-    longest_sides = Selection.longest_sides
-
-    def counting(rows: Selection) -> Ints:
-        counted.append(len(rows.table))
-        return longest_sides(rows)
-
-    monkeypatch.setattr(Selection, "longest_sides", counting)
-    split_of(PAIRS)
-    assert counted == [len(PAIRS)]
-    write(Path("data"), valid_en=source_text(PAIRS[:9]), valid_fr=target_text(PAIRS[:9]))
-    split_of(PAIRS)
-    assert counted == [len(PAIRS)] * 2 + [9]
 
 
 def test_vowel_signs_distinguish_words_and_accents_do_not() -> None:

@@ -245,9 +245,6 @@ def test_endless_pieces_are_refused(start: str, piece: str, message: str) -> Non
 
 MEASURE = """
 import json, resource, sys
-from config import Config
-from pairs.cleaning import RULES
-from pairs.corpus import load_corpus
 from pairs.readers import read_parts
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
