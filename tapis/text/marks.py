@@ -51,6 +51,8 @@ class Mark:
     """Where it begins and ends in the line"""
     is_glued: bool
     """Whether no space is before it"""
+    sign_before: str = ""
+    """The last character of the word before it, without punctuation that follows the mark"""
     is_followed: bool = False
     """Whether a word follows without a space"""
     is_before_punctuation: bool = False
@@ -114,6 +116,7 @@ def _read(line: str, original: str, pattern: re.Pattern[str], skipped: Set[int])
             reader.add_signs(mark)
         reader.add_text(start)
         mark.word = len(reader.words)
+        mark.sign_before = "".join(reader.words[-1:])[-1:]
         reader.marks.append(mark)
         reader.end = end
         if not mark.is_tag:

@@ -119,8 +119,7 @@ def _signs_beside(mark: Mark, words: Sequence[str]) -> tuple[str, str]:
     """Return the characters of the source before and behind a thing that is like a word; "" for other marks."""
     if mark.is_tag or (mark.kind == "thing" and _OF_LAYOUT.match(mark.text)):
         return "", ""
-    before, behind = words[mark.word - 1 : mark.word], words[mark.word : mark.word + 1]
-    return "".join(before)[-1:], "".join(behind)[:1]
+    return mark.sign_before, "".join(words[mark.word : mark.word + 1])[:1]
 
 
 def _are_joined(of_source: str, of_translation: str) -> bool:

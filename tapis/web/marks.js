@@ -23,6 +23,7 @@ function isTag({ kind }) {
 //   text, kind, start, end    what it is, and where it begins and ends in the line
 //   word                      how many words are before it
 //   isGlued, isFollowed       whether no space is before it, and whether a word follows without a space
+//   signBefore                the last character of the word before it, without punctuation that follows the mark
 //   isBeforePunctuation       whether punctuation follows that is not its own; this goes to the word before it
 //   joinsWords                whether it is between two words without a space, alone or beside other marks
 //   partner                   of a pair of tags, the number of the other one among the marks; -1 for anything else
@@ -61,6 +62,7 @@ class MarkReader {
         start,
         end: start + match[0].length,
         isGlued: start > 0 && !/\s/u.test(this.line[start - 1]),
+        signBefore: "",
         isFollowed: false,
         isBeforePunctuation: false,
         joinsWords: false,
@@ -69,6 +71,7 @@ class MarkReader {
       if (!isTag(mark)) this.addSigns(mark);
       this.addText(start);
       mark.word = this.words.length;
+      mark.signBefore = lastOf(this.words.at(-1) ?? "");
       this.marks.push(mark);
       this.end = mark.end;
       if (isTag(mark)) this.addTag(mark);

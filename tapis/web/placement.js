@@ -70,10 +70,10 @@ function putBack(translation, taken, alignment) {
   return parts.map(({ text }) => text).join("");
 }
 
-// Texts of the source that end before a thing that is like a word, and begin behind it; "" for other marks.
+// The character of the source before a thing that is like a word, and a text that begins behind it; "" for other marks.
 function signsBeside(mark, words) {
   if (isTag(mark) || (mark.kind === "thing" && OF_LAYOUT.test(mark.text))) return ["", ""];
-  return [lastOf(words[mark.word - 1] ?? ""), words[mark.word] ?? ""];
+  return [mark.signBefore, words[mark.word] ?? ""];
 }
 
 // The last character of a text, which may have two units.
