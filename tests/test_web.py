@@ -76,6 +76,7 @@ PIECES = (
         "v1.2",
         "v1.2x",
         "é",
+        "constructor",
     ),
     *(
         "<b>",

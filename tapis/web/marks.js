@@ -9,6 +9,7 @@ const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”。，、；：！？）」』�
 const SIGNS = /^[^\p{L}\p{N}\s]*$/u; // that two things have between them: %d/%d
 // Around a thing: what opens, and what may close it
 const BRACKETS = {
+  __proto__: null, // a word may be called constructor
   "(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'",
   "“": "”", "”": "”", "„": "“”", "‘": "’", "’": "’", "‚": "‘’",
   "（": "）", "「": "」", "『": "』", "《": "》", "【": "】",
