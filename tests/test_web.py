@@ -614,6 +614,7 @@ def test_loops_numbers_and_letter_case_are_those_of_python(
         "3‑4",
         "25’000",
         " 000",
+        "1:25",
         "2020 100",
         "١٢٫٥",
         "3\u2009000",

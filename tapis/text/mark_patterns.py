@@ -9,10 +9,14 @@ from tapis.text.markup import Markup
 DASHES = r"\u2010-\u2013-"
 # A number that must not change: of two digits or more, with its separators, such as the dash of a range. A single digit
 # may become a word. Separators are also those of Arabic, and an apostrophe or a space before groups of three digits.
-# Before the first group are one to three digits: 1 000. They end no longer number, as in 2020 100 or 10:30 100.
+# Before the first group are one to three digits: 1 000. These digits must not be the end of a longer number: 2020 100
+# are two. But 000 is always a group, as in the scale of a map: 1:25 000.
 _NO_NUMBER_BEFORE = r"(?<!\d)(?<!\d[.,:/\u066b\u066c])"
 _BEHIND_GROUP = "|".join(rf"(?<={_NO_NUMBER_BEFORE}\d{{{n}}})" for n in (1, 2, 3))
-_SEPARATOR = rf"(?:[.,:/\u066b\u066c\u00a0\u2009\u202f{DASHES}]|(?:{_BEHIND_GROUP})[ '’](?=\d{{3}}(?!\d)))"
+_SEPARATOR = (
+    rf"(?:[.,:/\u066b\u066c\u00a0\u2009\u202f{DASHES}]"
+    rf"|(?:{_BEHIND_GROUP})[ '’](?=\d{{3}}(?!\d))|[ '’](?=000(?!\d)))"
+)
 NUMBER = rf"\d(?:{_SEPARATOR}?\d)++"
 
 # The end of a keycap, such as 1️⃣

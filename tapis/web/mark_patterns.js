@@ -25,7 +25,8 @@ function atomic(pattern) {
 
 const NUMBER_SEPARATOR =
   "(?:[.,:/\\u066b\\u066c\\u00a0\\u2009\\u202f\\u2010-\\u2013\\-]" +
-  `|(?<=(?<!${D}|${D}[.,:/\\u066b\\u066c])${D}{1,3})[ '’](?=${D}{3}(?!${D})))`; // the groups of 1 000
+  `|(?<=(?<!${D}|${D}[.,:/\\u066b\\u066c])${D}{1,3})[ '’](?=${D}{3}(?!${D}))` + // the groups of 1 000
+  `|[ '’](?=000(?!${D})))`;
 const NUMBER_PATTERN = `${D}(?:${NUMBER_SEPARATOR}?${D})+`;
 const NUMBER = new RegExp(NUMBER_PATTERN, "gu");
 const KEYCAP = "\\ufe0f?\\u20e3"; // the end of a keycap, such as 1️⃣

@@ -143,6 +143,7 @@ def test_numbers_are_the_same_in_the_digits_of_any_language() -> None:
 def test_groups_of_three_digits_are_one_number_whatever_separates_them() -> None:
     for sign in " '’,.\u00a0\u2009\u202f":
         assert numbers(f"10–20{sign}000 and 1{sign}000{sign}000") == numbers("10–20000 and 1000000"), sign
+        assert numbers(f"a map of 1:25{sign}000") == numbers("eine Karte 1:25000"), sign
 
 
 @pytest.mark.parametrize(
