@@ -31,7 +31,7 @@ from tapis.search import GREEDY, Search
 from tapis.text.alignment import alignment_of, same_places, same_words
 from tapis.text.letter_case import is_in_capitals, uppercase
 from tapis.text.loops import without_loops
-from tapis.text.marks import Taken, take_out
+from tapis.text.marks import FULL_STOPS, Taken, take_out
 from tapis.text.markup import ESCAPES, Markup
 from tapis.text.messages import messages_in, texts_of, with_texts
 from tapis.text.placement import put_back
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Alignments = dict[tuple[str, str], NDArray[np.float64]]
 WIDER_BEAM = 5  # for translations that repeated themselves
 _BEFORE_MARK = ' ([«“"\u00a0\u202f'  # between a full stop and a mark behind it
-_STOPS = (".", "。", "।", "۔", "։", "።")  # full stops of any script
+_STOPS = tuple(FULL_STOPS)
 _IN_WORD = re.compile(IN_WORD)
 
 

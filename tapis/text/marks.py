@@ -23,9 +23,10 @@ closes; anything else without a partner; a number. The names of the groups of `m
 
 # Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 _ALONE = re.compile(r"(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
-# What belongs to the word before it: also of Chinese and Japanese, Arabic and Urdu, Hindi, Armenian, Amharic
-PUNCTUATION = ".,;:!?…)]»”。，、；：！？）」』》】،؛؟۔।։።"
-_SENTENCE_ENDS = ".!?…。！？؟۔।։።"
+# Also of Chinese and Japanese, Arabic and Urdu, Hindi, Armenian, Amharic, Burmese, Khmer
+FULL_STOPS = ".。｡．۔।։።။។"
+_SENTENCE_ENDS = f"{FULL_STOPS}!?…！？؟"
+PUNCTUATION = f"{_SENTENCE_ENDS},;:)]»”，、；：）」』》】،؛"  # that belongs to the word before it
 _LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
 _SIGNS = re.compile(r"(?:[^\w\s]|_)*+")  # that two things have between them: %d/%d

@@ -3,9 +3,10 @@
 
 // Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
-const SENTENCE_ENDS = ".!?…。！？؟۔।։።";
-const PUNCTUATION = ".,;:!?…)]»”。，、；：！？）」』》】،؛؟۔।։።"; // that belongs to the word before it
-const LEADING_PUNCTUATION = /^[.,;:!?…)\]»”。，、；：！？）」』》】،؛؟۔।։።]+/u;
+const SENTENCE_ENDS = ".。｡．۔।։።။។!?…！？؟";
+const PUNCTUATION = `${SENTENCE_ENDS},;:)]»”，、；：）」』》】،؛`; // that belongs to the word before it
+const OF_PUNCTUATION = `[${PUNCTUATION.replace("]", "\\]")}]`;
+const LEADING_PUNCTUATION = new RegExp(`^${OF_PUNCTUATION}+`, "u");
 const SIGNS = /^[^\p{L}\p{N}\s]*$/u; // that two things have between them: %d/%d
 // Around a thing: what opens, and what may close it
 const BRACKETS = {

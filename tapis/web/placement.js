@@ -3,7 +3,7 @@
 
 const DEEPEST = 50; // pairs of tags within each other; of what is deeper, the first pair is where the pair around it is
 const FREE = -1; // a word that comes from no pair
-const TRAILING_PUNCTUATION = /[.,;:!?…)\]»”。，、；：！？）」』》】،؛؟۔।։።]*$/u;
+const TRAILING_PUNCTUATION = new RegExp(`${OF_PUNCTUATION}*$`, "u");
 const SPACED = "!?:;»"; // punctuation that French has a space before
 // Letters and punctuation without spaces beside; what has no space behind it in any script
 const UNSPACED_SIGN = new RegExp(`^[${BESIDE_MARKS}\\u3000-\\u303f\\uff01-\\uff65]`, "u");

@@ -196,7 +196,7 @@ def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
 
 def test_a_stop_of_any_script_is_left_out() -> None:
     for source in ("A dog", "कुत्ता", "كَلْبٌ", "一只狗"):
-        for stop in ".。।۔։።":
+        for stop in ".。।۔։።။។｡．":
             for end in ("", " {x}"):
                 one = Translation(f"χ{stop}{end}", -1.0)
                 assert without_added_stop(source + end, one, "").text == f"χ{end}"

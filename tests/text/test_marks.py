@@ -496,6 +496,10 @@ def test_punctuation_stays_outside_a_tag_that_it_was_outside_of() -> None:
     [
         ("هل ترى {name}؟", "هل ترى؟"),
         ("क्या यह {name}।", "क्या यह।"),
+        ("ဒါက {name}။", "ဒါက။"),
+        ("នេះជា {name}។", "នេះជា។"),
+        ("猫も {name}｡", "猫も｡"),
+        ("猫も {name}．", "猫も．"),
         ("猫も {name}、犬も {name}！", "猫も、 犬も！"),
         ("猫 （{name}） です。", "猫 です。"),
         ("猫{a}（{b}）。", "猫。"),
@@ -506,7 +510,7 @@ def test_punctuation_of_any_script_belongs_to_the_word_before_a_mark(line: str, 
     taken = take_out(line)
     assert taken.text == left
     assert put_back(left, taken, same_order(len(taken.words))).replace("、 ", "、") == line
-    for end in "。？؟۔।?":
+    for end in "。？؟۔।?။។｡．":
         assert put_back(f"χ ψ{end}", take_out("I see {name}."), same_order(2)) == f"χ ψ {{name}}{end}"
 
 
@@ -540,7 +544,7 @@ def test_spaces_beside_a_thing_are_those_of_the_script_of_the_translation(
 
 
 def test_a_sentence_of_any_script_ends_before_a_tag() -> None:
-    for end in "。！？؟۔।.":
+    for end in "。！？؟۔।.။។｡．":
         assert take_out(f"猫{end}<b>犬</b>").words == [f"猫{end}", "犬"]
 
 
