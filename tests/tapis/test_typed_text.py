@@ -184,11 +184,13 @@ def test_a_stop_that_a_heading_has_not_is_left_out() -> None:
         **{"The cat": "Le chat.", "The cat.": "Le chat.", "U.S.A.": "É.-U.", "So": "Alors...", "(x)": "(x).", "": "."},
         **{"The cat {x}": "Le chat. {x}", "The cat. {x}": "Le chat. {x}", "The cat (%d)": "Le chat. (%d)"},
         **{"The <b>cat</b>": "Le <b>chat.</b>", "1.5 cats {x}": "1.5 chats {x}", "A `cat`": "Un. `cat` <br/>"},
+        "Name: ____": "Nom : ____.",
     }
     expected = [
         *("Le chat", "Le chat.", "É.-U.", "Alors...", "(x).", "."),
         *("Le chat {x}", "Le chat. {x}", "Le chat (%d)"),
         *("Le <b>chat</b>", "1.5 chats {x}", "Un `cat` <br/>"),
+        "Nom : ____",
     ]
     found = [without_added_stop(line, Translation(text, -1.0), "") for line, text in stops.items()]
     assert found == [Translation(text, -1.0) for text in expected]
