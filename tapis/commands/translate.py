@@ -292,7 +292,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def is_name_of_file(text: str) -> bool:
-    """Return whether a text can only be the name of a file: a word that ends as names of text and documents do.
+    """Return whether a text is most likely the name of a file: a word that ends as names of text and documents do.
 
     Endings of programs do not count, since `Node.js` is a word. Where no spaces separate words, a sentence may end in a
     name.
