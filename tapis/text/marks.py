@@ -23,13 +23,15 @@ closes; anything else without a partner; a number. The names of the groups of `m
 
 # Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 _ALONE = re.compile(r"(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)\b", re.IGNORECASE)
-# Also of Chinese and Japanese, Arabic and Urdu, Hindi, Armenian, Amharic, Burmese, Khmer
-FULL_STOPS = ".。｡．۔।։።။។"
+_OTHER_FULL_STOPS = "。｡．۔।։።။។"  # of Chinese and Japanese, Urdu, Hindi, Armenian, Amharic, Burmese, Khmer
+FULL_STOPS = f".{_OTHER_FULL_STOPS}"
 _SENTENCE_ENDS = f"{FULL_STOPS}!?…！？؟"
 PUNCTUATION = f"{_SENTENCE_ENDS},;:)]»”，、；：）」』》】،؛"  # that belongs to the word before it
 _LIKE_A_WORD = re.compile(r"\w[\w.-]*")
 _LEADING_PUNCTUATION = re.compile(f"[{re.escape(PUNCTUATION)}]++")
-_SIGNS = re.compile(r"(?:[^\w\s]|_)*+")  # that two things have between them: %d/%d
+# What two things have between them: %d/%d. Full stops, commas and closing brackets of other scripts belong to the word
+# before, but not 、 and ：, as in {a}、{b} and {h}：{m}.
+_SIGNS = re.compile(rf"(?:[^\w\s{_OTHER_FULL_STOPS}！？؟，；،؛）」』》】]|_)*+")
 # Around a thing: what opens, and what may close it
 _BRACKETS = {
     **{"(": ")", "[": "]", "«": "»", "»": "«", "‹": "›", "›": "‹", '"': '"', "'": "'"},

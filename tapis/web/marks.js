@@ -3,11 +3,14 @@
 
 // Tags of HTML that have no partner; <wbr> has none either, and may be within a word
 const ALONE = /^(?:<|&lt;)(?:area|base|br|col|embed|hr|img|input|link|meta|source|track)(?![\p{L}\p{N}_])/iu;
-const SENTENCE_ENDS = ".。｡．۔।։።။។!?…！？؟";
+const OTHER_FULL_STOPS = "。｡．۔।։።။។";
+const SENTENCE_ENDS = `.${OTHER_FULL_STOPS}!?…！？؟`;
 const PUNCTUATION = `${SENTENCE_ENDS},;:)]»”，、；：）」』》】،؛`; // that belongs to the word before it
 const OF_PUNCTUATION = `[${PUNCTUATION.replace("]", "\\]")}]`;
 const LEADING_PUNCTUATION = new RegExp(`^${OF_PUNCTUATION}+`, "u");
-const SIGNS = /^[^\p{L}\p{N}\s]*$/u; // that two things have between them: %d/%d
+// What two things have between them: %d/%d. Full stops, commas and closing brackets of other scripts belong to the word
+// before, but not 、 and ：, as in {a}、{b} and {h}：{m}.
+const SIGNS = new RegExp(`^[^\\p{L}\\p{N}\\s${OTHER_FULL_STOPS}！？؟，；،؛）」』》】]*$`, "u");
 // Around a thing: what opens, and what may close it
 const BRACKETS = {
   __proto__: null, // a word may be called constructor

@@ -14,7 +14,7 @@ from timing import seconds_of, takes_less_than
 from tapis.text.alignment import Alignment, SamePlaces, same_words
 from tapis.text.languages import repair
 from tapis.text.mark_patterns import is_plain, marks
-from tapis.text.marks import PUNCTUATION, Mark, take_out
+from tapis.text.marks import FULL_STOPS, PUNCTUATION, Mark, take_out
 from tapis.text.markup import Markup
 from tapis.text.placement import put_back
 from tapis.text.sentences import take_direction
@@ -343,6 +343,7 @@ def test_amounts_and_telephone_numbers_are_whole(line: str, found: list[str]) ->
     [
         *("%d/%d", "{x}:{y}", "{a}–{b}", "{w}×{h}", "{a}_{b}", "{a}*{b}", "{a}", "{a}{b}", "{a}({b})", '"{a}"/"{b}"'),
         *("({a}/{b})", "({a})/({b})", "$5-$10", "12×13", "%d/12", "12/{x}", "<kbd>A</kbd>+<kbd>B</kbd>"),
+        *("{a}、{b}", "{h}：{m}", "{a}（{b}）"),
     ],
 )
 def test_the_signs_between_two_things_stay_between_them(pair: str) -> None:
@@ -351,6 +352,15 @@ def test_the_signs_between_two_things_stay_between_them(pair: str) -> None:
     assert taken.text == "The cat sees big dogs."
     assert pair in put_back("Die Katze sieht dort große Hunde.", taken, SamePlaces(6, 5))
     assert pair in put_back("le chat voit de grands chiens.", taken, Alignment([np.eye(6)[:, [5, 4, 3, 2, 0]]]))
+
+
+def test_punctuation_of_other_scripts_between_two_things_belongs_to_the_word_before() -> None:
+    """As if only one were there, so that the model sees both sentences, and the translation has its own full stop."""
+    for end in FULL_STOPS.replace(".", "") + "！？؟，،）":
+        taken = take_out(f"我爱{{a}}{end}{{b}}走了。")
+        assert taken.words == [f"我爱{end}", "走了。"]
+        back = put_back("I love. Has left.", taken, Alignment([np.eye(2)[:, :1], np.eye(2)[:, :1]]))
+        assert back.startswith("I love {a}.") and end not in back and "{b}" in back
 
 
 def test_characters_that_are_repaired_are_no_spaces() -> None:
