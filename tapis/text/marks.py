@@ -162,7 +162,10 @@ class _Reader:
         return place > 0 and not self.line[place - 1].isspace()
 
     def add_signs(self, mark: Mark) -> None:
-        """Add the signs between the last thing and a new one to the last one. The new one goes where that goes."""
+        """Add the signs between the last thing and a new one to the last one.
+
+        In the translation, the two stay together.
+        """
         last, signs = self.marks[-1] if self.marks else None, self.line[self.end : mark.start]
         if not last or last.is_tag or not _SIGNS.fullmatch(signs):
             self.first_thing = len(self.marks)

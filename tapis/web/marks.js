@@ -101,7 +101,7 @@ class MarkReader {
     });
   }
 
-  // Adds the signs between the last thing and a new one to the last one. The new one goes where that goes.
+  // Adds the signs between the last thing and a new one to the last one. In the translation, the two stay together.
   addSigns(mark) {
     const last = this.marks.at(-1);
     const signs = this.line.slice(this.end, mark.start);
