@@ -152,7 +152,8 @@ def test_fields_of_other_names_are_an_error_that_says_how_to_choose_them(name: s
     else:
         columns: dict[str, list[object]] = {"from": ["a"] * 9, "to": ["b"] * 9}
         write_parquet(name, **columns)
-    with pytest.raises(DataError, match=r'no field "en" \(fields: from, to\).*\nchoose with --columns') as error:
+    message = r'no field "en" \(fields: from, to\).*\ntype: --data d.* --columns and'
+    with pytest.raises(DataError, match=message) as error:
         read(name)
     assert len(str(error.value).splitlines()) == 2
     assert read(name, columns=("from", "to")) == {"train": [("a", "b")] * 9}
