@@ -45,10 +45,10 @@ def translated_csv(
 ) -> bytes:
     """Return a file with a table, as `translated_table`, in its encoding: UTF-8, UTF-16, or else a code page.
 
-    The code page is that of the source language. Warn of it, as it is a guess. Raises DocumentError, too, if the
-    encoding lacks a character of a translation.
+    The code page is that of the source language, or Mac Roman. Warn of it, as it is a guess. Raises DocumentError,
+    too, if the encoding lacks a character of a translation.
     """
-    code_page = code_page_of(source)
+    code_page = code_page_of(source, content)
     encoding = _encoding_of(content, code_page)
     try:
         table = content.decode(encoding.codec)

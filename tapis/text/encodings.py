@@ -58,8 +58,7 @@ def find_encoding(path: Path, source: str, target: str) -> Encoding:
     """Return the encoding of a file with texts in two languages.
 
     A byte order mark or zero bytes tell UTF-16. Otherwise the file is in UTF-8 if most of its first lines beyond ASCII
-    are, and else in the code page of the two languages; in place of Windows-1252, in Mac Roman if it looks so, as Excel
-    for Mac saves CSV. Raises DataError where the file cannot be read.
+    are, and else in the code page of the two languages. Raises DataError where the file cannot be read.
     """
     with open_bytes(path) as file:
         beginning = file.read(SAMPLE_BYTES)
@@ -88,13 +87,15 @@ def _code_page(sample: bytes, source: str, target: str) -> Encoding:
     """Return the code page of two languages; of two, the first that the sample is in."""
     pages = [page for page in map(code_page_of, (source, target)) if page != WESTERN]
     if not pages:
-        lead_of_mac = len(_IN_MAC_ROMAN.findall(sample)) - len(_IN_WINDOWS.findall(sample))
-        return _MAC_ROMAN if lead_of_mac >= LEAST_OF_MAC else WESTERN
+        return code_page_of(source, sample)
     return next((page for page in pages if is_in(sample, page.codec)), pages[0])
 
 
-def code_page_of(language: str) -> Encoding:
-    """Return the code page of a language: Windows-1252 of one that is not known."""
+def code_page_of(language: str, sample: bytes = b"") -> Encoding:
+    """Return the code page of a language: Windows-1252 of one that is not known.
+
+    In place of Windows-1252, return Mac Roman if the sample looks so, as Excel for Mac saves CSV.
+    """
     if base_language(language) == "zh" and language.lower().replace("_", "-").endswith(TRADITIONAL):
         return _BIG5
     page = next((page for languages, page in _CODE_PAGES.items() if base_language(language) in languages), WESTERN)
@@ -103,7 +104,11 @@ def code_page_of(language: str) -> Encoding:
     scripts = language_tag(language).split("-")[1:]
     if "cyrl" in scripts:
         return _CYRILLIC
-    return _CENTRAL_EUROPEAN if "latn" in scripts and page == _CYRILLIC else page
+    if "latn" in scripts and page == _CYRILLIC:
+        return _CENTRAL_EUROPEAN
+
+    lead_of_mac = len(_IN_MAC_ROMAN.findall(sample)) - len(_IN_WINDOWS.findall(sample))
+    return _MAC_ROMAN if page == WESTERN and lead_of_mac >= LEAST_OF_MAC else page
 
 
 def is_in(raw: bytes, codec: str) -> bool:

@@ -730,6 +730,8 @@ def test_tables_keep_their_encoding(encoding: str) -> None:
         ("pl", "Windows-1250", "cp1250", "żółty kot"),
         ("ja", "Shift JIS", "cp932", "黒い猫"),
         ("zh_TW", "Big5", "cp950", "黑貓"),
+        ("de", "Windows-1252", "cp1252", "Mädchen hören schöne Töne"),
+        ("de", "Mac Roman", "mac_roman", "Mädchen hören schöne Töne"),
     ],
 )
 def test_a_table_is_read_in_the_code_page_of_its_language(source: str, code_page: str, codec: str, text: str) -> None:
