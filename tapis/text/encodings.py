@@ -51,7 +51,7 @@ _IN_MAC_ROMAN = re.compile(
     rb"(?<=[A-Za-z])[\x80-\x84\x86-\x8b\x8d-\x90\x98-\x9b\x9d-\x9f](?=[A-Za-z])|(?<=[a-z])[\x8c\xd5](?=[A-Za-z])"
 )
 _IN_WINDOWS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xd4\xd6-\xff](?=[A-Za-z])")
-LEAST_OF_MAC = 3  # that Mac Roman must be ahead: a few may be any code page
+_LEAST_LEAD = 3  # letters by which Mac Roman must be ahead: fewer are found in any code page
 
 
 def find_encoding(path: Path, source: str, target: str) -> Encoding:
@@ -108,7 +108,7 @@ def code_page_of(language: str, sample: bytes = b"") -> Encoding:
         return _CENTRAL_EUROPEAN
 
     lead_of_mac = len(_IN_MAC_ROMAN.findall(sample)) - len(_IN_WINDOWS.findall(sample))
-    return _MAC_ROMAN if page == WESTERN and lead_of_mac >= LEAST_OF_MAC else page
+    return _MAC_ROMAN if page == WESTERN and lead_of_mac >= _LEAST_LEAD else page
 
 
 def is_in(raw: bytes, codec: str) -> bool:
